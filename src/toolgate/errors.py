@@ -1,0 +1,306 @@
+"""Every failure a caller may see, and its code on each wire.
+
+Codes are stable and documented; messages may change. One table, `WIRE`, says what a code becomes in
+HTTP, JSON-RPC, gRPC and errno, so no surface invents an answer of its own. JSON-RPC codes of our own
+stand outside -32768..-32000, which belong to JSON-RPC and MCP.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What one code becomes on each wire."""
+
+    http: int
+    jsonrpc: int
+    grpc: str
+    errno: str
+
+
+class ToolgateError(Exception):
+    """A failure a caller may see. The code is stable; the message is for people."""
+
+    code: ClassVar[str] = "internal"
+    default_hint: ClassVar[str] = "this is a bug in Toolgate: report it with the request id"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, data: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.hint = self.default_hint if hint is None else hint
+        self.data: Mapping[str, Any] = data or {}
+
+    @property
+    def wire(self) -> Wire:
+        return WIRE[self.code]
+
+
+class ParseFailed(ToolgateError):
+    """The bytes are not the JSON they should be."""
+
+    code = "parse_error"
+    default_hint = "send one JSON-RPC object as UTF-8 JSON, without NaN or Infinity"
+
+
+class InvalidRequest(ToolgateError):
+    """Well-formed, but not a request this door understands."""
+
+    code = "invalid_request"
+    default_hint = "check the request against the reference at `/openapi.json` or the MCP specification"
+
+
+class InvalidParams(ToolgateError):
+    """The method is known and its parameters are wrong."""
+
+    code = "invalid_params"
+    default_hint = "check the method's parameters"
+
+
+class InvalidRecord(ToolgateError):
+    """A server, task, profile or key that may not be stored."""
+
+    code = "invalid_record"
+    default_hint = "correct the named field and send the record again"
+
+
+class MethodNotFound(ToolgateError):
+    """No such method on this door."""
+
+    code = "method_not_found"
+    default_hint = "this door serves the methods its capabilities announce"
+
+
+class HeaderMismatch(ToolgateError):
+    """An `Mcp-*` header and the body disagree, so one of them would be routed wrongly."""
+
+    code = "header_mismatch"
+    default_hint = "send the `Mcp-*` headers that match the body, each once"
+
+
+class UnsupportedVersion(ToolgateError):
+    """A protocol revision this gateway does not speak."""
+
+    code = "unsupported_version"
+    default_hint = "use one of the versions in `data.supported`"
+
+
+class Unauthenticated(ToolgateError):
+    """No credential, or one that proves nothing. Never treated as anonymous."""
+
+    code = "unauthenticated"
+    default_hint = "send `Authorization: Bearer <key>` with a key of this gateway"
+
+
+class Forbidden(ToolgateError):
+    """The caller is known and its role does not reach this far."""
+
+    code = "forbidden"
+    default_hint = "ask an administrator of this gateway for a key with the role this needs"
+
+
+class ForeignOrigin(ToolgateError):
+    """The Host or Origin is not one this gateway answers to (DNS rebinding)."""
+
+    code = "foreign_origin"
+    default_hint = "call the gateway by its own address, or add the host to `allowed_hosts`"
+
+
+class NotFound(ToolgateError):
+    """Not there, or not for this caller: the answer is the same."""
+
+    code = "not_found"
+    default_hint = "list what there is first"
+
+
+class UnknownSession(ToolgateError):
+    """A session id that was never issued, has expired, or is somebody else's."""
+
+    code = "unknown_session"
+    default_hint = "send `initialize` again to open a new session"
+
+
+class UnknownTool(ToolgateError):
+    """Not in this caller's scope. It may be in another's: do not say which."""
+
+    code = "unknown_tool"
+    default_hint = "list the tools of this URL; `toolgate explain` says why one is missing"
+
+
+class PolicyDenied(ToolgateError):
+    """The request asks for more than its task may have; nothing of it is applied."""
+
+    code = "mcp_policy_denied"
+    default_hint = "ask for fewer servers, or have the task's `mcp.allowed_server_ids` extended"
+
+
+class TooManyTools(ToolgateError):
+    """The scope is larger than its limit. Never cut silently."""
+
+    code = "too_many_tools"
+    default_hint = "narrow the scope with `?tools=`, `?servers=`, a task or a profile"
+
+
+class Conflict(ToolgateError):
+    """The record changed since it was read."""
+
+    code = "conflict"
+    default_hint = "read the record again and repeat the change on its new revision"
+
+
+class Compacted(ToolgateError):
+    """The change log no longer reaches back that far."""
+
+    code = "compacted"
+    default_hint = "list again and watch from the listed revision"
+
+
+class WatchLagged(ToolgateError):
+    """A watcher read too slowly and was cut off rather than buffered without bound."""
+
+    code = "watch_lagged"
+    default_hint = "list again and watch from the listed revision"
+    retryable = True
+
+
+class BodyTooLarge(ToolgateError):
+    """More bytes than the published limit."""
+
+    code = "too_large"
+    default_hint = "send less than the limit in the message"
+
+
+class UnsupportedMedia(ToolgateError):
+    """Not JSON by its own declaration. Also what stops cross-site form posts."""
+
+    code = "unsupported_media"
+    default_hint = "send `Content-Type: application/json` and no content encoding"
+
+
+class NotAcceptable(ToolgateError):
+    """The client cannot take what this route answers with."""
+
+    code = "not_acceptable"
+    default_hint = "accept `application/json` and `text/event-stream`"
+
+
+class MethodNotAllowed(ToolgateError):
+    """The route exists; this HTTP method does not."""
+
+    code = "method_not_allowed"
+    default_hint = "see `/openapi.json` for the methods of this route"
+
+
+class SessionLimit(ToolgateError):
+    """As many sessions as this node holds."""
+
+    code = "session_limit"
+    default_hint = "close sessions with DELETE, or retry after a while"
+    retryable = True
+
+
+class StorageFailed(ToolgateError):
+    """The store could not make the write durable, so it was not acknowledged."""
+
+    code = "storage_failed"
+    default_hint = "free disk space or mend the data directory, then repeat the change"
+    retryable = True
+
+
+class StartRefused(ToolgateError):
+    """A configuration in which starting would be unsafe or useless."""
+
+    code = "start_refused"
+    default_hint = "correct the setting named in the message"
+
+
+class ServerUnavailable(ToolgateError):
+    """The server is down, or went away during the call."""
+
+    code = "mcp_unavailable"
+    default_hint = "see `toolgate servers list` for its state and last error"
+    retryable = True
+
+
+class CallTimedOut(ToolgateError):
+    """No answer within the server's budget. The server was told to stop."""
+
+    code = "mcp_timeout"
+    default_hint = "raise the server's `budgets.tool_timeout_ms`, or ask for less at once"
+    retryable = True
+
+
+class ServerBusy(ToolgateError):
+    """Concurrency and queue of the server are both full; nothing was sent."""
+
+    code = "mcp_busy"
+    default_hint = "retry in a moment, or raise the server's `budgets.max_concurrency`"
+    retryable = True
+
+
+class InvalidArguments(ToolgateError):
+    """Arguments that are not an object, or not what the tool takes."""
+
+    code = "mcp_invalid_arguments"
+    default_hint = "send an object that fits the tool's `inputSchema`"
+
+
+class OutputTooLarge(ToolgateError):
+    """A result past the cap that cannot be cut into something valid."""
+
+    code = "mcp_output_too_large"
+    default_hint = "ask for less at once, or raise the server's `budgets.max_tool_output_bytes`"
+
+
+class ApprovalRequired(ToolgateError):
+    """A person must approve this call first."""
+
+    code = "mcp_approval_required"
+    default_hint = "ask an operator of this gateway to approve the call"
+
+
+class ToolCallLimit(ToolgateError):
+    """The session has used up its calls."""
+
+    code = "tool_call_limit"
+    default_hint = "finish with what is there, or start a new session"
+
+
+WIRE: Final[Mapping[str, Wire]] = {
+    "internal": Wire(http=500, jsonrpc=-32603, grpc="INTERNAL", errno="EIO"),
+    "parse_error": Wire(http=400, jsonrpc=-32700, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "invalid_request": Wire(http=400, jsonrpc=-32600, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "invalid_params": Wire(http=400, jsonrpc=-32602, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "invalid_record": Wire(http=400, jsonrpc=-32602, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "method_not_found": Wire(http=404, jsonrpc=-32601, grpc="UNIMPLEMENTED", errno="ENOSYS"),
+    "header_mismatch": Wire(http=400, jsonrpc=-32020, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "unsupported_version": Wire(http=400, jsonrpc=-32022, grpc="FAILED_PRECONDITION", errno="EINVAL"),
+    "unauthenticated": Wire(http=401, jsonrpc=-31001, grpc="UNAUTHENTICATED", errno="EACCES"),
+    "forbidden": Wire(http=403, jsonrpc=-31002, grpc="PERMISSION_DENIED", errno="EACCES"),
+    "foreign_origin": Wire(http=403, jsonrpc=-31003, grpc="PERMISSION_DENIED", errno="EACCES"),
+    "not_found": Wire(http=404, jsonrpc=-31004, grpc="NOT_FOUND", errno="ENOENT"),
+    "unknown_session": Wire(http=404, jsonrpc=-31005, grpc="NOT_FOUND", errno="EBADF"),
+    "unknown_tool": Wire(http=404, jsonrpc=-32602, grpc="NOT_FOUND", errno="ENOENT"),
+    "mcp_policy_denied": Wire(http=403, jsonrpc=-31006, grpc="PERMISSION_DENIED", errno="EACCES"),
+    "too_many_tools": Wire(http=403, jsonrpc=-31007, grpc="RESOURCE_EXHAUSTED", errno="EACCES"),
+    "conflict": Wire(http=409, jsonrpc=-31008, grpc="ABORTED", errno="EAGAIN"),
+    "compacted": Wire(http=410, jsonrpc=-31009, grpc="FAILED_PRECONDITION", errno="EINVAL"),
+    "watch_lagged": Wire(http=503, jsonrpc=-31010, grpc="ABORTED", errno="EAGAIN"),
+    "too_large": Wire(http=413, jsonrpc=-32600, grpc="RESOURCE_EXHAUSTED", errno="EINVAL"),
+    "unsupported_media": Wire(http=415, jsonrpc=-32600, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "not_acceptable": Wire(http=406, jsonrpc=-32600, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "method_not_allowed": Wire(http=405, jsonrpc=-32600, grpc="UNIMPLEMENTED", errno="ENOSYS"),
+    "session_limit": Wire(http=503, jsonrpc=-31011, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
+    "storage_failed": Wire(http=507, jsonrpc=-31012, grpc="UNAVAILABLE", errno="EIO"),
+    "start_refused": Wire(http=500, jsonrpc=-32603, grpc="FAILED_PRECONDITION", errno="EIO"),
+    "mcp_unavailable": Wire(http=502, jsonrpc=-31020, grpc="UNAVAILABLE", errno="EIO"),
+    "mcp_timeout": Wire(http=504, jsonrpc=-31021, grpc="DEADLINE_EXCEEDED", errno="ETIMEDOUT"),
+    "mcp_busy": Wire(http=503, jsonrpc=-31022, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
+    "mcp_invalid_arguments": Wire(http=400, jsonrpc=-32602, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "mcp_output_too_large": Wire(http=502, jsonrpc=-31023, grpc="RESOURCE_EXHAUSTED", errno="EIO"),
+    "mcp_approval_required": Wire(http=403, jsonrpc=-31024, grpc="FAILED_PRECONDITION", errno="EACCES"),
+    "tool_call_limit": Wire(http=429, jsonrpc=-31025, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
+}

@@ -1,0 +1,1 @@
+"""The one pipeline of every call: authenticate, scope, admit, call, record."""

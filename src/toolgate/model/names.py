@@ -1,0 +1,53 @@
+"""Server, task and tool names. A name that passed its `parse_…` is never checked again.
+
+A tool is the pair (server_id, name). The two are joined only at the doors, never inside the program.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from toolgate.errors import InvalidRecord
+
+MAX_SERVER_ID: Final = 40
+MAX_TOOL_NAME: Final = 128
+
+# `fullmatch` throughout: `$` would let a trailing newline pass.
+# No `__` and no `.` inside an id, so the doors' joined names always have one reading.
+_SERVER_ID = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
+_TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+class ToolRef(NamedTuple):
+    """One tool of one server."""
+
+    server_id: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.server_id}/{self.name}"
+
+
+def parse_server_id(text: str) -> str:
+    """`text` as a server id, or InvalidRecord."""
+    if len(text) <= MAX_SERVER_ID and _SERVER_ID.fullmatch(text):
+        return text
+    raise InvalidRecord(
+        f"`{text[:80]}` is not a server id",
+        hint="use up to 40 lower-case letters and digits, single `-` or `_` between them",
+    )
+
+
+def parse_task_id(text: str) -> str:
+    """`text` as a task, profile or key id, or InvalidRecord."""
+    if _TASK_ID.fullmatch(text):
+        return text
+    raise InvalidRecord(
+        f"`{text[:80]}` is not a name",
+        hint="use up to 64 letters, digits, `.`, `-` and `_`, with a letter or digit at both ends",
+    )
+
+
+def is_tool_name(text: str) -> bool:
+    """Whether `text` is a tool name by the rules of MCP: 1 to 128 of `A-Z a-z 0-9 _ . -`."""
+    return _TOOL_NAME.fullmatch(text) is not None

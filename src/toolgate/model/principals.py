@@ -1,0 +1,38 @@
+"""Who calls, and how far a key reaches."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["admin", "publisher", "viewer", "agent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """The most a key may ever reach. None: this part does not restrict; empty: nothing passes."""
+
+    tasks: tuple[str, ...] | None = None
+    servers: tuple[str, ...] | None = None
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """A caller whose credential was verified. There is no anonymous principal."""
+
+    id: str
+    role: Role
+    ceiling: Ceiling = Ceiling()
+    default_task: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A credential as stored: its hash, never itself."""
+
+    key_id: str
+    sha256: str
+    role: Role
+    ceiling: Ceiling = Ceiling()
+    default_task: str | None = None
+    expires_at_s: int | None = None

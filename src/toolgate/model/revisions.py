@@ -1,0 +1,62 @@
+"""What the registry stores and says about it: records, changes, events. To the store all kinds are one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+Kind = Literal["server", "task", "profile", "key"]
+KINDS: Final[tuple[Kind, ...]] = ("server", "task", "profile", "key")
+Operation = Literal["put", "delete"]
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One record at the revision that last wrote it."""
+
+    kind: Kind
+    id: str
+    body: Body
+    revision: int
+    updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One thing to do in a transaction. `body` None deletes; `if_revision` 0 means "must not exist"."""
+
+    kind: Kind
+    id: str
+    body: Body | None
+    if_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One line of the change log."""
+
+    revision: int
+    kind: Kind
+    id: str
+    operation: Operation
+    actor: str
+    at_ms: int
+    before: Body | None
+    after: Body | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """All changes of one transaction (one revision), or, with no changes, a bookmark of `revision`."""
+
+    revision: int
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Everything at one revision."""
+
+    epoch: str
+    revision: int
+    records: tuple[Stored, ...]

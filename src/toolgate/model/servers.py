@@ -1,0 +1,75 @@
+"""The server record: how to reach one MCP server and what the platform allows of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal
+
+Transport = Literal["stdio", "streamable_http", "http_sse_legacy"]
+Sharing = Literal["shared", "per_session"]
+Approval = Literal["never", "always", "policy"]
+
+EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdioLaunch:
+    """How to start a server as a child process. Values may hold `${ENV:NAME}`, resolved at connect."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = EMPTY
+    env_from: tuple[str, ...] = ()
+    cwd: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpEndpoint:
+    """Where a server listens. `auth_ref` names a secret the node resolves; it is never the secret."""
+
+    url: str
+    headers: Mapping[str, str] = EMPTY
+    auth_ref: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """Per-server limits. An absent field has its default; present-but-partial never means zero."""
+
+    tool_timeout_ms: int = 30_000
+    max_concurrency: int = 16
+    max_tool_output_bytes: int = 1_048_576
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalPolicy:
+    """When a person must agree to a call: by default, and per tool name."""
+
+    default: Approval = "never"
+    per_tool: Mapping[str, str] = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRecord:
+    """One registered server. Invariant: exactly the launch that `transport` needs is present."""
+
+    server_id: str
+    transport: Transport
+    stdio: StdioLaunch | None = None
+    http: HttpEndpoint | None = None
+    display_name: str = ""
+    tool_namespace: str = ""
+    allowed_tools: tuple[str, ...] = ()
+    approval_policy: ApprovalPolicy = field(default_factory=ApprovalPolicy)
+    budgets: Budgets = field(default_factory=Budgets)
+    tags: tuple[str, ...] = ()
+    category: str = ""
+    enabled: bool = True
+    sharing: Sharing = "shared"
+    idle_timeout_s: int = 0
+    prewarm: bool = False
+
+    @property
+    def launch(self) -> tuple[object, ...]:
+        """What a connection depends on: when this changes, the server is reconnected."""
+        return (self.transport, self.stdio, self.http, self.sharing)

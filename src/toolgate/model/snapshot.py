@@ -1,0 +1,24 @@
+"""The immutable picture a node serves from. A new one replaces it whole; nobody edits it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from toolgate.model.principals import Key
+from toolgate.model.tasks import Environment, Profile, Task
+from toolgate.model.tools import ServerTools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Registry at one revision, with the last good tools of every server."""
+
+    serial: int = 0
+    """Rises by one with every swap on this node; caches are keyed by it."""
+    revision: int = 0
+    """The registry revision it shows."""
+    environment: Environment = "prod"
+    servers: Mapping[str, ServerTools] = field(default_factory=lambda: MappingProxyType({}))
+    tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
+    profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
+    keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))

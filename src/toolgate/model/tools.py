@@ -1,0 +1,44 @@
+"""A tool as a server defines it, kept as the bytes it came in, and what a server currently offers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from toolgate.model.names import ToolRef
+from toolgate.model.servers import ServerRecord
+
+ListState = Literal["pending", "ready", "env_missing", "list_timeout", "list_failed"]
+Era = Literal["legacy", "modern"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition:
+    """One checked definition. `raw` is the server's own JSON object, unknown fields and all."""
+
+    ref: ToolRef
+    raw: bytes
+    digest: str
+    """SHA-256 over the canonical JSON of what a model or client acts on."""
+    tokens: int
+    """About how many tokens the definition costs a model."""
+    description: str = ""
+    is_legacy_safe: bool = True
+    """Whether handshake-era clients accept it as it is."""
+    param_headers: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """(argument path, header token) for each argument that modern HTTP mirrors as `Mcp-Param-*`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTools:
+    """What one server offers as far as this node knows: the last good list, and how fresh it is."""
+
+    record: ServerRecord
+    state: ListState = "pending"
+    tools: Mapping[str, ToolDefinition] = field(default_factory=lambda: MappingProxyType({}))
+    quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Tool name → why its definition was refused."""
+    is_stale: bool = False
+    """The tools are last-known-good: the newest attempt to list them failed."""
+    detail: str = ""
+    """For people: why the state is what it is."""

@@ -1,0 +1,1 @@
+"""Pure rules: layers in, one compiled scope with its reasons out."""

@@ -1,0 +1,67 @@
+"""The contract of every store. One suite in `tests/contract/` runs against each implementation.
+
+Everything governed is `(kind, id) -> body` at a revision. One global revision, +1 per transaction.
+An acknowledged write is durable. A watcher's batches are ordered, unique, atomic, reliable,
+resumable and bookmarked; a watcher that cannot keep that promise is ended with an error that says so.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol
+
+from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+
+KEEP_REVISIONS: Final = 10_000
+KEEP_MS: Final = 10 * 60 * 1000
+"""Compaction keeps at least this many revisions and at least this long a history."""
+WATCH_BUFFER: Final = 1_024
+"""Batches a watcher may fall behind; one more and it is ended with WatchLagged."""
+
+
+class Store(Protocol):
+    """A revisioned store."""
+
+    @property
+    def epoch(self) -> str:
+        """Minted with the store: another epoch is another history, whatever its revisions say."""
+
+    @property
+    def revision(self) -> int:
+        """The newest committed revision."""
+
+    async def write(self, writes: Sequence[Write], *, actor: str) -> int:
+        """Commit all of `writes` as one revision, or none. Returns that revision.
+
+        Raises Conflict when an `if_revision` is stale, NotFound when a delete finds nothing. A
+        transaction that changes nothing (same bodies) still raises what it must, and otherwise
+        returns the current revision without minting one.
+        """
+
+    async def get(self, kind: Kind, id: str) -> Stored | None:  # noqa: A002 - the design's own word
+        """The record, or None."""
+
+    async def list(self, kind: Kind | None = None) -> Listing:
+        """All records (of a kind), sorted by kind and id, at one revision."""
+
+    async def history(
+        self,
+        kind: Kind,
+        id: str,
+        *,
+        limit: int = 50,  # noqa: A002 - the design's own word
+    ) -> Sequence[Change]:
+        """The newest changes of a record, newest first, as far as the log reaches."""
+
+    def watch(self, since: int) -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
+        """Batches with revision > `since`, replayed from the log and then live.
+
+        Entering raises Compacted when the log no longer reaches back to `since`. The iterator
+        raises WatchLagged when its reader falls too far behind. After the replay comes one bookmark
+        (a batch without changes) at the newest revision delivered.
+        """
+
+    async def compact(self, *, keep_revisions: int = KEEP_REVISIONS, keep_ms: int = KEEP_MS) -> int:
+        """Forget old log lines; returns the oldest revision one can still watch from."""
+
+    async def aclose(self) -> None:
+        """Release everything. Idempotent."""

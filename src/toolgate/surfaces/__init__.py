@@ -1,0 +1,1 @@
+"""The doors: parse, one call into the gateway or the registry, encode."""

@@ -1,0 +1,1 @@
+"""Logging, metrics and traces set-up; the only place that knows their libraries."""

@@ -1,0 +1,1 @@
+"""The MCP servers we call: one supervised pool, one module per transport."""

@@ -1,0 +1,65 @@
+"""What a record refers to and never holds: environment variables and secrets, resolved at connect time only.
+
+Nothing here is logged, and an error names the variable or secret, never its value.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from toolgate.model.servers import HttpEndpoint, StdioLaunch
+from toolgate.upstream.link import StartFailed
+
+_REFERENCE = re.compile(r"\$\{ENV:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+BASE_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "SHELL", "TERM")
+"""All that a child gets of the gateway's own environment; the rest it must be given by its record."""
+
+
+class Secrets:
+    """Resolves references against the node's environment and its directory of secrets."""
+
+    def __init__(self, environ: Mapping[str, str], secrets_dir: Path | None = None) -> None:
+        self._environ = environ
+        self._secrets_dir = secrets_dir
+
+    def expand(self, text: str) -> str:
+        """`text` with every `${ENV:NAME}` and `${ENV:NAME:-default}` replaced. Raises StartFailed."""
+        return _REFERENCE.sub(self._variable, text)
+
+    def child_environment(self, launch: StdioLaunch) -> dict[str, str]:
+        """Exactly what a child sees: the base list, `env`, and `env_from`, later ones winning."""
+        base = {name: self._environ[name] for name in BASE_ENVIRONMENT if name in self._environ}
+        declared = {name: self.expand(value) for name, value in launch.env.items()}
+        inherited = {name: self.expand(f"${{ENV:{name}}}") for name in launch.env_from}
+        return base | declared | inherited
+
+    def http_headers(self, endpoint: HttpEndpoint) -> dict[str, str]:
+        """The headers of a record, with `auth_ref` as a bearer token where there is one."""
+        headers = {name: self.expand(value) for name, value in endpoint.headers.items()}
+        if endpoint.auth_ref is not None:
+            headers["Authorization"] = f"Bearer {self.secret(endpoint.auth_ref)}"
+        return headers
+
+    def secret(self, name: str) -> str:
+        """The secret `name`: a file of that name in the secrets directory, else the variable. Raises StartFailed."""
+        if not _SECRET_NAME.fullmatch(name):
+            raise StartFailed(f"`{name}` cannot name a secret", state="env_missing", fatal=True)
+        path = self._secrets_dir / name if self._secrets_dir else None
+        if path is not None and path.is_file():
+            return path.read_text("utf-8").strip()
+        if name in self._environ:
+            return self._environ[name]
+        where = f"in `{self._secrets_dir}` or " if self._secrets_dir else ""
+        raise StartFailed(
+            f"secret `{name}` is not {where}in the environment", state="env_missing", fatal=True
+        )
+
+    def _variable(self, match: re.Match[str]) -> str:
+        name, default = match.groups()
+        value = self._environ.get(name, default)
+        if value is None:
+            raise StartFailed(f"environment variable `{name}` is not set", state="env_missing", fatal=True)
+        return str(value)

@@ -1,0 +1,75 @@
+"""JSON-RPC towards servers: whole messages from parts, answers into parts, and the envelope of each era."""
+
+from typing import Final
+
+import msgspec
+
+from toolgate import __version__
+from toolgate.model.tools import Era
+from toolgate.upstream.link import MODERN_VERSION, Params, Reply
+
+CLIENT_INFO: Final = msgspec.json.encode({"name": "toolgate", "version": __version__})
+ENVELOPE_PREFIX: Final = "io.modelcontextprotocol/"
+PROTOCOL_VERSION_KEY: Final = ENVELOPE_PREFIX + "protocolVersion"
+CAPABILITIES_KEY: Final = ENVELOPE_PREFIX + "clientCapabilities"
+CLIENT_INFO_KEY: Final = ENVELOPE_PREFIX + "clientInfo"
+
+_OWN_META: Final[Params] = {
+    PROTOCOL_VERSION_KEY: msgspec.Raw(msgspec.json.encode(MODERN_VERSION)),
+    CAPABILITIES_KEY: msgspec.Raw(b"{}"),
+    CLIENT_INFO_KEY: msgspec.Raw(CLIENT_INFO),
+}
+# These come back as messages on a connection that many callers share, so none may leave as it came.
+_NOT_CARRIED: Final = frozenset({"progressToken"})
+
+
+class Incoming(msgspec.Struct):
+    """The envelope of any message a server may send; members we only carry stay raw."""
+
+    id: msgspec.Raw = msgspec.Raw(b"")
+    method: str = ""
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+    result: msgspec.Raw = msgspec.Raw(b"")
+    error: msgspec.Raw = msgspec.Raw(b"")
+
+
+decode_incoming = msgspec.json.Decoder(Incoming).decode
+_decode_members = msgspec.json.Decoder(Params).decode
+_encode = msgspec.json.encode
+
+
+def encode_request(number: int, method: str, params: Params) -> bytes:
+    """One request, without the line end."""
+    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (
+        number,
+        _encode(method),
+        _encode(params),
+    )
+
+
+def encode_notification(method: str, params: Params) -> bytes:
+    """One notification, without the line end."""
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), _encode(params))
+
+
+def reply_of(message: Incoming) -> Reply:
+    """The answer in a response. Neither member, or both, is the server's fault and reads as an error."""
+    if message.result and not message.error:
+        return Reply(result=bytes(message.result))
+    if message.error and not message.result:
+        return Reply(error=bytes(message.error))
+    return Reply(error=b'{"code":-32603,"message":"the server sent neither a result nor an error"}')
+
+
+def meta_for(era: Era, meta: bytes | None) -> msgspec.Raw | None:
+    """A caller's `_meta` as a server of `era` may see it; None where none is needed.
+
+    A modern caller's own envelope goes through to a modern server: its capabilities are the ones the
+    server may rely on. A legacy server never sees envelope keys, a modern one always does.
+    """
+    members = _decode_members(meta) if meta else {}
+    kept = {key: value for key, value in members.items() if key not in _NOT_CARRIED}
+    if era == "modern":
+        return msgspec.Raw(_encode(_OWN_META | kept))
+    kept = {key: value for key, value in kept.items() if not key.startswith(ENVELOPE_PREFIX)}
+    return msgspec.Raw(_encode(kept)) if kept else None
