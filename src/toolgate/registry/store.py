@@ -37,7 +37,7 @@ class Store(Protocol):
         returns the current revision without minting one.
         """
 
-    async def get(self, kind: Kind, id: str) -> Stored | None:  # noqa: A002 - the design's own word
+    async def get(self, kind: Kind, record_id: str) -> Stored | None:
         """The record, or None."""
 
     async def list(self, kind: Kind | None = None) -> Listing:
@@ -46,9 +46,9 @@ class Store(Protocol):
     async def history(
         self,
         kind: Kind,
-        id: str,
+        record_id: str,
         *,
-        limit: int = 50,  # noqa: A002 - the design's own word
+        limit: int = 50,
     ) -> Sequence[Change]:
         """The newest changes of a record, newest first, as far as the log reaches."""
 

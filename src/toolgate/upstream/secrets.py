@@ -44,7 +44,7 @@ class Secrets:
         return headers
 
     def secret(self, name: str) -> str:
-        """The secret `name`: a file of that name in the secrets directory, else the variable. Raises StartFailed."""
+        """The secret `name`: its file in the secrets directory, else the variable. Raises StartFailed."""
         if not _SECRET_NAME.fullmatch(name):
             raise StartFailed(f"`{name}` cannot name a secret", state="env_missing", fatal=True)
         path = self._secrets_dir / name if self._secrets_dir else None

@@ -1,0 +1,1 @@
+"""The composition root: builds everything, passes it on, owns the task group."""

@@ -1,0 +1,1 @@
+"""Everything an operator can set."""
