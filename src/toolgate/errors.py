@@ -262,6 +262,13 @@ class ApprovalRequired(ToolgateError):
     default_hint = "ask an operator of this gateway to approve the call"
 
 
+class CallCancelled(ToolgateError):
+    """The caller took the call back; the server was told to stop."""
+
+    code = "cancelled"
+    default_hint = "nothing to do: the call was cancelled on request"
+
+
 class ToolCallLimit(ToolgateError):
     """The session has used up its calls."""
 
@@ -302,5 +309,6 @@ WIRE: Final[Mapping[str, Wire]] = {
     "mcp_invalid_arguments": Wire(http=400, jsonrpc=-32602, grpc="INVALID_ARGUMENT", errno="EINVAL"),
     "mcp_output_too_large": Wire(http=502, jsonrpc=-31023, grpc="RESOURCE_EXHAUSTED", errno="EIO"),
     "mcp_approval_required": Wire(http=403, jsonrpc=-31024, grpc="FAILED_PRECONDITION", errno="EACCES"),
+    "cancelled": Wire(http=499, jsonrpc=-31026, grpc="CANCELLED", errno="EIO"),
     "tool_call_limit": Wire(http=429, jsonrpc=-31025, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
 }

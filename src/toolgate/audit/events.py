@@ -1,0 +1,47 @@
+"""What is written down about a call or a denial. Arguments and results never are; their sizes are."""
+
+from typing import Literal
+
+import msgspec
+
+Outcome = Literal["ok", "tool_error", "error", "denied", "cancelled"]
+
+
+class CallRecorded(msgspec.Struct, frozen=True, tag="call", tag_field="type", omit_defaults=True):
+    """One call that was asked for: who, which tool, what came of it."""
+
+    at_ms: int
+    door: str
+    principal: str
+    tool: str
+    """The name the caller used: bounded, and never trusted."""
+    outcome: Outcome
+    server_id: str = ""
+    task_id: str = ""
+    session: str = ""
+    request_id: str = ""
+    code: str = ""
+    """The error code, where there is one."""
+    layer: str = ""
+    rule: str = ""
+    """The layer and rule that admitted or denied it."""
+    revision: int = 0
+    definition: str = ""
+    """Digest of the definition the caller was shown."""
+    duration_ms: float = 0.0
+    argument_bytes: int = 0
+    result_bytes: int = 0
+
+
+class AdminRecorded(msgspec.Struct, frozen=True, tag="admin", tag_field="type", omit_defaults=True):
+    """One change to what is governed."""
+
+    at_ms: int
+    principal: str
+    operation: str
+    kind: str
+    record_id: str
+    revision: int = 0
+
+
+AuditEvent = CallRecorded | AdminRecorded

@@ -1,0 +1,26 @@
+"""Who asks, and for what: the key under which a scope is compiled and cached."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from toolgate.model.principals import Principal
+from toolgate.policy.layers import SessionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A principal with what it asks for now. Hashable: equal callers share one compiled view."""
+
+    principal: Principal
+    task_id: str | None = None
+    request: SessionRequest = field(default_factory=SessionRequest)
+    only_server: str | None = None
+    """Set on a single-server path: names are bare there."""
+
+
+class Trace(NamedTuple):
+    """Where a call came in, for the audit."""
+
+    door: str
+    session: str = ""
+    request_id: str = ""

@@ -1,0 +1,232 @@
+"""The one pipeline: every door lists and calls through here, and there is no other way to a server.
+
+The gateway holds the snapshot. Registry and pool each hand it their half; it swaps the whole, bumps
+the serial, and tells those whose list changed, and nobody else.
+"""
+
+import asyncio
+import time
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from toolgate.audit.events import CallRecorded, Outcome
+from toolgate.audit.log import AuditLog
+from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateError, TooManyTools, UnknownTool
+from toolgate.gateway.caller import Caller, Trace
+from toolgate.gateway.subscriptions import Subscriptions
+from toolgate.gateway.view import Route, View
+from toolgate.model.snapshot import Snapshot
+from toolgate.policy.compose import compose
+from toolgate.policy.layers import TaskPolicy, parse_task_policy
+from toolgate.policy.limits import Limits
+from toolgate.policy.scope import Refusal, Scope
+from toolgate.registry.source import RegistryState
+from toolgate.telemetry import Metrics
+from toolgate.upstream.link import Params
+from toolgate.upstream.pool import Answer, Pool
+
+PAGE_SIZE: Final = 500
+MAX_VIEWS: Final = 4_096
+"""Compiled views kept. A caller whose view was dropped costs one compilation."""
+MAX_AUDITED_NAME: Final = 200
+
+_REFUSALS: Final = {"mcp_policy_denied": PolicyDenied, "too_many_tools": TooManyTools, "not_found": NotFound}
+
+
+class Gateway:
+    """Scopes, lists and calls for all doors."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        audit: AuditLog,
+        *,
+        metrics: Metrics,
+        limits: Limits,
+        snapshot: Snapshot,
+        page_size: int = PAGE_SIZE,
+    ) -> None:
+        self.pool = pool
+        self.audit = audit
+        self.metrics = metrics
+        self.limits = limits
+        self.snapshot = snapshot
+        self.subscriptions = Subscriptions(self.view)
+        self._page_size = page_size
+        self._views: dict[Caller, View] = {}
+        self._is_swap_due = False
+
+    # The snapshot
+
+    def apply(self, state: RegistryState) -> None:
+        """Take over a new registry state: servers reconcile, scopes rebuild."""
+        self.snapshot = replace(
+            self.snapshot,
+            revision=state.revision,
+            tasks=state.tasks,
+            profiles=state.profiles,
+            keys=state.keys,
+        )
+        self.pool.apply(state.servers)
+        self._swap()
+
+    def on_tools_changed(self, _server_id: str) -> None:
+        """A server's tools changed. Many at once make one swap."""
+        if not self._is_swap_due:
+            self._is_swap_due = True
+            asyncio.get_running_loop().call_soon(self._swap)
+
+    def _swap(self) -> None:
+        self._is_swap_due = False
+        self.snapshot = replace(
+            self.snapshot,
+            serial=self.snapshot.serial + 1,
+            servers=MappingProxyType(dict(self.pool.tools())),
+        )
+        self._views.clear()
+        self.subscriptions.announce()
+
+    # Scopes
+
+    def scope(self, caller: Caller) -> Scope:
+        """The scope as policy composes it, refusals included."""
+        return compose(
+            self.snapshot,
+            caller.principal.ceiling,
+            task=self.task_policy(caller),
+            request=caller.request,
+            limits=self.limits,
+        )
+
+    def view(self, caller: Caller) -> View:
+        """The caller's compiled view. Raises what the scope refuses with."""
+        view = self._views.get(caller)
+        return view if view is not None else self._compile(caller)
+
+    async def settled_view(self, caller: Caller) -> View:
+        """As `view`, but waits for servers of the scope that were never listed yet (bounded by the pool)."""
+        view = self.view(caller)
+        if view.is_partial:
+            await self.pool.settled(view.scope.servers)
+            await asyncio.sleep(0)  # lets a swap that the last listing made due happen first
+            view = self.view(caller)
+        return view
+
+    def task_policy(self, caller: Caller) -> TaskPolicy | None:
+        """The policy of the caller's task. A task it may not use answers like one that does not exist."""
+        task_id = caller.task_id or caller.principal.default_task
+        tasks = caller.principal.ceiling.tasks
+        if task_id is None:
+            if tasks is not None:
+                raise NotFound("this key is bound to tasks: name one", hint="use `/api/mcp/t/<task>`")
+            return None
+        task = self.snapshot.tasks.get(task_id)
+        if task is None or (tasks is not None and task_id not in tasks):
+            raise NotFound(f"no task `{task_id}`", hint="list the tasks with `toolgate tasks list`")
+        return parse_task_policy(task)
+
+    def _compile(self, caller: Caller) -> View:
+        scope = self.scope(caller)
+        if scope.refusal is not None:
+            raise _refused(scope.refusal)
+        self._count(caller, scope)
+        view = View(caller, scope, self.snapshot, metrics=self.metrics, page_size=self._page_size)
+        if len(self._views) >= MAX_VIEWS:
+            self._views.pop(next(iter(self._views)))
+        self._views[caller] = view
+        return view
+
+    def _count(self, caller: Caller, scope: Scope) -> None:
+        metrics = self.metrics
+        for decision in scope.decisions:
+            if not decision.allowed and decision.reason and decision.server_id in self.snapshot.servers:
+                metrics.denials[decision.server_id, decision.reason] += 1
+        task_id = caller.task_id or caller.principal.default_task or ""
+        metrics.effective_servers[task_id] = len(scope.servers)
+        metrics.scope_tools.add(len(scope.tools))
+        metrics.scope_tokens.add(scope.tokens)
+
+    # Calls
+
+    async def call(self, view: View, name: str, params: Params, *, trace: Trace) -> Answer:
+        """Call the tool the caller knows as `name`; `params` are those of its `tools/call`."""
+        route = view.routes.get(name)
+        if route is None:
+            self._record_unknown(view, name, trace)
+            raise UnknownTool(f"Unknown tool: {name}")
+        arguments = params.get("arguments")
+        if arguments is not None and bytes(arguments[:1]) != b"{":
+            raise InvalidArguments("`arguments` must be an object")
+        params["name"] = route.upstream_name
+        began = time.perf_counter()
+        try:
+            answer = await self.pool.call(route.server_id, "tools/call", params, tool=route.tool)
+        except ToolgateError as exc:
+            self._record(view, route, trace, began=began, outcome="error", code=exc.code)
+            raise
+        except asyncio.CancelledError:
+            self._record(view, route, trace, began=began, outcome="cancelled", code="cancelled")
+            raise
+        self._record_answer(view, route, trace, began=began, answer=answer)
+        return answer
+
+    def _record_answer(self, view: View, route: Route, trace: Trace, *, began: float, answer: Answer) -> None:
+        result = answer.reply.result
+        if result is None:
+            self._record(view, route, trace, began=began, outcome="error", code="server_error")
+            return
+        route.stats.output_bytes.add(len(result))
+        # A cheap look rather than a parse: a marker inside a text is escaped and cannot read like this.
+        failed = b'"isError":true' in result or b'"isError": true' in result
+        self._record(view, route, trace, began=began, outcome="tool_error" if failed else "ok")
+
+    def _record(
+        self, view: View, route: Route, trace: Trace, *, began: float, outcome: Outcome, code: str = ""
+    ) -> None:
+        duration_ms = (time.perf_counter() - began) * 1e3
+        stats = route.stats
+        stats.calls += 1
+        stats.latency_ms.add(duration_ms)
+        if code:
+            stats.errors[code] += 1
+        caller = view.caller
+        self.audit.record(
+            CallRecorded(
+                at_ms=int(time.time() * 1e3),
+                door=trace.door,
+                principal=caller.principal.id,
+                tool=route.tool.ref.name,
+                outcome=outcome,
+                server_id=route.server_id,
+                task_id=caller.task_id or "",
+                session=trace.session,
+                request_id=trace.request_id,
+                code=code,
+                rule=route.rule,
+                revision=view.revision,
+                definition=route.tool.digest,
+                duration_ms=round(duration_ms, 3),
+            )
+        )
+
+    def _record_unknown(self, view: View, name: str, trace: Trace) -> None:
+        self.metrics.tool("", "").errors["unknown_tool"] += 1
+        self.audit.record(
+            CallRecorded(
+                at_ms=int(time.time() * 1e3),
+                door=trace.door,
+                principal=view.caller.principal.id,
+                tool=name[:MAX_AUDITED_NAME],
+                outcome="denied",
+                task_id=view.caller.task_id or "",
+                session=trace.session,
+                request_id=trace.request_id,
+                code="unknown_tool",
+                revision=view.revision,
+            )
+        )
+
+
+def _refused(refusal: Refusal) -> ToolgateError:
+    return _REFUSALS[refusal.code](refusal.message, hint=refusal.hint)

@@ -1,0 +1,65 @@
+"""Who wants to hear that its list changed. Nobody else is told.
+
+A subscriber is a caller and an event. When the snapshot is swapped, each caller's view is compiled
+once, however many subscribers share it, and only those whose list really differs are woken.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from toolgate.errors import ToolgateError
+from toolgate.gateway.caller import Caller
+from toolgate.gateway.view import View
+
+Signature = tuple[tuple[str, str], ...]
+
+
+class Subscription:
+    """One listener. `changed` is set when the list differs from the one last taken note of."""
+
+    __slots__ = ("caller", "changed", "signature")
+
+    def __init__(self, caller: Caller, signature: Signature) -> None:
+        self.caller = caller
+        self.signature = signature
+        self.changed = asyncio.Event()
+
+
+class Subscriptions:
+    """All listeners of a node."""
+
+    def __init__(self, view: Callable[[Caller], View]) -> None:
+        self._view = view
+        self._open: set[Subscription] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def open(self, caller: Caller) -> Iterator[Subscription]:
+        """Listen for as long as the block runs."""
+        subscription = Subscription(caller, self._signature(caller))
+        self._open.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._open.discard(subscription)
+
+    def announce(self) -> None:
+        """The snapshot was swapped: wake those whose list changed."""
+        seen: dict[Caller, Signature] = {}
+        for subscription in self._open:
+            caller = subscription.caller
+            if caller not in seen:
+                seen[caller] = self._signature(caller)
+            if seen[caller] != subscription.signature:
+                subscription.signature = seen[caller]
+                subscription.changed.set()
+
+    def _signature(self, caller: Caller) -> Signature:
+        """A caller whose scope is now refused sees nothing."""
+        try:
+            return self._view(caller).signature
+        except ToolgateError:
+            return ()
