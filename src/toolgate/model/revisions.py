@@ -19,6 +19,8 @@ class Stored:
     body: Body
     revision: int
     updated_at_ms: int
+    actor: str = ""
+    """Who wrote it last; unlike the change log it is never compacted away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

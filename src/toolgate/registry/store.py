@@ -29,12 +29,16 @@ class Store(Protocol):
     def revision(self) -> int:
         """The newest committed revision."""
 
-    async def write(self, writes: Sequence[Write], *, actor: str) -> int:
+    async def write(
+        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+    ) -> int:
         """Commit all of `writes` as one revision, or none. Returns that revision.
 
-        Raises Conflict when an `if_revision` is stale, NotFound when a delete finds nothing. A
-        transaction that changes nothing (same bodies) still raises what it must, and otherwise
-        returns the current revision without minting one.
+        Raises Conflict when an `if_revision` is stale, NotFound when a delete finds nothing, and
+        StorageFailed when the write could not be made durable. A transaction that changes nothing
+        (same bodies) still raises what it must, and otherwise returns the current revision without
+        minting one. `if_store_revision` is for decisions that depend on other records: Conflict when
+        anything at all was committed since that revision.
         """
 
     async def get(self, kind: Kind, record_id: str) -> Stored | None:
