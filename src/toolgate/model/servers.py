@@ -18,7 +18,7 @@ class StdioLaunch:
 
     command: str
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = EMPTY
+    env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     env_from: tuple[str, ...] = ()
     cwd: str | None = None
 
@@ -28,7 +28,7 @@ class HttpEndpoint:
     """Where a server listens. `auth_ref` names a secret the node resolves; it is never the secret."""
 
     url: str
-    headers: Mapping[str, str] = EMPTY
+    headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     auth_ref: str | None = None
 
 
@@ -46,7 +46,7 @@ class ApprovalPolicy:
     """When a person must agree to a call: by default, and per tool name."""
 
     default: Approval = "never"
-    per_tool: Mapping[str, str] = EMPTY
+    per_tool: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ class Task:
 
     task_id: str
     display_name: str = ""
-    config: Mapping[str, str] = EMPTY
+    config: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
