@@ -1,0 +1,197 @@
+"""JSON Schema as far as a gateway must look into it: bounds, references, header annotations, eras.
+
+A schema is data here. Nothing in it is ever fetched, dereferenced, compiled or evaluated.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+MAX_SCHEMA_DEPTH: Final = 32
+
+Schema = dict[str, Any]
+Path = tuple[str, ...]
+ParamHeaders = tuple[tuple[Path, str], ...]
+
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_DIALECT: Final = re.compile(r"https?://json-schema\.org/[A-Za-z0-9./-]*#?")
+# A `urn:` names without saying where to fetch; every other scheme, and `//host`, is an invitation to.
+_ADDRESS: Final = re.compile(r"(?!urn:)[A-Za-z][A-Za-z0-9+.-]*:|//")
+
+_HEADER_KEY: Final = "x-mcp-header"
+_HEADER_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.6.2
+# `number` is missing on purpose: the specification forbids it, for floats have no one spelling.
+_HEADER_TYPES: Final = ("string", "integer", "boolean")
+
+# JSON Schema 2020-12 keywords that hold schemas. `properties` is not among them: it alone leads to an
+# argument. `default`, `examples`, `const` and `enum` hold data, in which an annotation means nothing.
+_HOLDS_SCHEMA: Final = frozenset(
+    {
+        "items",
+        "contains",
+        "unevaluatedItems",
+        "additionalProperties",
+        "propertyNames",
+        "unevaluatedProperties",
+        "not",
+        "if",
+        "then",
+        "else",
+        "contentSchema",
+    }
+)
+_HOLDS_SCHEMAS: Final = frozenset(
+    {
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "prefixItems",
+        "patternProperties",
+        "dependentSchemas",
+        "$defs",
+        "definitions",
+    }
+)
+_SPELLED: Final[Mapping[bool, Schema]] = {True: {}, False: {"not": {}}}
+_ROOT_MEMBERS: Final = frozenset({"$schema", "type", "properties", "required"})
+
+
+class SchemaRefused(ValueError):
+    """A definition that cannot be offered to callers; the message is the reason, for people."""
+
+
+class _ObjectRoot(msgspec.Struct):
+    """The root every handshake-era client insists on."""
+
+    type: Literal["object"]
+    properties: dict[str, dict[str, Any] | bool] = {}
+    required: list[str] = []
+    schema: str = msgspec.field(default="", name="$schema")
+
+
+def is_deeper_than(value: object, limit: int) -> bool:
+    """Whether more than `limit` objects and arrays of `value` stand inside each other."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(limit):
+        level = [child for node in level for child in _containers(node)]
+    return bool(level)
+
+
+def check_schema(schema: Schema) -> None:
+    """SchemaRefused if `schema` is too deep, or would have a careless reader fetch something."""
+    if is_deeper_than(schema, MAX_SCHEMA_DEPTH):
+        raise SchemaRefused(f"a schema is nested deeper than {MAX_SCHEMA_DEPTH}")
+    pending: list[Any] = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            _check_addresses(node)
+        pending += _containers(node)
+
+
+def parse_input_schema(value: object) -> Schema:
+    """`value` as a schema whose root is an object, or SchemaRefused.
+
+    Arguments are always an object, so a server that leaves that out (no schema, no root `type`, a list of
+    types) is understood. So is the empty list that some languages write for an empty object.
+    """
+    if value is None or value == []:
+        return {"type": "object"}
+    if not isinstance(value, dict):
+        raise SchemaRefused("`inputSchema` is not an object")
+    schema = _mend_root(value)
+    try:
+        msgspec.convert(schema, _ObjectRoot)
+    except msgspec.ValidationError as exc:
+        raise SchemaRefused(f"`inputSchema` is not a schema of an object: {exc}") from exc
+    return schema
+
+
+def legacy_form(schema: Schema) -> Schema | None:
+    """`schema` as handshake-era clients take it: itself where they do, None where it cannot be said.
+
+    Strict ones refuse a boolean as the schema of a property, and with it the whole list.
+    """
+    try:
+        root = msgspec.convert(schema, _ObjectRoot)
+    except msgspec.ValidationError:
+        return None
+    if not any(isinstance(sub, bool) for sub in root.properties.values()):
+        return schema
+    spelled = {name: _SPELLED[sub] if isinstance(sub, bool) else sub for name, sub in root.properties.items()}
+    return schema | {"properties": spelled}
+
+
+def parse_param_headers(schema: Schema) -> ParamHeaders:
+    """The arguments that modern HTTP mirrors as `Mcp-Param-<token>`, or SchemaRefused.
+
+    An annotation counts only on a property reached from the root by `properties` alone.
+    """
+    found: dict[str, tuple[Path, str]] = {}
+    for path, node in _positions(schema):
+        if _HEADER_KEY not in node:
+            continue
+        if not path:
+            raise SchemaRefused(f"`{_HEADER_KEY}` stands where it names no argument")
+        where, token = ".".join(path), node[_HEADER_KEY]
+        if not isinstance(token, str) or not _HEADER_TOKEN.fullmatch(token):
+            raise SchemaRefused(f"`{_HEADER_KEY}` of `{where}` is not a header name")
+        if node.get("type") not in _HEADER_TYPES:
+            raise SchemaRefused(f"`{_HEADER_KEY}` of `{where}` is not on a string, integer or boolean")
+        if token.lower() in found:
+            raise SchemaRefused(f"`{_HEADER_KEY}` of `{where}` is used twice")
+        found[token.lower()] = (path, token)
+    return tuple(found.values())
+
+
+def _containers(node: Any) -> list[Any]:
+    children = node.values() if isinstance(node, dict) else node
+    return [child for child in children if isinstance(child, dict | list)]
+
+
+def _check_addresses(node: Schema) -> None:
+    for key in _REFERENCES:
+        target = node.get(key)
+        if isinstance(target, str) and not target.startswith("#"):
+            raise SchemaRefused(f"a `{key}` points outside its schema")
+    dialect = node.get("$schema")
+    if isinstance(dialect, str) and not _DIALECT.fullmatch(dialect):
+        raise SchemaRefused("a `$schema` names an unknown dialect")
+    identity = node.get("$id")
+    if isinstance(identity, str) and _ADDRESS.match(identity):
+        raise SchemaRefused("a `$id` is an address")
+
+
+def _mend_root(value: Schema) -> Schema:
+    schema = {key: member for key, member in value.items() if key not in _ROOT_MEMBERS or member is not None}
+    if schema.get("properties") == []:
+        del schema["properties"]
+    kind = schema.get("type", ["object"])
+    if isinstance(kind, list) and "object" in kind:
+        schema["type"] = "object"
+    return value if schema == value else schema
+
+
+def _positions(root: Schema) -> Iterator[tuple[Path | None, Schema]]:
+    """Every schema in `root` with the argument path that leads to it, None off the `properties` chain."""
+    pending: deque[tuple[Path | None, Any]] = deque([((), root)])
+    while pending:
+        path, node = pending.popleft()
+        if isinstance(node, dict):
+            yield path, node
+            pending.extend(_subschemas(path, node))
+
+
+def _subschemas(path: Path | None, node: Schema) -> Iterator[tuple[Path | None, Any]]:
+    for keyword, value in node.items():
+        if keyword == "properties" and isinstance(value, dict):
+            for name, schema in value.items():
+                yield (None if path is None else (*path, name)), schema
+        elif keyword in _HOLDS_SCHEMA:
+            yield None, value
+        elif keyword in _HOLDS_SCHEMAS and isinstance(value, dict | list):
+            schemas = value.values() if isinstance(value, dict) else value
+            yield from ((None, schema) for schema in schemas)
