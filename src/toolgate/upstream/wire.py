@@ -14,11 +14,13 @@ PROTOCOL_VERSION_KEY: Final = ENVELOPE_PREFIX + "protocolVersion"
 CAPABILITIES_KEY: Final = ENVELOPE_PREFIX + "clientCapabilities"
 CLIENT_INFO_KEY: Final = ENVELOPE_PREFIX + "clientInfo"
 
-_OWN_META: Final[Params] = {
+_OWN_MEMBERS: Final[Params] = {
     PROTOCOL_VERSION_KEY: msgspec.Raw(msgspec.json.encode(MODERN_VERSION)),
     CAPABILITIES_KEY: msgspec.Raw(b"{}"),
     CLIENT_INFO_KEY: msgspec.Raw(CLIENT_INFO),
 }
+OWN_META: Final = msgspec.Raw(msgspec.json.encode(_OWN_MEMBERS))
+"""The envelope of a request that no caller stands behind, or whose caller sent none."""
 # These come back as messages on a connection that many callers share, so none may leave as it came.
 _NOT_CARRIED: Final = frozenset({"progressToken"})
 
@@ -67,9 +69,10 @@ def meta_for(era: Era, meta: bytes | None) -> msgspec.Raw | None:
     A modern caller's own envelope goes through to a modern server: its capabilities are the ones the
     server may rely on. A legacy server never sees envelope keys, a modern one always does.
     """
-    members = _decode_members(meta) if meta else {}
-    kept = {key: value for key, value in members.items() if key not in _NOT_CARRIED}
+    if meta is None:
+        return OWN_META if era == "modern" else None
+    kept = {key: value for key, value in _decode_members(meta).items() if key not in _NOT_CARRIED}
     if era == "modern":
-        return msgspec.Raw(_encode(_OWN_META | kept))
+        return msgspec.Raw(_encode(_OWN_MEMBERS | kept))
     kept = {key: value for key, value in kept.items() if not key.startswith(ENVELOPE_PREFIX)}
     return msgspec.Raw(_encode(kept)) if kept else None

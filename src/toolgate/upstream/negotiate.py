@@ -1,0 +1,178 @@
+"""Which era a server speaks: `server/discover` first, then the `initialize` handshake. For any transport.
+
+The era is a property of the server, and only positive evidence makes it modern: a discovery that lists
+our modern version. Silence is no evidence, because a slow starter has not answered *yet*; so after
+`PROBE_TIMEOUT_S` the handshake is sent as well, the probe stays open, and the first real answer decides.
+Nothing here knows pipes or HTTP, opens or closes anything, or sets a deadline for the whole start.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from toolgate.model.tools import Era
+from toolgate.upstream.link import (
+    LEGACY_VERSIONS,
+    MODERN_VERSION,
+    PROBE_TIMEOUT_S,
+    START_TIMEOUT_S,
+    Hello,
+    Params,
+    Reply,
+    StartFailed,
+)
+from toolgate.upstream.wire import CLIENT_INFO, ENVELOPE_PREFIX, OWN_META
+
+_T = TypeVar("_T")
+
+Ask = Callable[[str, Params, float], Awaitable[Reply]]
+"""Sends one request with exactly these params and waits so many seconds; raises as `Link.request` does."""
+Notify = Callable[[str, Params], Awaitable[None]]
+
+UNSUPPORTED_VERSION: Final = -32022
+_ALL_VERSIONS: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
+_SERVER_INFO_KEY: Final = ENVELOPE_PREFIX + "serverInfo"
+
+_INITIALIZE_PARAMS: Final[Params] = {
+    "protocolVersion": msgspec.Raw(msgspec.json.encode(LEGACY_VERSIONS[0])),
+    "capabilities": msgspec.Raw(b"{}"),
+    "clientInfo": msgspec.Raw(CLIENT_INFO),
+}
+
+
+class _Discovery(msgspec.Struct, rename="camel"):
+    supported_versions: list[str]
+    capabilities: Params = {}
+    instructions: str | None = None
+    meta: Params | None = msgspec.field(default=None, name="_meta")
+
+
+class _Handshake(msgspec.Struct, rename="camel"):
+    protocol_version: str
+    capabilities: Params = {}
+    server_info: msgspec.Raw = msgspec.Raw(b"{}")
+    instructions: str | None = None
+
+
+class _Versions(msgspec.Struct):
+    supported: list[str]
+
+
+class _RpcError(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+async def negotiate(ask: Ask, notify: Notify, *, known_era: Era | None = None) -> Hello:
+    """What the server is. Raises StartFailed when it is nothing we speak, and whatever `ask` raises."""
+    if known_era == "legacy":
+        return await _handshake_or_probe(ask, notify)
+    probe = asyncio.ensure_future(_discover(ask))
+    try:
+        await asyncio.wait({probe}, timeout=PROBE_TIMEOUT_S)
+        if not probe.done():
+            return await _handshake_beside(probe, ask, notify)
+        return probe.result() or await _handshake_or_probe(ask, notify)
+    finally:
+        await _discard(probe)
+
+
+async def _handshake_or_probe(ask: Ask, notify: Notify) -> Hello:
+    """The handshake; where it is refused, the server may have become modern since: ask once."""
+    try:
+        return await _handshake(ask, notify)
+    except StartFailed:
+        hello = await _discover(ask)
+        if hello is None:
+            raise
+        return hello
+
+
+async def _handshake_beside(probe: asyncio.Future[Hello | None], ask: Ask, notify: Notify) -> Hello:
+    """The handshake while a probe is still unanswered: the late answer to the probe wins if it is modern.
+
+    A modern server that was only slow answers both in order, and refuses the handshake or ignores it.
+    """
+    handshake = asyncio.ensure_future(_handshake(ask, notify))
+    asked: set[asyncio.Future[Any]] = {probe, handshake}
+    try:
+        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        hello = probe.result() if probe.done() else None
+        if hello is not None:
+            return hello
+        try:
+            return await handshake
+        except StartFailed:
+            hello = await probe
+            if hello is None:
+                raise
+            return hello
+    finally:
+        await _discard(handshake)
+
+
+async def _discover(ask: Ask) -> Hello | None:
+    """The server as a modern one; None when its answer is any other evidence."""
+    reply = await ask("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
+    if reply.result is None:
+        error = _decode(reply.error, _RpcError) or _RpcError()
+        versions = _decode(error.data, _Versions) if error.code == UNSUPPORTED_VERSION else None
+        if versions is not None:
+            _require_one_of(_ALL_VERSIONS, versions.supported)
+        return None
+    found = _decode(reply.result, _Discovery)
+    if found is None:
+        return None
+    _require_one_of(_ALL_VERSIONS, found.supported_versions)
+    if MODERN_VERSION not in found.supported_versions:
+        return None
+    return Hello(
+        era="modern",
+        version=MODERN_VERSION,
+        capabilities=found.capabilities,
+        server_info=bytes((found.meta or {}).get(_SERVER_INFO_KEY, b"{}")),
+        instructions=found.instructions or "",
+    )
+
+
+async def _handshake(ask: Ask, notify: Notify) -> Hello:
+    """The server as a legacy one. Raises StartFailed when it refuses."""
+    reply = await ask("initialize", _INITIALIZE_PARAMS, START_TIMEOUT_S)
+    if reply.result is None:
+        error = _decode(reply.error, _RpcError) or _RpcError()
+        raise StartFailed(f"it refused `initialize`: {error.message[:200] or error.code}")
+    answer = _decode(reply.result, _Handshake)
+    if answer is None:
+        raise StartFailed("its answer to `initialize` is not one")
+    _require_one_of(LEGACY_VERSIONS, [answer.protocol_version])
+    await notify("notifications/initialized", {})
+    return Hello(
+        era="legacy",
+        version=answer.protocol_version,
+        capabilities=answer.capabilities,
+        server_info=bytes(answer.server_info),
+        instructions=answer.instructions or "",
+    )
+
+
+def _require_one_of(ours: Collection[str], theirs: Sequence[str]) -> None:
+    """Refuse a server that names its versions, and none of them is ours."""
+    if not any(version in ours for version in theirs):
+        named = ", ".join(f"`{version[:40]}`" for version in theirs[:8])
+        raise StartFailed(f"it speaks {named or 'no protocol version'}, and this gateway does not")
+
+
+def _decode(raw: bytes | msgspec.Raw | None, shape: type[_T]) -> _T | None:
+    try:
+        return msgspec.json.decode(raw or b"null", type=shape)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+async def _discard(task: asyncio.Future[Any]) -> None:
+    """End a question whose answer no longer matters, without leaving an unread failure behind."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
