@@ -63,12 +63,16 @@ class _Execution(msgspec.Struct, rename="camel"):
     task_support: Literal["forbidden", "optional", "required"] = "forbidden"
 
 
+class _OutputSchema(msgspec.Struct):
+    dialect: str = msgspec.field(default="", name="$schema")
+
+
 _ADORNMENTS: Final[Mapping[str, Any]] = {
     "title": str,
     "icons": list[_Icon],
     "annotations": dict[str, Any],
     "execution": _Execution,
-    "outputSchema": dict[str, Any],
+    "outputSchema": _OutputSchema,
     "_meta": dict[str, Any],
 }
 _HINTS: Final[Mapping[str, Any]] = {

@@ -1,0 +1,77 @@
+"""The names tools go by at the doors.
+
+Inside the program a tool is a `ToolRef`; only here is it joined into one string. A joined name is never
+split to decide a call: what it means is looked up in the table of the caller's own scope.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from toolgate.errors import InvalidRecord
+from toolgate.model.names import ToolRef, is_tool_name, parse_server_id
+
+MAX_CHAT_NAME: Final = 64
+_CHAT_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
+_HASH_DIGITS: Final = range(8, 40)
+_MODEL_PREFIX: Final = "mcp."
+
+
+def door_name(ref: ToolRef) -> str:
+    """`<server_id>.<tool>`, as the MCP door lists it."""
+    return f"{ref.server_id}.{ref.name}"
+
+
+def parse_door_name(text: str) -> ToolRef | None:
+    """The tool that `text` would name, None if it could name none. Whether the caller has it is not said.
+
+    A server id holds no dot, so the first one parts the two, whatever the tool's own name holds.
+    """
+    server_id, _, name = text.partition(".")
+    try:
+        parse_server_id(server_id)
+    except InvalidRecord:
+        return None
+    return ToolRef(server_id, name) if is_tool_name(name) else None
+
+
+def chat_names(refs: Iterable[ToolRef], namespaces: Mapping[str, str]) -> Mapping[str, ToolRef]:
+    """The function name of each tool in chat, `mcp__<server_id>__<tool>`, as a table from name to tool.
+
+    `namespaces` maps a server id to the record's `tool_namespace`, where it has one. A name that chat does
+    not take, or that two tools would share, becomes a readable alias that ends in a hash of the tool. The
+    table depends on the set of `refs` alone, not on their order.
+    """
+    joined = {ref: _joined(ref, namespaces) for ref in sorted(set(refs))}
+    uses = Counter(joined.values())
+    names = {ref: name for ref, name in joined.items() if uses[name] == 1 and _CHAT_NAME.fullmatch(name)}
+    taken = set(names.values())
+    for ref, name in joined.items():
+        if ref not in names:
+            names[ref] = _alias(ref, name, taken)
+            taken.add(names[ref])
+    return {names[ref]: ref for ref in joined}
+
+
+def resolve_chat_name(table: Mapping[str, ToolRef], text: str) -> ToolRef | None:
+    """The tool a model means by `text`: a name of `table`, or the dotted form `mcp.<server_id>.<tool>`."""
+    if text in table:
+        return table[text]
+    meant = parse_door_name(text.removeprefix(_MODEL_PREFIX)) if text.startswith(_MODEL_PREFIX) else None
+    return meant if meant in table.values() else None
+
+
+def _joined(ref: ToolRef, namespaces: Mapping[str, str]) -> str:
+    namespace = namespaces.get(ref.server_id) or f"{_MODEL_PREFIX}{ref.server_id}"
+    return f"{namespace.replace('.', '__')}__{ref.name}"
+
+
+def _alias(ref: ToolRef, name: str, taken: Collection[str]) -> str:
+    """`name` made readable for chat, with as many hash digits as it takes to be like no other."""
+    readable = _FOREIGN.sub("_", name)
+    digest = hashlib.sha256(str(ref).encode()).hexdigest()
+    aliases = (f"{readable[: MAX_CHAT_NAME - digits - 1]}_{digest[:digits]}" for digits in _HASH_DIGITS)
+    return next(alias for alias in aliases if alias not in taken)
