@@ -1,0 +1,36 @@
+"""Definitions as servers send them, for the tests of this package."""
+
+from typing import Any
+
+import msgspec
+
+from toolgate.catalog.definitions import Quarantined, check_definition
+from toolgate.model.tools import ToolDefinition
+
+INPUT: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
+
+
+def tool(**members: Any) -> bytes:
+    """A definition that passes, with `members` changed; one that is `...` is left out."""
+    definition = {"name": "read_file", "description": "Reads a file.", "inputSchema": INPUT} | members
+    return msgspec.json.encode({key: value for key, value in definition.items() if value is not ...})
+
+
+def checked(**members: Any) -> ToolDefinition:
+    """What the definition `tool(**members)` becomes; it must pass."""
+    definition = check_definition("fs", tool(**members))
+    assert isinstance(definition, ToolDefinition), definition
+    return definition
+
+
+def refusal(**members: Any) -> str:
+    """Why the definition `tool(**members)` is quarantined; it must be."""
+    verdict = check_definition("fs", tool(**members))
+    assert isinstance(verdict, Quarantined), verdict
+    return verdict.reason
+
+
+def members_of(definition: ToolDefinition) -> dict[str, Any]:
+    """The checked JSON, decoded."""
+    members: dict[str, Any] = msgspec.json.decode(definition.raw)
+    return members
