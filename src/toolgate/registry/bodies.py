@@ -1,0 +1,359 @@
+"""The shape of every record as people and programs write it.
+
+A body is made by validation and turned at once into a model value (`value()`); nothing above the
+registry's edge ever holds one. The field docstrings become the reference.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+
+from toolgate.model.names import is_tool_name
+from toolgate.model.principals import Ceiling, Key, Role
+from toolgate.model.servers import (
+    Approval,
+    ApprovalPolicy,
+    Budgets,
+    HttpEndpoint,
+    ServerRecord,
+    Sharing,
+    StdioLaunch,
+    Transport,
+)
+from toolgate.model.tasks import Environment, Profile, Selection, Task
+from toolgate.registry.fields import (
+    Argument,
+    ConfigKey,
+    HeaderName,
+    HeaderValue,
+    JsonText,
+    Label,
+    Name,
+    Namespace,
+    Path,
+    Pattern,
+    SecretName,
+    ServerId,
+    Sha256,
+    Tag,
+    Title,
+    Url,
+    VariableName,
+    refuse,
+)
+
+_BUDGETS: Final = Budgets()
+MAX_TIMEOUT_MS: Final = 300_000
+MAX_CONCURRENCY: Final = 1_024
+MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
+MAX_IDLE_S: Final = 30 * 24 * 3600
+
+T = TypeVar("T")
+
+
+def _tuple(values: list[T] | None) -> tuple[T, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _frozen(values: dict[str, str]) -> Mapping[str, str]:
+    return MappingProxyType(dict(values))
+
+
+class Body(BaseModel):
+    """What all bodies have in common: nothing is coerced, nothing unknown is taken, nothing is echoed."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+
+
+class StdioBody(Body):
+    """How to start a server as a child process."""
+
+    command: Path
+    """The program, found on the node's PATH. No shell is involved."""
+
+    args: Annotated[list[Argument], Field(max_length=256)] = []
+    """Its arguments, passed literally. May hold `${ENV:NAME}` and `${ENV:NAME:-default}`."""
+
+    env: Annotated[dict[VariableName, Argument], Field(max_length=256)] = {}
+    """Variables the child gets. Values may hold references, resolved on the node at connect time."""
+
+    env_from: Annotated[list[VariableName], Field(max_length=256)] = []
+    """Variables of the node passed on under their own names; `X` is short for `X = "${ENV:X}"`."""
+
+    cwd: Path | None = None
+    """The child's working directory."""
+
+    def value(self) -> StdioLaunch:
+        return StdioLaunch(
+            command=self.command,
+            args=tuple(self.args),
+            env=_frozen(self.env),
+            env_from=tuple(self.env_from),
+            cwd=self.cwd,
+        )
+
+
+class HttpBody(Body):
+    """Where a server listens."""
+
+    url: Url
+    """The server's MCP endpoint. The part after `http://` or `https://` may hold references."""
+
+    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=64)] = {}
+    """Headers sent with every request. Values may hold references."""
+
+    auth_ref: SecretName | None = None
+    """The name of a secret the node resolves and sends as a bearer token; never the secret itself."""
+
+    @model_validator(mode="after")
+    def _one_spelling_per_header(self) -> "HttpBody":
+        if len({name.lower() for name in self.headers}) < len(self.headers):
+            raise refuse("`headers` names a header twice, in different case")
+        return self
+
+    def value(self) -> HttpEndpoint:
+        return HttpEndpoint(url=self.url, headers=_frozen(self.headers), auth_ref=self.auth_ref)
+
+
+class BudgetsBody(Body):
+    """Limits of one server. A field left out has its own default; none can be zero."""
+
+    tool_timeout_ms: int = Field(default=_BUDGETS.tool_timeout_ms, ge=100, le=MAX_TIMEOUT_MS)
+    """How long a call may take, in milliseconds."""
+
+    max_concurrency: int = Field(default=_BUDGETS.max_concurrency, ge=1, le=MAX_CONCURRENCY)
+    """Calls in flight at once; more wait in a bounded queue."""
+
+    max_tool_output_bytes: int = Field(default=_BUDGETS.max_tool_output_bytes, ge=1_024, le=MAX_OUTPUT_BYTES)
+    """The largest result passed on; more is cut, and marked as cut."""
+
+    def value(self) -> Budgets:
+        return Budgets(
+            tool_timeout_ms=self.tool_timeout_ms,
+            max_concurrency=self.max_concurrency,
+            max_tool_output_bytes=self.max_tool_output_bytes,
+        )
+
+
+class ApprovalBody(Body):
+    """When a person must agree to a call."""
+
+    default: Approval = Field(default="never", validation_alias=AliasChoices("default", "default_policy"))
+    """For every tool that `per_tool` does not name."""
+
+    per_tool: Annotated[dict[Annotated[str, Field(max_length=128)], Approval], Field(max_length=2_000)] = {}
+    """Tool name to `never`, `always` or `policy`."""
+
+    @model_validator(mode="after")
+    def _names_of_tools(self) -> "ApprovalBody":
+        if not all(is_tool_name(name) for name in self.per_tool):
+            raise refuse("`per_tool` is keyed by tool name: letters, digits, `_`, `.` and `-`")
+        return self
+
+    def value(self) -> ApprovalPolicy:
+        return ApprovalPolicy(default=self.default, per_tool=MappingProxyType(dict(self.per_tool)))
+
+
+class ServerBody(Body):
+    """One MCP server: how to reach it and what the platform allows of it."""
+
+    version: Literal[1] = 1
+    """The version of this format. There is one so far."""
+
+    server_id: ServerId
+    """Its name in every URL, policy and tool name: lower case, up to 40 characters."""
+
+    transport: Transport
+    """`stdio` starts a child process; the others connect to a URL."""
+
+    stdio: StdioBody | None = None
+    """Needed by transport `stdio`, refused with the others."""
+
+    http: HttpBody | None = None
+    """Needed by transports `streamable_http` and `http_sse_legacy`, refused with `stdio`."""
+
+    display_name: Title = ""
+    """For people."""
+
+    tool_namespace: Namespace | None = None
+    """What stands before a tool's name towards models; `mcp.<server_id>` unless given. Unique."""
+
+    allowed_tools: Annotated[list[Pattern], Field(max_length=2_000)] = []
+    """Patterns of the tools this server may offer at all. Empty: none."""
+
+    approval_policy: ApprovalBody = ApprovalBody()
+    """When a person must agree to a call."""
+
+    budgets: BudgetsBody = BudgetsBody()
+    """Limits of its calls."""
+
+    tags: Annotated[list[Tag], Field(max_length=64)] = []
+    """Words by which profiles and tasks select servers."""
+
+    category: Label = ""
+    """One heading to list it under."""
+
+    enabled: bool = True
+    """False: registered, and nothing of it is offered."""
+
+    sharing: Sharing = "shared"
+    """`shared`: one connection serves all callers. `per_session`: each session has its own."""
+
+    idle_timeout_s: int = Field(default=0, ge=0, le=MAX_IDLE_S)
+    """After this long without a call the connection is closed until the next. 0: never."""
+
+    prewarm: bool = False
+    """Connect at start, and stay connected, rather than at the first use."""
+
+    @model_validator(mode="after")
+    def _launch_fits_transport(self) -> "ServerBody":
+        needed, other = ("stdio", "http") if self.transport == "stdio" else ("http", "stdio")
+        if getattr(self, needed) is None:
+            raise refuse(f"transport `{self.transport}` needs `{needed}`")
+        if getattr(self, other) is not None:
+            raise refuse(f"transport `{self.transport}` has no use for `{other}`")
+        return self
+
+    def value(self) -> ServerRecord:
+        return ServerRecord(
+            server_id=self.server_id,
+            transport=self.transport,
+            stdio=self.stdio.value() if self.stdio else None,
+            http=self.http.value() if self.http else None,
+            display_name=self.display_name,
+            tool_namespace=self.tool_namespace or default_namespace(self.server_id),
+            allowed_tools=tuple(self.allowed_tools),
+            approval_policy=self.approval_policy.value(),
+            budgets=self.budgets.value(),
+            tags=tuple(self.tags),
+            category=self.category,
+            enabled=self.enabled,
+            sharing=self.sharing,
+            idle_timeout_s=self.idle_timeout_s,
+            prewarm=self.prewarm,
+        )
+
+
+def default_namespace(server_id: str) -> str:
+    """The namespace of a server whose record names none."""
+    return f"mcp.{server_id}"
+
+
+class TaskBody(Body):
+    """A named policy holder."""
+
+    task_id: Name
+    """Its name."""
+
+    display_name: Title = ""
+    """For people."""
+
+    config: Annotated[dict[ConfigKey, JsonText], Field(max_length=256)] = {}
+    """Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
+    `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`."""
+
+    def value(self) -> Task:
+        return Task(task_id=self.task_id, display_name=self.display_name, config=_frozen(self.config))
+
+
+class SelectionBody(Body):
+    """Servers and tools. A list left out does not restrict; an empty one lets nothing pass."""
+
+    servers: list[ServerId] | None = None
+    """Server ids."""
+
+    tags: list[Tag] | None = None
+    """Servers that carry any of these tags."""
+
+    allow: list[Pattern] | None = None
+    """Patterns of which a tool must match one."""
+
+    deny: list[Pattern] = []
+    """Patterns of which a tool may match none."""
+
+    def selection(self) -> Selection:
+        return Selection(
+            servers=_tuple(self.servers),
+            tags=_tuple(self.tags),
+            allow=_tuple(self.allow),
+            deny=tuple(self.deny),
+        )
+
+
+class ProfileBody(SelectionBody):
+    """A reusable selection of servers and tools."""
+
+    profile_id: Name
+    """Its name."""
+
+    environments: dict[Environment, SelectionBody] = {}
+    """Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one."""
+
+    def value(self) -> Profile:
+        return Profile(
+            profile_id=self.profile_id,
+            selection=self.selection(),
+            environments=MappingProxyType(
+                {name: body.selection() for name, body in self.environments.items()}
+            ),
+        )
+
+
+class CeilingBody(Body):
+    """The most a key may ever reach. A list left out does not restrict; an empty one lets nothing pass."""
+
+    tasks: list[Name] | None = None
+    """Tasks the key may act for."""
+
+    servers: list[ServerId] | None = None
+    """Servers it may reach."""
+
+    allow: list[Pattern] | None = None
+    """Patterns of which a tool must match one."""
+
+    deny: list[Pattern] = []
+    """Patterns of which a tool may match none."""
+
+    def value(self) -> Ceiling:
+        return Ceiling(
+            tasks=_tuple(self.tasks),
+            servers=_tuple(self.servers),
+            allow=_tuple(self.allow),
+            deny=tuple(self.deny),
+        )
+
+
+class KeyBody(Body):
+    """A credential, as its hash."""
+
+    key_id: Name
+    """The principal's name in audit and logs."""
+
+    sha256: Sha256
+    """The SHA-256 of the key. The key itself is never stored."""
+
+    role: Role
+    """`admin` governs, `publisher` publishes packages, `viewer` reads, `agent` calls tools."""
+
+    ceiling: CeilingBody = CeilingBody()
+    """The most it may ever reach."""
+
+    default_task: Name | None = None
+    """The task of a request that names none."""
+
+    expires_at_s: int | None = Field(default=None, ge=0, le=253_402_300_799)
+    """Unix time after which it proves nothing."""
+
+    def value(self) -> Key:
+        return Key(
+            key_id=self.key_id,
+            sha256=self.sha256,
+            role=self.role,
+            ceiling=self.ceiling.value(),
+            default_task=self.default_task,
+            expires_at_s=self.expires_at_s,
+        )

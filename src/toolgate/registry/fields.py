@@ -1,0 +1,148 @@
+"""The kinds of text a record may hold, each with its rule. A rule's message never repeats the text itself
+where that may be a secret, and says how it should look.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from toolgate.errors import InvalidRecord
+from toolgate.model.names import parse_server_id, parse_task_id
+from toolgate.policy.patterns import parse_pattern
+from toolgate.registry.redaction import MASK, REFERENCE
+
+# `fullmatch` throughout: `$` would let a trailing newline pass.
+_NAMESPACE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?|")
+_URL = re.compile(r"[\x21\x23-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+# The gateway writes these itself; a record that set them could desynchronise or redirect a request.
+_OWN_HEADERS: Final = frozenset(
+    {"accept", "connection", "expect", "host", "keep-alive", "last-event-id", "te", "trailer"}
+)
+_OWN_HEADER_PREFIXES: Final = ("content-", "mcp-", "proxy-", "transfer-", "upgrade")
+
+
+def refuse(problem: str) -> PydanticCustomError:
+    """The error a validator raises: `problem` is the whole message."""
+    # The problem goes in as context: it may hold braces, which a template would interpret.
+    return PydanticCustomError("refused", "{problem}", {"problem": problem})
+
+
+def _by(parse: Callable[[str], str]) -> AfterValidator:
+    """A parser of the model or policy as a validator."""
+
+    def check(text: str) -> str:
+        try:
+            return parse(text)
+        except InvalidRecord as exc:
+            raise refuse(f"{exc}; {exc.hint}") from exc
+
+    return AfterValidator(check)
+
+
+def _like(rule: re.Pattern[str], problem: str) -> AfterValidator:
+    """A validator for text that must match `rule` as a whole."""
+
+    def check(text: str) -> str:
+        if not rule.fullmatch(text):
+            raise refuse(problem)
+        return text
+
+    return AfterValidator(check)
+
+
+def _without_controls(allowed: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if any(unicodedata.category(char) in {"Cc", "Cs"} and char not in allowed for char in text):
+            raise refuse("control characters are not allowed")
+        return text
+
+    return AfterValidator(check)
+
+
+def _check_label(text: str) -> str:
+    if not text.isprintable() or text != text.strip():
+        raise refuse("use letters and signs that can be seen, without spaces at the ends")
+    return text
+
+
+def _check_references(text: str) -> str:
+    if "${ENV:" in REFERENCE.sub("", text):
+        raise refuse("a reference is written `${ENV:NAME}` or `${ENV:NAME:-default}`")
+    if MASK in text:
+        raise refuse(f"`{MASK}` stands for a hidden value: send the value, or a reference to it")
+    return text
+
+
+def _check_header_name(name: str) -> str:
+    if name.lower() in _OWN_HEADERS or name.lower().startswith(_OWN_HEADER_PREFIXES):
+        raise refuse("this header is set by the gateway itself")
+    return name
+
+
+def _check_url(url: str) -> str:
+    """Absolute http(s) without userinfo or fragment. The scheme is literal, the rest may hold references."""
+    filled = REFERENCE.sub("env", url)
+    if not _URL.fullmatch(filled):
+        raise refuse("a URL holds printable ASCII without spaces, quotes, backslashes or braces")
+    try:
+        parts = urlsplit(filled)
+        host, _ = parts.hostname, parts.port
+    except ValueError as exc:
+        raise refuse("this is not a URL") from exc
+    if parts.scheme not in {"http", "https"} or not host:
+        raise refuse("a URL begins with `http://` or `https://` and a host")
+    if "@" in parts.netloc:
+        raise refuse("a URL carries no user or password: use `headers` or `auth_ref`")
+    if parts.fragment:
+        raise refuse("a URL carries no fragment")
+    return url
+
+
+# Field limits stand before the rules: after them, pydantic words its message for lists.
+Title = Annotated[str, Field(max_length=200), _without_controls("")]
+Path = Annotated[str, Field(min_length=1, max_length=4_096), _without_controls("")]
+ConfigKey = Annotated[str, Field(min_length=1, max_length=128), _without_controls("")]
+# Newlines are legal in both: keys in PEM form, scripts given to `sh -c`.
+Argument = Annotated[
+    str, Field(max_length=32_768), _without_controls("\t\r\n"), AfterValidator(_check_references)
+]
+Label = Annotated[str, Field(max_length=64), AfterValidator(_check_label)]
+Tag = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_label)]
+JsonText = Annotated[str, Field(max_length=262_144), _without_controls("\t\r\n")]
+VariableName = Annotated[
+    str, Field(max_length=128), _like(_VARIABLE, "not the name of an environment variable")
+]
+HeaderName = Annotated[
+    str, _like(_HEADER_NAME, "not the name of a header"), AfterValidator(_check_header_name)
+]
+HeaderValue = Annotated[
+    str,
+    Field(max_length=8_192),
+    _like(_HEADER_VALUE, "a header value is printable ASCII without spaces at its ends"),
+    AfterValidator(_check_references),
+]
+Url = Annotated[str, Field(max_length=4_096), AfterValidator(_check_references), AfterValidator(_check_url)]
+SecretName = Annotated[
+    str,
+    _like(_SECRET_NAME, "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"),
+]
+Namespace = Annotated[
+    str,
+    Field(max_length=64),
+    _like(_NAMESPACE, "use lower-case letters and digits, single `.`, `-` or `_` between"),
+]
+Pattern = Annotated[str, _by(parse_pattern)]
+ServerId = Annotated[str, _by(parse_server_id)]
+Name = Annotated[str, _by(parse_task_id)]
+Sha256 = Annotated[str, _like(_SHA256, "a SHA-256 is 64 lower-case hexadecimal digits")]

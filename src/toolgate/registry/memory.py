@@ -1,0 +1,92 @@
+"""A store without a disk: for tests, and for trying things out. It keeps every promise but durability."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from uuid import uuid4
+
+from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
+from toolgate.registry.transaction import RecordKey, check_store_revision, plan_transaction
+from toolgate.registry.watch import WatchHub
+
+
+class MemoryStore:
+    """Records in a dict, the log in a list. No method suspends before it is done, so none can interleave."""
+
+    def __init__(self, clock_ms: Callable[[], int], *, epoch: str | None = None) -> None:
+        self._epoch = epoch or uuid4().hex
+        self._clock_ms = clock_ms
+        self._records: dict[RecordKey, Stored] = {}
+        self._log: list[Batch] = []
+        self._hub = WatchHub(self._read_log)
+
+    @property
+    def epoch(self) -> str:
+        return self._epoch
+
+    @property
+    def revision(self) -> int:
+        return self._hub.revision
+
+    async def write(
+        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+    ) -> int:
+        check_store_revision(self.revision, if_store_revision)
+        changes = plan_transaction(
+            writes, self._records, revision=self.revision + 1, actor=actor, at_ms=self._clock_ms()
+        )
+        if changes:
+            batch = Batch(revision=self.revision + 1, changes=changes)
+            for change in changes:
+                self._apply(change)
+            self._log.append(batch)
+            self._hub.publish(batch)
+        return self.revision
+
+    async def get(self, kind: Kind, record_id: str) -> Stored | None:
+        return self._records.get(RecordKey(kind, record_id))
+
+    async def list(self, kind: Kind | None = None) -> Listing:
+        records = tuple(self._records[key] for key in sorted(self._records) if kind in {None, key.kind})
+        return Listing(epoch=self._epoch, revision=self.revision, records=records)
+
+    async def history(self, kind: Kind, record_id: str, *, limit: int = 50) -> Sequence[Change]:
+        newest_first = (change for batch in reversed(self._log) for change in batch.changes)
+        found = [change for change in newest_first if (change.kind, change.id) == (kind, record_id)]
+        return found[:limit]
+
+    def watch(self, since: int) -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
+        return self._hub.watch(since)
+
+    async def compact(self, *, keep_revisions: int = KEEP_REVISIONS, keep_ms: int = KEEP_MS) -> int:
+        cutoff_ms = self._clock_ms() - keep_ms
+        is_old = [
+            batch.revision <= self.revision - keep_revisions and batch.changes[0].at_ms <= cutoff_ms
+            for batch in self._log
+        ]
+        # Only a prefix may go: a clock that was set back leaves old-looking lines after young ones.
+        forgotten = [*is_old, False].index(False)
+        del self._log[:forgotten]
+        self._hub.compacted += forgotten
+        return self._hub.compacted
+
+    async def aclose(self) -> None:
+        self._hub.close()
+
+    def _apply(self, change: Change) -> None:
+        key = RecordKey(change.kind, change.id)
+        if change.after is None:
+            del self._records[key]
+        else:
+            self._records[key] = Stored(
+                kind=change.kind,
+                id=change.id,
+                body=change.after,
+                revision=change.revision,
+                updated_at_ms=change.at_ms,
+                actor=change.actor,
+            )
+
+    async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
+        start = self._hub.compacted
+        return self._log[max(0, after - start) : max(0, upto - start)]

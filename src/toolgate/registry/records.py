@@ -1,0 +1,200 @@
+"""The edge where bodies become model values and go back. What passed `parse_…` is never checked again.
+
+Nothing else turns a body into a value: files, REST, gRPC and the store's own content all come through here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from pydantic import ValidationError
+
+from toolgate.errors import InvalidRecord
+from toolgate.model.principals import Key
+from toolgate.model.revisions import Kind
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tasks import Profile, Task
+from toolgate.policy.layers import parse_task_policy
+from toolgate.registry.bodies import (
+    Body,
+    KeyBody,
+    ProfileBody,
+    ServerBody,
+    TaskBody,
+    default_namespace,
+)
+
+Record: TypeAlias = ServerRecord | Task | Profile | Key
+AnyBody = TypeVar("AnyBody", bound=Body)
+
+ID_FIELDS: Final[Mapping[Kind, str]] = {
+    "server": "server_id",
+    "task": "task_id",
+    "profile": "profile_id",
+    "key": "key_id",
+}
+BODIES: Final[Mapping[Kind, type[Body]]] = {
+    "server": ServerBody,
+    "task": TaskBody,
+    "profile": ProfileBody,
+    "key": KeyBody,
+}
+MAX_SHOWN_PROBLEMS: Final = 10
+
+
+def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecord:
+    """`body` as a server, or InvalidRecord naming each wrong field.
+
+    An unknown field is wrong where `strict`; otherwise it is passed over, and `unknown_fields` names it.
+    """
+    return _validate(ServerBody, body, strict=strict).value()
+
+
+def parse_task(body: Mapping[str, Any], *, strict: bool = True) -> Task:
+    """`body` as a task whose `config` is a valid policy, or InvalidRecord."""
+    task = _validate(TaskBody, body, strict=strict).value()
+    parse_task_policy(task)
+    return task
+
+
+def parse_profile(body: Mapping[str, Any], *, strict: bool = True) -> Profile:
+    """`body` as a profile, or InvalidRecord."""
+    return _validate(ProfileBody, body, strict=strict).value()
+
+
+def parse_key(body: Mapping[str, Any], *, strict: bool = True) -> Key:
+    """`body` as a key, or InvalidRecord."""
+    return _validate(KeyBody, body, strict=strict).value()
+
+
+def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict: bool = True) -> Record:
+    """`body` as the record `record_id`. The id may be left out of the body, but not differ from it."""
+    id_field = ID_FIELDS[kind]
+    if body.get(id_field, record_id) != record_id:
+        raise InvalidRecord(f"`{id_field}`: differs from `{record_id[:80]}`, the name it is written under")
+    whole = {id_field: record_id, **body}
+    match kind:
+        case "server":
+            return parse_server(whole, strict=strict)
+        case "task":
+            return parse_task(whole, strict=strict)
+        case "profile":
+            return parse_profile(whole, strict=strict)
+        case "key":
+            return parse_key(whole, strict=strict)
+
+
+def unknown_fields(kind: Kind, body: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields of `body` that a lenient parse passes over."""
+    try:
+        BODIES[kind].model_validate(dict(body))
+    except ValidationError as exc:
+        return tuple(_path(error["loc"]) for error in exc.errors() if error["type"] == "extra_forbidden")
+    return ()
+
+
+def encode_server(record: ServerRecord) -> dict[str, Any]:
+    """The shortest body that parses to `record`: its id, what it needs, and what is not the default."""
+    body = _encode(record)
+    if record.tool_namespace == default_namespace(record.server_id):
+        del body["tool_namespace"]
+    return body
+
+
+def encode_task(task: Task) -> dict[str, Any]:
+    """The shortest body that parses to `task`."""
+    return _encode(task)
+
+
+def encode_profile(profile: Profile) -> dict[str, Any]:
+    """The shortest body that parses to `profile`; its common selection stands at the top."""
+    body = _encode(profile)
+    return {"profile_id": body.pop("profile_id"), **body.pop("selection", {}), **body}
+
+
+def encode_key(key: Key) -> dict[str, Any]:
+    """The shortest body that parses to `key`."""
+    return _encode(key)
+
+
+def encode_record(record: Record) -> dict[str, Any]:
+    """The shortest body that parses to `record`."""
+    match record:
+        case ServerRecord():
+            return encode_server(record)
+        case Task():
+            return encode_task(record)
+        case Profile():
+            return encode_profile(record)
+        case Key():
+            return encode_key(record)
+
+
+def _validate(model: type[AnyBody], body: Mapping[str, Any], *, strict: bool) -> AnyBody:
+    try:
+        return model.model_validate(dict(body), extra="forbid" if strict else "ignore")
+    except ValidationError as exc:
+        raise _invalid(exc) from None
+
+
+def _invalid(exc: ValidationError) -> InvalidRecord:
+    """All problems at once, each with its field. Never an input: it may be a secret."""
+    problems = [
+        {"field": _path(error["loc"]), "problem": _problem(error["type"], error["msg"])}
+        for error in exc.errors(include_url=False, include_input=False)
+    ]
+    shown = [_sentence(**problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
+    if len(problems) > MAX_SHOWN_PROBLEMS:
+        shown.append(f"and {len(problems) - MAX_SHOWN_PROBLEMS} more")
+    return InvalidRecord("; ".join(shown), data={"problems": problems})
+
+
+def _sentence(field: str, problem: str) -> str:
+    return f"`{field}`: {problem}" if field else problem
+
+
+def _problem(error_type: str, message: str) -> str:
+    match error_type:
+        case "missing":
+            return "is missing"
+        case "extra_forbidden":
+            return "is not a known field"
+        case _:
+            return _printable(message[:1].lower() + message[1:])
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    """`stdio.args[2]`. The parts are a stranger's words, so they are cut and made printable."""
+    path = ""
+    for part in loc:
+        if part == "[key]":
+            continue
+        path += f"[{part}]" if isinstance(part, int) else f".{_printable(part[:80])}"
+    return path.removeprefix(".")
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _encode(value: object) -> dict[str, Any]:
+    """A dataclass as a body: fields in their declared order, those at their default left out."""
+    assert is_dataclass(value)
+    pairs = ((field, getattr(value, field.name)) for field in fields(value))
+    return {field.name: _plain(content) for field, content in pairs if content != _default(field)}
+
+
+def _default(field: Field[Any]) -> object:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value):
+        return _encode(value)
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(content) for key, content in cast("Mapping[str, object]", value).items()}
+    return value

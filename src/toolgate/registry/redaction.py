@@ -1,0 +1,115 @@
+"""What a record may show: everything but secrets. Every API answer, log line, watch event and history
+entry passes here first; nothing here ever resolves a reference.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from toolgate.model.revisions import Body, Kind
+
+MASK: Final = "***"
+REFERENCE: Final = re.compile(r"\$\{ENV:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+"""`${ENV:NAME}` or `${ENV:NAME:-default}`, which the node resolves when it connects."""
+
+# Wide on purpose: a harmless value masked costs a look into the file, a secret shown costs more.
+_SECRET_WORD = re.compile(
+    r"api[-_]?key|access[-_]?key|private[-_]?key|signing[-_]?key|token|secret|passw|passphrase|pwd"
+    r"|auth(?!or)|cookie|credential|bearer|session|signature|(?:^|[-_.])(?:key|pat|sig|dsn)$",
+    re.IGNORECASE,
+)
+# Tokens whose makers gave them a shape, so that they are known wherever they stand.
+_SECRET_SHAPE = re.compile(
+    r"\b(?:sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}"
+    r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
+)
+_SCHEME_AND_REFERENCE = re.compile(rf"(?:(?:Bearer|Basic|Token) )?{REFERENCE.pattern}", re.IGNORECASE)
+_URL_USERINFO = re.compile(r"([a-z][a-z0-9+.-]*://)[^/?#\s@]*@", re.IGNORECASE)
+_URL_PARAMETER = re.compile(r"([?&;])([^=&;#\s]+)=([^&;#\s]*)")
+_ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)(=|:\s*)(.*)", re.DOTALL)
+_FLAG = re.compile(r"--?[A-Za-z][\w-]*")
+
+
+def redact_record(kind: Kind, body: Body) -> dict[str, Any]:
+    """`body` of any kind as it may be shown."""
+    if kind == "server":
+        return redact_server(body)
+    if kind == "key" and "sha256" in body:
+        return {**body, "sha256": MASK}
+    return dict(body)
+
+
+def redact_server(body: Body) -> dict[str, Any]:
+    """A server's body with every literal secret masked; references stay, they are not the secret."""
+    shown = dict(body)
+    if isinstance(stdio := body.get("stdio"), Mapping):
+        shown["stdio"] = _redact_stdio(stdio)
+    if isinstance(http := body.get("http"), Mapping):
+        shown["http"] = _redact_http(http)
+    return shown
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable, header, flag or parameter of this name usually holds a secret."""
+    return _SECRET_WORD.search(name) is not None
+
+
+def _redact_stdio(stdio: Body) -> dict[str, Any]:
+    shown = dict(stdio)
+    if isinstance(env := stdio.get("env"), Mapping):
+        shown["env"] = _redact_named(env)
+    if isinstance(args := stdio.get("args"), list | tuple):
+        shown["args"] = _redact_args([str(arg) for arg in args])
+    return shown
+
+
+def _redact_http(http: Body) -> dict[str, Any]:
+    shown = dict(http)
+    if isinstance(headers := http.get("headers"), Mapping):
+        shown["headers"] = _redact_named(headers)
+    if isinstance(url := http.get("url"), str):
+        shown["url"] = redact_text(url)
+    return shown
+
+
+def _redact_named(values: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: _mask(str(value)) if looks_secret(name) else redact_text(str(value))
+        for name, value in values.items()
+    }
+
+
+def _redact_args(args: list[str]) -> list[str]:
+    """Masks what follows a flag like `--token`, and what an argument like `API_KEY=…` assigns."""
+    shown = []
+    is_value_of_secret = False
+    for arg in args:
+        shown.append(_mask(arg) if is_value_of_secret else _redact_arg(arg))
+        is_value_of_secret = bool(_FLAG.fullmatch(arg)) and looks_secret(arg)
+    return shown
+
+
+def _redact_arg(arg: str) -> str:
+    if (assignment := _ASSIGNMENT.fullmatch(arg)) and looks_secret(assignment[1]):
+        return f"{assignment[1]}{assignment[2]}{_mask(assignment[3])}"
+    return redact_text(arg)
+
+
+def redact_text(text: str) -> str:
+    """`text` without the secrets one can tell by their place in a URL or by their shape."""
+    text = _URL_USERINFO.sub(rf"\1{MASK}@", text)
+    if "://" in text:
+        text = _URL_PARAMETER.sub(_mask_parameter, text)
+    return _SECRET_SHAPE.sub(MASK, text)
+
+
+def _mask_parameter(match: re.Match[str]) -> str:
+    before, name, value = match.groups()
+    return f"{before}{name}={_mask(value) if looks_secret(name) else value}"
+
+
+def _mask(value: str) -> str:
+    """A secret's place holder. A reference is shown, but not the default in it, which may be the secret."""
+    if not value or not _SCHEME_AND_REFERENCE.fullmatch(value):
+        return value and MASK
+    return REFERENCE.sub(lambda match: f"${{ENV:{match[1]}:-{MASK}}}" if match[2] else match[0], value)

@@ -1,0 +1,104 @@
+"""What a transaction does, decided without a store: writes and the records they touch in, changes out.
+
+Every store commits exactly what `plan_transaction` says, so they cannot differ in meaning. Bodies go
+through JSON on their way in: a caller who later changes the dict it wrote changes nothing here.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from toolgate.errors import Conflict, InvalidRecord, NotFound
+from toolgate.model.revisions import Body, Change, Kind, Stored, Write
+
+decode_body: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class RecordKey(NamedTuple):
+    """What a record is found by."""
+
+    kind: Kind
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} `{self.id}`"
+
+
+def encode_body(body: Body) -> str:
+    """`body` as JSON text, or InvalidRecord. What this accepts, `decode_body` reads back."""
+    try:
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_as_dict)
+        decode_body(text.encode("utf-8"))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
+        raise InvalidRecord("the body is not JSON: use objects, lists, text, finite numbers") from exc
+    return text
+
+
+def plan_transaction(
+    writes: Sequence[Write],
+    current: Mapping[RecordKey, Stored],
+    *,
+    revision: int,
+    actor: str,
+    at_ms: int,
+) -> tuple[Change, ...]:
+    """The changes of `writes`, to be committed as `revision`; empty when everything is already so.
+
+    `current` holds the records the writes touch, as far as they exist. Raises Conflict and NotFound.
+    """
+    keys = [RecordKey(write.kind, write.id) for write in writes]
+    if len(set(keys)) < len(keys):
+        raise InvalidRecord("one transaction writes a record twice")
+    changes = []
+    for key, write in zip(keys, writes, strict=True):
+        stored = current.get(key)
+        _check_precondition(key, write, stored)
+        before = stored.body if stored else None
+        after = None if write.body is None else decode_body(encode_body(write.body))
+        if not _same(before, after):
+            changes.append(
+                Change(
+                    revision=revision,
+                    kind=key.kind,
+                    id=key.id,
+                    operation="delete" if after is None else "put",
+                    actor=actor,
+                    at_ms=at_ms,
+                    before=before,
+                    after=after,
+                )
+            )
+    return tuple(changes)
+
+
+def check_store_revision(revision: int, if_store_revision: int | None) -> None:
+    """Raises Conflict when the store has moved on from the revision a decision was made at."""
+    if if_store_revision is not None and if_store_revision != revision:
+        raise Conflict(f"the registry is at revision {revision}, not {if_store_revision}")
+
+
+def _check_precondition(key: RecordKey, write: Write, stored: Stored | None) -> None:
+    if write.body is None and stored is None:
+        raise NotFound(f"there is no {key}")
+    found = stored.revision if stored else 0
+    if write.if_revision is None or write.if_revision == found:
+        return
+    if write.if_revision == 0:
+        raise Conflict(f"{key} exists already, at revision {found}")
+    now = f"is at revision {found}" if stored else "does not exist"
+    raise Conflict(f"{key} {now}, not at {write.if_revision}", data={"revision": found})
+
+
+def _same(before: Body | None, after: Body | None) -> bool:
+    """Equal as JSON: the order of members does not count, but `1`, `1.0` and `true` are three things."""
+    if before is None or after is None:
+        return before is after
+    return msgspec.json.encode(before, order="sorted") == msgspec.json.encode(after, order="sorted")
+
+
+def _as_dict(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,0 +1,115 @@
+"""Watching, for all stores: one ring of the newest batches, and watchers that each hold only a cursor.
+
+Up to the revision it began at, a watcher may read the log, page by page; then it gets its bookmark and
+is live. A live watcher whose next batch has left the ring has read too slowly, and is ended with
+WatchLagged rather than buffered without bound. Since revisions have no holes, the next batch is always
+`cursor + 1`: between log and ring there can be no gap and no duplicate.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from toolgate.errors import Compacted, WatchLagged
+from toolgate.model.revisions import Batch
+from toolgate.registry.store import WATCH_BUFFER
+
+ReadLog = Callable[[int, int], Awaitable[Sequence[Batch]]]
+"""The batches with `after < revision <= upto`, in order, as far as the log still has them."""
+
+PAGE: Final = 256
+
+
+class WatchHub:
+    """Hands committed batches to watchers. Used from the event loop only."""
+
+    def __init__(
+        self, read_log: ReadLog, *, revision: int = 0, compacted: int = 0, buffer: int = WATCH_BUFFER
+    ) -> None:
+        self.revision = revision
+        self.compacted = compacted
+        """The oldest revision one can watch from; the store moves it on after a compaction."""
+        self._read_log = read_log
+        self._buffer = buffer
+        self._ring: dict[int, Batch] = {}
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    def publish(self, batch: Batch) -> None:
+        """Make a committed batch visible. Invariant: each revision once, in order."""
+        assert batch.revision == self.revision + 1, (batch.revision, self.revision)
+        self.revision = batch.revision
+        self._ring[batch.revision] = batch
+        self._ring.pop(batch.revision - self._buffer, None)
+        self._wake()
+
+    def close(self) -> None:
+        """End every watcher; what it did not read by now it can resume from."""
+        self._is_closed = True
+        self._wake()
+
+    @asynccontextmanager
+    async def watch(self, since: int) -> AsyncIterator[AsyncIterator[Batch]]:
+        """Batches after `since`; see `Store.watch`."""
+        if since < self.compacted:
+            raise _compacted(since)
+        yield _Watcher(self, since)
+
+    async def read(self, cursor: int, *, is_live: bool) -> Sequence[Batch]:
+        """At least one batch after `cursor`, waiting for it; none at all once the hub is closed."""
+        while self.revision <= cursor:
+            if self._is_closed:
+                return ()
+            await self._news.wait()
+        if (batch := self._ring.get(cursor + 1)) is not None:
+            return (batch,)
+        if self._is_closed:
+            return ()
+        if is_live:
+            raise WatchLagged(f"the watcher fell more than {self._buffer} batches behind")
+        page = await self._read_log(cursor, min(cursor + PAGE, self.revision))
+        if not page or page[0].revision != cursor + 1:
+            raise _compacted(cursor)
+        return page
+
+    async def reached(self, revision: int) -> bool:
+        """Wait until `revision` is committed; False when the hub is closed before."""
+        while self.revision < revision:
+            if self._is_closed:
+                return False
+            await self._news.wait()
+        return True
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+
+class _Watcher(AsyncIterator[Batch]):
+    """Replay up to the revision of its start (or a later `since`), one bookmark there, then live."""
+
+    def __init__(self, hub: WatchHub, since: int) -> None:
+        self._hub = hub
+        self._cursor = since
+        self._bookmark: int | None = max(since, hub.revision)
+        self._page: list[Batch] = []
+
+    async def __anext__(self) -> Batch:
+        if self._cursor == self._bookmark:
+            if not await self._hub.reached(self._bookmark):
+                raise StopAsyncIteration
+            self._bookmark = None
+            return Batch(revision=self._cursor)
+        if not self._page:
+            is_live = self._bookmark is None
+            self._page = list(reversed(await self._hub.read(self._cursor, is_live=is_live)))
+            if not self._page:
+                raise StopAsyncIteration
+        batch = self._page.pop()
+        self._cursor = batch.revision
+        return batch
+
+
+def _compacted(since: int) -> Compacted:
+    return Compacted(f"the change log no longer reaches back to revision {since}")
