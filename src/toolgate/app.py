@@ -1,1 +1,374 @@
-"""The composition root: builds everything, passes it on, owns the task group."""
+"""The composition root: builds everything, passes it on, owns the task group.
+
+Nothing below this module knows the settings, the environment, or each other's construction.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+import uvloop
+
+from toolgate.audit.log import AuditLog
+from toolgate.audit.sinks import JsonLinesSink, last_sequence
+from toolgate.errors import StartRefused, ToolgateError
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import MIN_KEY_CHARS, Identities
+from toolgate.model.snapshot import Snapshot
+from toolgate.policy.limits import Limits
+from toolgate.registry.reload import DirectoryLoader
+from toolgate.registry.source import watch_registry
+from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store import Store
+from toolgate.settings import Settings
+from toolgate.surfaces.guard import LOOPBACK_NAMES, AsgiApp, AsgiScope, Guard, Receive, Send
+from toolgate.surfaces.mcp.door import McpDoor
+from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.mcp.target import is_mcp_path
+from toolgate.surfaces.rest.app import rest_app
+from toolgate.surfaces.rest.control import Control
+from toolgate.telemetry import Metrics, setup_logging
+from toolgate.upstream.children import Warden
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.health import ServerHealth
+from toolgate.upstream.pool import Pool
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.streamable import StreamableOpener
+
+KEEP_ALIVE_S: Final = 75
+COMPACT_EVERY_S: Final = 600
+SESSION_KEY_BYTES: Final = 32
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """A running gateway without its listener."""
+
+    settings: Settings
+    gateway: Gateway
+    door: McpDoor
+    loader: DirectoryLoader | None
+    asgi: AsgiApp
+
+
+@asynccontextmanager
+async def open_app(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
+    """Build all parts on the data directory, load the registry, and keep everything running."""
+    _make_private(settings.data_dir)
+    admin_key = _read_admin_key(settings.admin_key_file)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(
+            open_sqlite_store(settings.data_dir / "registry.db", _wall_ms)
+        )
+        await _refuse_open_door(settings, store, admin_key)
+        audit = _open_audit(settings.data_dir / "audit.jsonl")
+        stack.callback(audit.close)
+        metrics = Metrics()
+        gateway = await stack.enter_async_context(_open_gateway(settings, environ, audit, metrics))
+        identities = Identities(
+            admin_key=admin_key,
+            trusts_local=settings.trust_loopback and settings.is_loopback,
+            clock_s=time.time,
+        )
+        loader = await _load_directory(settings, store)
+        await stack.enter_async_context(_follow_registry(store, gateway, identities, loader))
+        sessions = Sessions(
+            _session_key(settings.data_dir / "session.key"), clock_s=time.monotonic, wall_s=time.time
+        )
+        door = McpDoor(gateway, identities, sessions=sessions)
+        rest = rest_app(
+            Control(gateway=gateway, store=store, identities=identities, loader=loader, clock_ms=_wall_ms)
+        )
+        _describe(metrics, gateway, sessions)
+        asgi = Guard(_Doors(door, rest), _own_hosts(settings))
+        yield App(settings, gateway, door, loader, asgi)
+
+
+async def serve(
+    settings: Settings,
+    environ: Mapping[str, str],
+    on_ready: Callable[[App, str], Awaitable[None]] | None = None,
+) -> None:
+    """Run until SIGINT or SIGTERM. `on_ready` gets the application and its base URL once it listens."""
+    listener = _listen(settings)
+    with listener:
+        async with open_app(settings, environ) as app:
+            server = _HttpServer(_http_config(app.asgi, settings.drain_s))
+            async with asyncio.TaskGroup() as tasks:
+                with _signals(server, app, tasks):
+                    serving = tasks.create_task(server.serve(sockets=[listener]))
+                    await server.listening.wait()
+                    if on_ready is not None:
+                        await on_ready(app, _base_url(listener))
+                    await serving
+
+
+def run(
+    settings: Settings,
+    environ: Mapping[str, str],
+    on_ready: Callable[[App, str], Awaitable[None]] | None = None,
+) -> None:
+    """Serve on a loop of its own; returns when told to stop. Raises StartRefused."""
+    setup_logging(settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(settings, environ, on_ready))
+
+
+class _Doors:
+    """One listener, two doors: the hot one first."""
+
+    def __init__(self, mcp: AsgiApp, rest: AsgiApp) -> None:
+        self._mcp = mcp
+        self._rest = rest
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        app = self._mcp if is_mcp_path(scope["path"]) else self._rest
+        await app(scope, receive, send)
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn, which says when it listens and leaves signals to us."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _http_config(asgi: AsgiApp, drain_s: float) -> uvicorn.Config:
+    return uvicorn.Config(
+        asgi,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(drain_s)),
+        backlog=4096,
+    )
+
+
+@contextmanager
+def _signals(server: uvicorn.Server, app: App, tasks: asyncio.TaskGroup) -> Iterator[None]:
+    """INT and TERM stop: the first drains, the second does not wait. HUP reloads the directory."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+        app.door.close()
+
+    def reload() -> None:
+        if app.loader is not None:
+            tasks.create_task(_reload(app.loader))
+
+    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGHUP: reload}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+async def _reload(loader: DirectoryLoader) -> None:
+    try:
+        await loader.reload()
+    except ToolgateError as exc:
+        _log.error("reload refused, the old records stay: %s", exc)
+
+
+@asynccontextmanager
+async def _open_gateway(
+    settings: Settings, environ: Mapping[str, str], audit: AuditLog, metrics: Metrics
+) -> AsyncIterator[Gateway]:
+    resolved = Secrets(environ, settings.secrets_dir)
+    async with AsyncExitStack() as stack:
+        warden = await stack.enter_async_context(Warden(max_children=settings.max_children))
+        egress = Egress(allow_private=settings.allow_private_upstreams)
+        openers = {
+            "stdio": StdioOpener(warden, resolved),
+            "streamable_http": StreamableOpener(resolved, egress),
+        }
+
+        def changed(server_id: str) -> None:
+            gateway.on_tools_changed(server_id)
+
+        pool = Pool(openers, on_change=changed)
+        gateway = Gateway(
+            pool,
+            audit,
+            metrics=metrics,
+            limits=Limits(max_tools=settings.max_tools, max_definition_tokens=settings.max_definition_tokens),
+            snapshot=Snapshot(environment=settings.environment),
+        )
+        await stack.enter_async_context(pool)
+        yield gateway
+
+
+async def _load_directory(settings: Settings, store: Store) -> DirectoryLoader | None:
+    if settings.mcp_registry_dir is None:
+        return None
+    loader = DirectoryLoader(
+        store,
+        settings.mcp_registry_dir.expanduser(),
+        strict=settings.strict,
+        recursive=settings.registry_recursive,
+    )
+    await loader.reload()
+    return loader
+
+
+@asynccontextmanager
+async def _follow_registry(
+    store: Store, gateway: Gateway, identities: Identities, loader: DirectoryLoader | None
+) -> AsyncIterator[None]:
+    """The registry is applied once before anything is served, and followed from then on."""
+    first = asyncio.Event()
+
+    async def follow() -> None:
+        async for state in watch_registry(store):
+            identities.apply(state.keys)
+            gateway.apply(state)
+            first.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(follow()), tasks.create_task(_compact(store))]
+        if loader is not None:
+            running.append(tasks.create_task(loader.watch()))
+        await first.wait()
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
+
+
+async def _compact(store: Store) -> None:
+    while True:
+        await asyncio.sleep(COMPACT_EVERY_S)
+        await store.compact()
+
+
+def _describe(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> None:
+    """The gauges that are read when somebody looks."""
+    health = gateway.pool.health
+
+    def total(read: Callable[[ServerHealth], int]) -> float:
+        return float(sum(read(one) for one in health().values()))
+
+    metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: float(len(sessions)))
+    metrics.gauge("toolgate_streams", "Event streams open.", lambda: float(len(gateway.subscriptions)))
+    metrics.gauge("toolgate_children", "Child processes.", lambda: total(lambda one: one.pid is not None))
+    metrics.gauge("toolgate_calls_in_flight", "Calls at servers.", lambda: total(lambda one: one.in_flight))
+    metrics.gauge(
+        "toolgate_calls_queued", "Calls that wait for a slot.", lambda: total(lambda one: one.queued)
+    )
+    metrics.gauge("toolgate_registry_revision", "Revision served.", lambda: float(gateway.snapshot.revision))
+
+
+async def _refuse_open_door(settings: Settings, store: Store, admin_key: str | None) -> None:
+    """Off loopback everybody could call: not without keys."""
+    if settings.is_loopback or admin_key is not None or (await store.list("key")).records:
+        return
+    raise StartRefused(
+        f"`{settings.listen}` is reachable from other machines and no key is configured",
+        hint="listen on 127.0.0.1, or put a key of 32 characters or more into a file and set `admin_key_file`",
+    )
+
+
+def _read_admin_key(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        key = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise StartRefused(f"cannot read `admin_key_file` `{path}`: {exc}") from exc
+    if len(key) < MIN_KEY_CHARS or len(set(key)) < MIN_KEY_CHARS // 4:
+        raise StartRefused(
+            f"the key in `{path}` is too short or too simple",
+            hint="make one with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`",
+        )
+    return key
+
+
+def _session_key(path: Path) -> bytes:
+    """The key that signs session ids: made once, kept with the data, readable by its owner only."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        key = path.read_bytes()
+        if len(key) != SESSION_KEY_BYTES:
+            raise StartRefused(
+                f"`{path}` is damaged", hint="remove it: open sessions will have to reconnect"
+            ) from None
+        return key
+    with os.fdopen(descriptor, "wb") as file:
+        key = secrets.token_bytes(SESSION_KEY_BYTES)
+        file.write(key)
+    return key
+
+
+def _open_audit(path: Path) -> AuditLog:
+    return AuditLog(JsonLinesSink(path), first_sequence=last_sequence(path) + 1)
+
+
+def _make_private(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise StartRefused(f"cannot make the data directory `{directory}`: {exc}") from exc
+
+
+def _listen(settings: Settings) -> socket.socket:
+    host, port = settings.address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as exc:
+        listener.close()
+        raise StartRefused(
+            f"cannot listen on `{settings.listen}`: {exc.strerror}",
+            hint="choose another address with `--listen HOST:PORT`",
+        ) from exc
+    return listener
+
+
+def _base_url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _own_hosts(settings: Settings) -> set[str]:
+    return {settings.address[0], *LOOPBACK_NAMES, *settings.allowed_hosts}
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,55 @@
+# Two commands do all the set-up: `make demo` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LEGACY := .venv-legacy
+PIP := -m pip install --quiet --disable-pip-version-check --require-hashes -r
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench soak lock clean
+
+help: ## Show this.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(VENV)/.run ## Make .venv with the `toolgate` command, from the hashed lock.
+
+$(VENV)/.run: requirements/run.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP) requirements/run.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.test: requirements/test.txt $(VENV)/.run
+	$(BIN)/python $(PIP) requirements/test.txt
+	touch $@
+
+$(LEGACY)/.ready: requirements/legacy.txt
+	test -x $(LEGACY)/bin/python || $(PYTHON) -m venv $(LEGACY)
+	$(LEGACY)/bin/python $(PIP) requirements/legacy.txt
+	touch $@
+
+demo: $(VENV)/.run ## Start the product with real servers behind it and print what to paste into a client.
+	$(BIN)/toolgate up --demo
+
+test: $(VENV)/.test $(LEGACY)/.ready ## All tests.
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+check: $(VENV)/.test $(LEGACY)/.ready ## Format, lint, types, imports, sizes, tests, coverage.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=term
+
+bench: $(VENV)/.run ## Measure Toolgate beside the upstream called directly and the peers installed.
+	bench/run
+
+soak: $(VENV)/.test ## The long runs: kill -9 loops, crash cycles, many random cases.
+	TOOLGATE_SOAK=1 $(BIN)/pytest -m soak
+
+lock: ## Resolve the dependencies again.
+	for name in run test legacy demo; do uv pip compile --quiet --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --upgrade requirements/$$name.in -o requirements/$$name.txt; done
+
+clean: ## Remove what the other targets made.
+	rm -rf $(VENV) $(LEGACY) .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -1,0 +1,41 @@
+"""A caller bound to a URL or a session, with its newest view at hand."""
+
+from dataclasses import replace
+
+from toolgate.gateway.caller import Caller
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.view import View
+from toolgate.model.principals import Principal
+
+
+class Binding:
+    """Saves looking a view up by its caller as long as the snapshot stays the same."""
+
+    __slots__ = ("_serial", "_view", "caller")
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self._serial = -1
+        self._view: View | None = None
+
+    def keep_principal(self, principal: Principal) -> None:
+        """Follow a key whose rights changed since the caller was bound."""
+        if self.caller.principal is not principal and self.caller.principal != principal:
+            self.caller = replace(self.caller, principal=principal)
+            self._serial = -1
+
+    def view(self, gateway: Gateway) -> View:
+        """The view of the current snapshot; raises what the scope refuses with."""
+        serial = gateway.snapshot.serial
+        if self._view is None or self._serial != serial:
+            self._view = gateway.view(self.caller)
+            self._serial = serial
+        return self._view
+
+    async def settled_view(self, gateway: Gateway) -> View:
+        """As `view`, after waiting (bounded) for servers of the scope that were never listed."""
+        view = self.view(gateway)
+        if view.is_partial:
+            await gateway.settled_view(self.caller)
+            view = self.view(gateway)
+        return view

@@ -1,0 +1,145 @@
+"""The handshake era (2025-03-26 to 2025-11-25): `initialize`, a signed session, one GET stream."""
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from toolgate.errors import Conflict, InvalidParams, InvalidRequest, MethodNotAllowed, MethodNotFound
+from toolgate.gateway.caller import Caller
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.view import View
+from toolgate.policy.layers import parse_tools_selection
+from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result
+from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.envelope import Message
+from toolgate.surfaces.mcp.exchange import Exchange
+from toolgate.surfaces.mcp.session import Session, Sessions
+from toolgate.surfaces.mcp.streams import announce_changes, encode_event
+from toolgate.surfaces.mcp.tools import ToolMethods, cancel_call
+
+VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26")
+"""Newest first: what a client is offered that asks for a version we do not know."""
+
+LIST_CHANGED: Final = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
+MAX_SELECTION: Final = 1_000
+
+
+class LegacyEra:
+    """Serves clients that open a session."""
+
+    def __init__(self, gateway: Gateway, sessions: Sessions, *, closing: asyncio.Event) -> None:
+        self._gateway = gateway
+        self._sessions = sessions
+        self._tools = ToolMethods(gateway)
+        self._closing = closing
+
+    async def answer(self, exchange: Exchange, message: Message, binding: Binding | None) -> None:
+        """One POST. `binding` is what the URL asks for; only `initialize` looks at it."""
+        if message.method == "initialize":
+            assert binding is not None  # the door binds the URL for this method
+            await self._initialize(exchange, message, binding)
+            return
+        session = self._session(exchange)
+        if message.id is None:
+            _notified(session, message)
+            await send_empty(exchange.send, 202)
+        elif message.method == "tools/call":
+            await self._tools.call(exchange, message, session.binding, era="legacy", session=session)
+        elif message.method == "tools/list":
+            await self._tools.list(exchange, message, session.binding, era="legacy")
+        elif message.method == "ping":
+            await send_result(exchange.send, message.id, b"{}")
+        else:
+            raise MethodNotFound(f"no method `{message.method}`")
+
+    async def stream(self, exchange: Exchange) -> None:
+        """GET: tell the client when its list changes."""
+        exchange.accepts("text/event-stream")
+        if exchange.header(b"mcp-session-id") is None:
+            raise MethodNotAllowed(
+                "GET opens the stream of a session; there is none without `Mcp-Session-Id`"
+            )
+        session = self._session(exchange)
+        if session.has_stream:
+            raise Conflict("this session's stream is already open", hint="close the other stream first")
+        session.has_stream = True
+        try:
+            with self._gateway.subscriptions.open(session.binding.caller) as subscription:
+                await announce_changes(
+                    exchange,
+                    subscription,
+                    first=b": open\n\n",
+                    changed=encode_event(LIST_CHANGED),
+                    closing=self._closing,
+                    last=bytes,
+                )
+        finally:
+            session.has_stream = False
+
+    async def end(self, exchange: Exchange) -> None:
+        """DELETE: close the session."""
+        session_id = exchange.header(b"mcp-session-id")
+        if session_id is None:
+            raise InvalidRequest("DELETE needs `Mcp-Session-Id`")
+        self._sessions.end(session_id, exchange.principal)
+        await send_empty(exchange.send, 200)
+
+    async def _initialize(self, exchange: Exchange, message: Message, binding: Binding) -> None:
+        if message.id is None:
+            raise InvalidRequest("`initialize` is a request: it needs an `id`")
+        asked = message.text("protocolVersion")
+        if asked is None:
+            raise InvalidParams("`protocolVersion` is missing")
+        version = asked if asked in VERSIONS else VERSIONS[0]
+        if "tools" in message.params:
+            binding = Binding(_narrowed(binding, message.params["tools"]))
+        view = binding.view(self._gateway)
+        session_id = self._sessions.issue(binding.caller, version)
+        headers = [(b"mcp-session-id", session_id.encode())]
+        await send_result(exchange.send, message.id, _initialized(version, view), headers)
+
+    def _session(self, exchange: Exchange) -> Session:
+        session_id = exchange.header(b"mcp-session-id")
+        if session_id is None:
+            raise InvalidRequest(
+                "no session: send `initialize` first",
+                hint="or send the 2026-07-28 envelope with each request",
+            )
+        version = exchange.header(b"mcp-protocol-version")
+        if version is not None and version not in VERSIONS:
+            raise InvalidRequest(f"`{version[:40]}` is not a version of this session")
+        return self._sessions.find(session_id, exchange.principal)
+
+
+def _narrowed(binding: Binding, raw: msgspec.Raw) -> Caller:
+    """`initialize` may carry `params.tools[]`: it narrows the URL's selection, never widens it."""
+    try:
+        items = msgspec.json.decode(raw, type=list[str])
+    except msgspec.ValidationError as exc:
+        raise InvalidParams("`tools` must be a list of tool names") from exc
+    if len(items) > MAX_SELECTION:
+        raise InvalidParams(f"`tools` names more than {MAX_SELECTION} tools")
+    caller = binding.caller
+    selection = parse_tools_selection(items)
+    if caller.request.tools is None:
+        return replace(caller, request=replace(caller.request, tools=selection))
+    return replace(caller, request=replace(caller.request, allow=selection))
+
+
+def _initialized(version: str, view: View) -> bytes:
+    result = {
+        "protocolVersion": version,
+        "capabilities": {"tools": {"listChanged": True}},
+        "serverInfo": msgspec.Raw(SERVER_INFO),
+    }
+    if view.scope.warnings:
+        result["instructions"] = " ".join(view.scope.warnings)
+    return msgspec.json.encode(result)
+
+
+def _notified(session: Session, message: Message) -> None:
+    """Of the notifications only a cancellation has an effect; unknown ones have none."""
+    if message.method == "notifications/cancelled":
+        cancel_call(session, bytes(message.params.get("requestId", b"")))

@@ -1,0 +1,166 @@
+"""Legacy sessions without a session store: the id itself, signed, says whose it is and what it asks for.
+
+Any node with the key can serve any session. A node keeps a bounded table of the sessions it has seen,
+for idle time, cancellation and the one GET stream; losing the table loses nothing a client would miss.
+Possession of an id is not authentication: it is bound to its principal.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from toolgate.errors import SessionLimit, UnknownSession
+from toolgate.gateway.caller import Caller
+from toolgate.model.principals import Principal
+from toolgate.policy.layers import SessionRequest
+from toolgate.surfaces.mcp.binding import Binding
+
+MAX_SESSIONS: Final = 10_000
+IDLE_S: Final = 30 * 60
+LIFETIME_S: Final = 24 * 60 * 60
+MAX_ENDED: Final = 20_000
+"""Ids remembered as ended. An older one could be revived, by its own principal only."""
+MAX_ID_BYTES: Final = 8 * 1024
+_MAC_BYTES: Final = 32
+
+
+class _Claims(msgspec.Struct, array_like=True, frozen=True):
+    """What an id says. 128 random bits make it unguessable and unique even before it is signed."""
+
+    nonce: str
+    principal: str
+    version: str
+    issued_s: int
+    task_id: str | None
+    only_server: str | None
+    request: SessionRequest
+
+
+class Session:
+    """One legacy session as this node knows it."""
+
+    __slots__ = ("binding", "calls", "has_stream", "last_used", "nonce", "version")
+
+    def __init__(self, nonce: str, version: str, binding: Binding, now: float) -> None:
+        self.nonce = nonce
+        self.version = version
+        self.binding = binding
+        self.last_used = now
+        self.calls: dict[bytes, asyncio.Task[None]] = {}
+        self.has_stream = False
+
+    @property
+    def is_busy(self) -> bool:
+        """A running call or an open stream keeps a session alive."""
+        return bool(self.calls) or self.has_stream
+
+
+class Sessions:
+    """Issues, verifies and forgets sessions. `clock_s` is monotonic, `wall_s` the time of day."""
+
+    def __init__(self, key: bytes, *, clock_s: Callable[[], float], wall_s: Callable[[], float]) -> None:
+        self._key = key
+        self._clock_s = clock_s
+        self._wall_s = wall_s
+        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def issue(self, caller: Caller, version: str) -> str:
+        """Open a session; its id."""
+        claims = _Claims(
+            nonce=secrets.token_urlsafe(16),
+            principal=caller.principal.id,
+            version=version,
+            issued_s=int(self._wall_s()),
+            task_id=caller.task_id,
+            only_server=caller.only_server,
+            request=caller.request,
+        )
+        session_id = self._sign(msgspec.json.encode(claims))
+        self._admit(session_id, Session(claims.nonce, version, Binding(caller), self._clock_s()))
+        return session_id
+
+    def find(self, session_id: str, principal: Principal) -> Session:
+        """The live session of that id, for its own principal; to anybody else it does not exist."""
+        session = self._open.get(session_id)
+        if session is None:
+            session = self._revive(session_id, principal)
+        elif session.binding.caller.principal.id != principal.id:
+            raise _unknown()
+        now = self._clock_s()
+        if now - session.last_used > IDLE_S and not session.is_busy:
+            self._forget(session_id)
+            raise _unknown()
+        session.last_used = now
+        session.binding.keep_principal(principal)
+        return session
+
+    def end(self, session_id: str, principal: Principal) -> None:
+        """Close a session for good; its running calls are cancelled."""
+        session = self.find(session_id, principal)
+        self._forget(session_id)
+        running, session.calls = session.calls, {}
+        for task in running.values():
+            task.cancel()
+
+    def _admit(self, session_id: str, session: Session) -> None:
+        if len(self._open) >= MAX_SESSIONS:
+            self._drop_idle()
+        if len(self._open) >= MAX_SESSIONS:
+            raise SessionLimit(f"this node holds {MAX_SESSIONS} sessions")
+        self._open[session_id] = session
+
+    def _drop_idle(self) -> None:
+        oldest = self._clock_s() - IDLE_S
+        idle = [key for key, one in self._open.items() if one.last_used < oldest and not one.is_busy]
+        for session_id in idle:
+            self._forget(session_id)
+
+    def _forget(self, session_id: str) -> None:
+        session = self._open.pop(session_id)
+        self._ended[session.nonce] = None
+        if len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
+
+    def _revive(self, session_id: str, principal: Principal) -> Session:
+        """A session this node has not seen, opened on another or before a restart."""
+        claims = self._verify(session_id)
+        age_s = self._wall_s() - claims.issued_s
+        if claims.principal != principal.id or claims.nonce in self._ended or age_s > LIFETIME_S:
+            raise _unknown()
+        caller = Caller(principal, claims.task_id, claims.request, claims.only_server)
+        session = Session(claims.nonce, claims.version, Binding(caller), self._clock_s())
+        self._admit(session_id, session)
+        return session
+
+    def _sign(self, payload: bytes) -> str:
+        mac = hmac.digest(self._key, payload, hashlib.sha256)
+        return base64.urlsafe_b64encode(mac + payload).decode().rstrip("=")
+
+    def _verify(self, session_id: str) -> _Claims:
+        if len(session_id) > MAX_ID_BYTES:
+            raise _unknown()
+        try:
+            signed = base64.b64decode(
+                session_id + "=" * (-len(session_id) % 4), altchars=b"-_", validate=True
+            )
+        except ValueError as exc:
+            raise _unknown() from exc
+        mac, payload = signed[:_MAC_BYTES], signed[_MAC_BYTES:]
+        if not hmac.compare_digest(mac, hmac.digest(self._key, payload, hashlib.sha256)):
+            raise _unknown()
+        return msgspec.json.decode(payload, type=_Claims)
+
+
+def _unknown() -> UnknownSession:
+    return UnknownSession("no such session")
