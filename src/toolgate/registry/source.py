@@ -1,0 +1,94 @@
+"""The registry as a node sees it: every record parsed, at one revision, followed as it changes.
+
+A record that no longer parses is left out and reported. It must never stop the others from being
+served, and never be served in part.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from toolgate.errors import Compacted, InvalidRecord, WatchLagged
+from toolgate.model.principals import Key
+from toolgate.model.revisions import Batch, Body, Kind, Listing
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tasks import Profile, Task
+from toolgate.registry.records import Record, parse_record
+from toolgate.registry.store import Store
+
+_log = logging.getLogger(__name__)
+
+_FIELDS: Final[Mapping[Kind, str]] = {
+    "server": "servers",
+    "task": "tasks",
+    "profile": "profiles",
+    "key": "keys",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryState:
+    """The registry half of a snapshot."""
+
+    revision: int
+    epoch: str
+    servers: Mapping[str, ServerRecord] = field(default_factory=lambda: MappingProxyType({}))
+    tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
+    profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
+    keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
+
+
+async def watch_registry(store: Store) -> AsyncIterator[RegistryState]:
+    """The current state, then a new one after each committed change. Ends when the store is closed.
+
+    A watch that was cut off (the reader was slow, the log was compacted) is taken up again by listing.
+    """
+    while True:
+        state = state_of(await store.list())
+        yield state
+        try:
+            async with store.watch(state.revision) as batches:
+                async for batch in batches:
+                    if batch.changes:
+                        state = _apply(state, batch)
+                        yield state
+        except (Compacted, WatchLagged) as exc:
+            _log.warning("registry watch was cut off, listing again: %s", exc)
+        else:
+            return
+
+
+def state_of(listing: Listing) -> RegistryState:
+    """A listing, parsed."""
+    empty = RegistryState(revision=listing.revision, epoch=listing.epoch)
+    return _with(empty, ((stored.kind, stored.id, stored.body) for stored in listing.records))
+
+
+def _apply(state: RegistryState, batch: Batch) -> RegistryState:
+    """`state` after one transaction; only the maps of the kinds it touches are made anew."""
+    moved = replace(state, revision=batch.revision)
+    return _with(moved, ((change.kind, change.id, change.after) for change in batch.changes))
+
+
+def _with(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body | None]]) -> RegistryState:
+    maps: dict[str, dict[str, Any]] = {}
+    for kind, record_id, body in bodies:
+        name = _FIELDS[kind]
+        records = maps.setdefault(name, dict(getattr(state, name)))
+        record = None if body is None else _parse_or_report(kind, record_id, body)
+        if record is None:
+            records.pop(record_id, None)
+        else:
+            records[record_id] = record
+    return replace(state, **{name: MappingProxyType(records) for name, records in maps.items()})
+
+
+def _parse_or_report(kind: Kind, record_id: str, body: Body) -> Record | None:
+    try:
+        # Lenient: a newer control may have written fields that this node does not know yet.
+        return parse_record(kind, record_id, body, strict=False)
+    except InvalidRecord as exc:
+        _log.warning("%s `%s` is left out, it is not valid: %s", kind, record_id, exc)
+        return None
