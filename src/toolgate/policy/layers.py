@@ -1,0 +1,271 @@
+"""The two layers that callers and operators write: a task's policy and a session's request, parsed.
+
+Parsing is strict and total: a text of the wrong shape is refused with its key and the reason. It must
+never guess: no splitting at commas, no dropping of elements, no reading of `yes` as true.
+
+In every list, absent means that the list does not restrict, present and empty that nothing passes.
+Lists come out sorted and without repeats, so the order in which they were written cannot matter.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import msgspec
+
+from toolgate.errors import InvalidParams, InvalidRecord, PolicyDenied
+from toolgate.model.names import MAX_SERVER_ID, parse_server_id, parse_task_id
+from toolgate.model.tasks import Selection, Task
+from toolgate.policy.patterns import has_wildcard, parse_pattern
+
+T = TypeVar("T")
+
+MAX_ENTRIES: Final = 1_024
+"""Entries in one list of a request."""
+MAX_WILDCARDS: Final = 32
+"""Patterns with wildcards among them: each is held against every tool, where a plain name is looked up."""
+
+_TASK_KEYS: Final = (
+    "mcp.enabled",
+    "mcp.default_server_ids",
+    "mcp.allowed_server_ids",
+    "mcp.tool_allowlist",
+    "mcp.tool_denylist",
+    "mcp.profile",
+    "mcp.profile_overrides",
+    "mcp.tags",
+)
+_SESSION_KEYS: Final = ("mcp.enabled", "mcp.server_ids", "mcp.tool_allowlist", "mcp.tool_denylist")
+_SERVER_PATTERN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_*?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPolicy:
+    """What a task's `config` says. Invariant: `default` lies within `allowed` where that is given."""
+
+    task_id: str
+    enabled: bool = False
+    default: tuple[str, ...] = ()
+    """The servers of a request that names none. When absent, those that `profile` and `tags` select."""
+    allowed: tuple[str, ...] | None = None
+    """None: the same as the default."""
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+    profile: str | None = None
+    overrides: Selection = field(default_factory=Selection)
+    tags: tuple[str, ...] | None = None
+    """Only servers with one of them."""
+    is_default_empty: bool = False
+    """`default` is present and empty, so a request must name its servers whatever a profile selects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequest:
+    """What one caller asks for now. Hashable: equal requests share one compiled scope."""
+
+    enabled: bool | None = None
+    servers: tuple[str, ...] | None = None
+    tools: tuple[str, ...] | None = None
+    """Patterns, as `parse_tools_selection` makes them."""
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+    profile: str | None = None
+    tool_choice: str | None = None
+    """Passed on to the model; no part of the policy."""
+
+
+class _Overrides(msgspec.Struct, forbid_unknown_fields=True):
+    """The JSON object of `mcp.profile_overrides`. A null is not an absent list, and refused."""
+
+    server_ids: list[str] | msgspec.UnsetType = msgspec.UNSET
+    tags: list[str] | msgspec.UnsetType = msgspec.UNSET
+    tool_allowlist: list[str] | msgspec.UnsetType = msgspec.UNSET
+    tool_denylist: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+def parse_task_policy(task: Task) -> TaskPolicy:
+    """The policy in `task.config`, or InvalidRecord. Keys that do not begin with `mcp.` are not ours."""
+    unknown = sorted(key for key in task.config if key.startswith("mcp.") and key not in _TASK_KEYS)
+    if unknown:
+        raise InvalidRecord(
+            f"task `{task.task_id}`: `{ascii(unknown[0])[1:-1]}` is not a key of a task",
+            hint=f"the keys are {', '.join(f'`{key}`' for key in _TASK_KEYS)}",
+        )
+    config = _Config(task)
+    default = config.names("mcp.default_server_ids", parse_server_id)
+    allowed = config.names("mcp.allowed_server_ids", parse_server_id)
+    outside = sorted(set(default or ()) - set(allowed)) if allowed is not None else []
+    if outside:
+        why = f"`{outside[0]}` is not one of `mcp.allowed_server_ids`"
+        raise config.refused("mcp.default_server_ids", why)
+    return TaskPolicy(
+        task_id=task.task_id,
+        enabled=config.decode("mcp.enabled", bool, "`true` or `false`") or False,
+        default=default or (),
+        allowed=allowed,
+        allow=config.names("mcp.tool_allowlist", parse_pattern),
+        deny=config.names("mcp.tool_denylist", parse_pattern) or (),
+        profile=config.profile(),
+        overrides=config.overrides(),
+        tags=config.names("mcp.tags", _parse_tag),
+        is_default_empty=default == (),
+    )
+
+
+class _Config:
+    """A task's `config`, read key by key; whatever is wrong is told with the task and the key."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def refused(self, key: str, why: str, *, hint: str | None = None) -> InvalidRecord:
+        return InvalidRecord(f"task `{self._task.task_id}`: `{key}`: {why}", hint=hint)
+
+    def decode(self, key: str, shape: type[T], wanted: str) -> T | None:
+        text = self._task.config.get(key)
+        if text is None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=shape)
+        except (msgspec.DecodeError, UnicodeEncodeError) as exc:
+            raise self.refused(
+                key, f"the value is not JSON of the right shape: {exc}", hint=f"write {wanted}"
+            ) from exc
+
+    def names(self, key: str, parse: Callable[[str], str]) -> tuple[str, ...] | None:
+        return self._each(
+            key, self.decode(key, list[str], 'a JSON array of strings, like `["a", "b"]`'), parse
+        )
+
+    def profile(self) -> str | None:
+        name = self.decode("mcp.profile", str, 'a JSON string, like `"code-review"`')
+        return None if name is None else self._one("mcp.profile", name, parse_task_id)
+
+    def overrides(self) -> Selection:
+        key = "mcp.profile_overrides"
+        found = self.decode(key, _Overrides, 'a JSON object, like `{"tool_denylist": ["delete_*"]}`')
+        if found is None:
+            return Selection()
+        json.loads(self._task.config[key], object_pairs_hook=self._refuse_repeats)
+        return Selection(
+            servers=self._each(key, found.server_ids, parse_server_id),
+            tags=self._each(key, found.tags, _parse_tag),
+            allow=self._each(key, found.tool_allowlist, parse_pattern),
+            deny=self._each(key, found.tool_denylist, parse_pattern) or (),
+        )
+
+    def _refuse_repeats(self, pairs: list[tuple[str, object]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            raise self.refused("mcp.profile_overrides", "a name stands in it twice")
+
+    def _each(
+        self, key: str, items: list[str] | msgspec.UnsetType | None, parse: Callable[[str], str]
+    ) -> tuple[str, ...] | None:
+        if items is None or items is msgspec.UNSET:
+            return None
+        return tuple(sorted({self._one(key, item, parse) for item in items}))
+
+    def _one(self, key: str, item: str, parse: Callable[[str], str]) -> str:
+        try:
+            return parse(item)
+        except InvalidRecord as exc:
+            raise self.refused(key, str(exc), hint=exc.hint) from exc
+
+
+def parse_session_params(params: Mapping[str, object]) -> SessionRequest:
+    """The session parameters that speak of tools, or InvalidParams. Others are the model's, not ours.
+
+    Any `mcp.task_…` key is PolicyDenied: what the task says is the host's alone to set.
+    """
+    ours = sorted(key for key in params if key.startswith("mcp."))
+    if any(key.startswith("mcp.task_") for key in ours):
+        raise PolicyDenied(
+            "`mcp.task_…` parameters are not for a session to set",
+            hint="change the task's `config` instead",
+        )
+    unknown = [key for key in ours if key not in _SESSION_KEYS]
+    if unknown:
+        raise InvalidParams(
+            f"`{ascii(unknown[0])[1:-1]}` is not a session parameter",
+            hint=f"the parameters are {', '.join(f'`{key}`' for key in _SESSION_KEYS)}, `tool_choice`",
+        )
+    return SessionRequest(
+        enabled=_typed(params, "mcp.enabled", bool),
+        servers=_session_list(params, "mcp.server_ids", parse_server_id),
+        allow=_session_list(params, "mcp.tool_allowlist", parse_pattern),
+        deny=_session_list(params, "mcp.tool_denylist", parse_pattern) or (),
+        tool_choice=_typed(params, "tool_choice", str),
+    )
+
+
+def parse_tools_selection(items: Sequence[str]) -> tuple[str, ...]:
+    """The entries of `?tools=` or of `initialize` `params.tools[]` as patterns, or InvalidParams.
+
+    An entry is `server.tool`, cut at its first dot, or `server/tool`, or a name without either for any
+    server. A tool whose own name has a dot is named with its server, or as `*/tool.name`.
+    """
+    return _parse_entries("tools", items, _parse_tool_entry)
+
+
+def parse_servers_selection(items: Sequence[str]) -> tuple[str, ...]:
+    """The entries of `?servers=` as server ids, or InvalidParams."""
+    return _parse_entries("servers", items, parse_server_id)
+
+
+def _parse_tool_entry(text: str) -> str:
+    pattern = parse_pattern(text)
+    server, separator, tool = pattern.partition("/" if "/" in pattern else ".")
+    if not separator:
+        return pattern
+    if has_wildcard(server):
+        is_server = len(server) <= MAX_SERVER_ID and _SERVER_PATTERN.issuperset(server)
+        if not is_server:
+            raise InvalidRecord(f"`{server}` matches no server id", hint="server ids are lower-case")
+    else:
+        parse_server_id(server)
+    return f"{server}/{parse_pattern(tool)}"
+
+
+def _parse_entries(key: str, items: Sequence[str], parse: Callable[[str], str]) -> tuple[str, ...]:
+    if len(items) > MAX_ENTRIES:
+        raise InvalidParams(f"`{key}` has {len(items)} entries", hint=f"send at most {MAX_ENTRIES}")
+    try:
+        entries = {parse(item) for item in items}
+    except InvalidRecord as exc:
+        raise InvalidParams(f"`{key}`: {exc}", hint=exc.hint) from exc
+    if sum(map(has_wildcard, entries)) > MAX_WILDCARDS:
+        raise InvalidParams(
+            f"`{key}` has more than {MAX_WILDCARDS} entries with wildcards",
+            hint="name the tools, or put the patterns into a task or a profile",
+        )
+    return tuple(sorted(entries))
+
+
+def _session_list(
+    params: Mapping[str, object], key: str, parse: Callable[[str], str]
+) -> tuple[str, ...] | None:
+    value = params.get(key)
+    if key not in params:
+        return None
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise InvalidParams(f"`{key}` is not a list of strings", hint='send a list, like `["a", "b"]`')
+    return _parse_entries(key, value, parse)
+
+
+def _typed(params: Mapping[str, object], key: str, wanted: type[T]) -> T | None:
+    if key not in params:
+        return None
+    value = params[key]
+    if not isinstance(value, wanted):
+        names = {bool: "`true` or `false`", str: "a string"}
+        raise InvalidParams(f"`{key}` is not {names[wanted]}", hint="send a value of that kind")
+    return value
+
+
+def _parse_tag(text: str) -> str:
+    if text and text.isprintable():
+        return text
+    raise InvalidRecord(
+        f"`{ascii(text[:80])[1:-1]}` is not a tag", hint="use letters and signs that can be seen"
+    )

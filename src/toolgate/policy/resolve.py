@@ -1,0 +1,252 @@
+"""A key, a task and a request held against one snapshot: the rules that follow, and what was asked for.
+
+Here stand the questions that need more than one layer to answer: what a task's servers are when a profile
+names them, which servers a request means, and when it must be refused as a whole.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from toolgate.errors import NotFound, PolicyDenied
+from toolgate.model.principals import Ceiling
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tasks import Selection
+from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.patterns import Patterns
+from toolgate.policy.rules import Names, Rules, ToolRule, closed, selection_rules
+from toolgate.policy.scope import Decision, Layer, Reason, Refusal
+
+_KEY: Final = Names("key servers", "key tags", "key allow", "key deny")
+_OVERRIDES: Final = Names(
+    "mcp.profile_overrides server_ids",
+    "mcp.profile_overrides tags",
+    "mcp.profile_overrides tool_allowlist",
+    "mcp.profile_overrides tool_denylist",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """All that decides about a scope, apart from the servers themselves."""
+
+    rules: Rules
+    tools: Patterns | None
+    """What `?tools=` asks for. It also stands among the rules."""
+    unknown: Mapping[str, Decision]
+    """The servers asked for by name that are not registered."""
+    refusal: Refusal | None
+    warnings: tuple[str, ...]
+    is_enabled: bool
+
+
+class _Servers(NamedTuple):
+    """Servers, and the name of the rule that says which. `ids` None: all."""
+
+    ids: frozenset[str] | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """A task with its servers: those a request starts with, and those it may name."""
+
+    policy: TaskPolicy
+    default: frozenset[str]
+    default_name: str
+    allowed: frozenset[str]
+    allowed_name: str
+
+
+def resolve(
+    platform: Snapshot, ceiling: Ceiling, *, task: TaskPolicy | None, request: SessionRequest
+) -> Resolved:
+    """The rules of key, task and request over `platform`, in the order in which the layers are asked."""
+    tools = None if request.tools is None else Patterns.of(request.tools)
+    bound = None if task is None else _bind(platform, task)
+    refusal = None if bound is None else _refusal(ceiling, bound, request)
+    requested = _requested(request, tools, bound)
+    rules = _key_rules(ceiling, task)
+    if bound is not None:
+        rules = rules.then(_task_rules(platform, bound))
+    if refusal is not None:
+        rules = rules.then(closed("task", f"refused as a whole: {refusal.message}"))
+    rules = rules.then(_request_rules(platform, request, requested, tools))
+    return Resolved(
+        rules=rules,
+        tools=tools,
+        unknown=_unknown(platform, requested, tools, rules),
+        refusal=refusal,
+        warnings=_warnings(platform, task, request),
+        is_enabled=(task is None or task.enabled) and request.enabled is not False,
+    )
+
+
+def _bind(platform: Snapshot, task: TaskPolicy) -> _Bound:
+    default, default_name = _default(platform, task)
+    if task.allowed is None:
+        allowed, allowed_name = default, default_name
+    else:
+        allowed, allowed_name = frozenset(task.allowed), "mcp.allowed_server_ids"
+    return _Bound(
+        policy=task,
+        default=default,
+        default_name=default_name,
+        allowed=allowed,
+        allowed_name=allowed_name,
+    )
+
+
+def _default(platform: Snapshot, task: TaskPolicy) -> tuple[frozenset[str], str]:
+    """The servers a request starts with. Where the task names none, its profile or its tags do."""
+    if task.default or task.is_default_empty:
+        return frozenset(task.default), "mcp.default_server_ids"
+    if task.profile is not None:
+        selection = _profile(platform, task.profile) or Selection(servers=())
+        return _selected(platform, selection), f"mcp.profile `{task.profile}`"
+    if task.tags is not None:
+        return _selected(platform, Selection(tags=task.tags)), "mcp.tags"
+    return frozenset(), "mcp.default_server_ids"
+
+
+def _profile(platform: Snapshot, name: str) -> Selection | None:
+    profile = platform.profiles.get(name)
+    return None if profile is None else profile.selection_for(platform.environment)
+
+
+def _selected(platform: Snapshot, selection: Selection) -> frozenset[str]:
+    """The servers a selection means. One it names that is not registered counts: it shows as unknown."""
+    if selection.servers is not None:
+        return frozenset(selection.servers)
+    if selection.tags is None:
+        return frozenset(platform.servers)
+    tags = frozenset(selection.tags)
+    return frozenset(
+        server_id for server_id, offer in platform.servers.items() if not tags.isdisjoint(offer.record.tags)
+    )
+
+
+def _refusal(ceiling: Ceiling, bound: _Bound, request: SessionRequest) -> Refusal | None:
+    task_id = bound.policy.task_id
+    if ceiling.tasks is not None and task_id not in ceiling.tasks:
+        # The words of a task that does not exist: which of the two it is, is not for this caller.
+        return Refusal(code="not_found", message=f"no task `{task_id}`", hint=NotFound.default_hint)
+    if request.enabled and not bound.policy.enabled:
+        return Refusal(
+            code="mcp_policy_denied",
+            message=f"`mcp.enabled` is not true for task `{task_id}`",
+            hint="have the task's `mcp.enabled` set to `true`",
+        )
+    outside = sorted(set(request.servers or ()) - bound.allowed)
+    if outside:
+        names = ", ".join(f"`{server_id}`" for server_id in outside)
+        return Refusal(
+            code="mcp_policy_denied",
+            message=f"task `{task_id}` does not allow {names}",
+            hint=PolicyDenied.default_hint,
+        )
+    return None
+
+
+def _requested(request: SessionRequest, tools: Patterns | None, bound: _Bound | None) -> _Servers:
+    """The servers a request means.
+
+    Those it names; else those its tools name, together with the task's default where a tool is named
+    without its server; else the task's default. Without a task, all.
+    """
+    if request.servers is not None:
+        return _Servers(frozenset(request.servers), "?servers=")
+    if bound is None:
+        return _Servers(None, "")
+    if tools is None:
+        return _Servers(bound.default, bound.default_name)
+    named = frozenset(server_id for server_id in bound.allowed if tools.names_server(server_id))
+    if tools.has_bare:
+        return _Servers(bound.default | named, bound.default_name)
+    return _Servers(named, "?tools=")
+
+
+def _key_rules(ceiling: Ceiling, task: TaskPolicy | None) -> Rules:
+    """The ceiling. A key bound to tasks reaches nothing outside them, and so nothing without a task."""
+    selection = Selection(servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny)
+    rules = selection_rules("key", selection, _KEY)
+    if ceiling.tasks is not None and (task is None or task.task_id not in ceiling.tasks):
+        return closed("key", "key tasks").then(rules)
+    return rules
+
+
+def _task_rules(platform: Snapshot, bound: _Bound) -> Rules:
+    task = bound.policy
+    names = Names(bound.allowed_name, "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist")
+    own = Selection(servers=tuple(bound.allowed), tags=task.tags, allow=task.allow, deny=task.deny)
+    rules = Rules() if task.enabled else closed("task", "mcp.enabled")
+    rules = rules.then(selection_rules("task", own, names))
+    if task.profile is not None:
+        rules = rules.then(_profile_rules(platform, "task", task.profile, label="mcp.profile"))
+    return rules.then(selection_rules("task", task.overrides, _OVERRIDES))
+
+
+def _request_rules(
+    platform: Snapshot, request: SessionRequest, requested: _Servers, tools: Patterns | None
+) -> Rules:
+    """The request's rules. Its patterns are a caller's: compiled here, and not kept."""
+    names = Names(requested.name, "", "mcp.tool_allowlist", "mcp.tool_denylist")
+    servers = None if requested.ids is None else tuple(requested.ids)
+    own = Selection(servers=servers, allow=request.allow, deny=request.deny)
+    rules = closed("request", "mcp.enabled") if request.enabled is False else Rules()
+    rules = rules.then(selection_rules("request", own, names, compile_patterns=Patterns.of))
+    if request.profile is not None:
+        rules = rules.then(_profile_rules(platform, "request", request.profile, label="?profile="))
+    if tools is None:
+        return rules
+    reason = Reason.NOT_IN_REQUEST_ALLOWLIST
+    return rules.then(Rules((), (ToolRule(layer="request", reason=reason, name="?tools=", patterns=tools),)))
+
+
+def _profile_rules(platform: Snapshot, layer: Layer, profile: str, *, label: str) -> Rules:
+    """The profile's selection for this environment; nothing passes one that does not exist."""
+    selection = _profile(platform, profile)
+    title = f"{label} `{profile}`"
+    if selection is None:
+        return closed(layer, title)
+    names = Names(f"{title} servers", f"{title} tags", f"{title} allow", f"{title} deny")
+    return selection_rules(layer, selection, names)
+
+
+def _unknown(
+    platform: Snapshot, requested: _Servers, tools: Patterns | None, rules: Rules
+) -> Mapping[str, Decision]:
+    """A decision for each server that was asked for by name and is not registered."""
+    asked = dict.fromkeys(() if tools is None else tools.server_ids, "?tools=")
+    asked |= dict.fromkeys(requested.ids or (), requested.name)
+    return {
+        server_id: _judge_unknown(server_id, name, rules)
+        for server_id, name in asked.items()
+        if server_id not in platform.servers
+    }
+
+
+def _judge_unknown(server_id: str, name: str, rules: Rules) -> Decision:
+    """As for a server that exists, so nobody learns which do: first whether it may be had at all."""
+    for rule in rules.servers:
+        if rule.ids is not None and server_id not in rule.ids:
+            return rule.exclude(server_id)
+    return Decision(
+        server_id=server_id,
+        tool=None,
+        allowed=False,
+        layer="platform",
+        reason=Reason.UNKNOWN_SERVER,
+        rule=name,
+    )
+
+
+def _warnings(platform: Snapshot, task: TaskPolicy | None, request: SessionRequest) -> tuple[str, ...]:
+    """One for each profile that is named and does not exist."""
+    task_profile = None if task is None else task.profile
+    named = {"mcp.profile": task_profile, "?profile=": request.profile}
+    return tuple(
+        f"`{label}` names the profile `{name}`, which does not exist: no tool passes it"
+        for label, name in named.items()
+        if name is not None and name not in platform.profiles
+    )

@@ -1,0 +1,104 @@
+"""The compiled answer: which tools one caller sees and may call, and why not the others.
+
+Values only. Every door lists from a scope and calls through it; there is no other way to an upstream.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from toolgate.model.names import ToolRef
+
+Layer = Literal["platform", "key", "task", "request"]
+RefusalCode = Literal["mcp_policy_denied", "too_many_tools", "not_found"]
+
+
+class Reason(StrEnum):
+    """Why a server or tool is not in a scope. Each exclusion has exactly one."""
+
+    UNKNOWN_SERVER = "unknown_server"
+    SERVER_DISABLED = "server_disabled"
+    NOT_REQUESTED = "not_requested"
+    NOT_ALLOWED_BY_KEY = "not_allowed_by_key"
+    NOT_ALLOWED_BY_TASK = "not_allowed_by_task"
+    DENY_ALL = "deny_all"
+    ENV_MISSING = "env_missing"
+    LIST_TIMEOUT = "list_timeout"
+    LIST_FAILED = "list_failed"
+    NOT_IN_SERVER_ALLOWLIST = "not_in_server_allowlist"
+    NOT_IN_TASK_ALLOWLIST = "not_in_task_allowlist"
+    DENIED_BY_TASK = "denied_by_task"
+    NOT_IN_REQUEST_ALLOWLIST = "not_in_request_allowlist"
+    DENIED_BY_REQUEST = "denied_by_request"
+    QUARANTINED = "quarantined"
+    """A definition that differs from its pin."""
+    INVALID_DEFINITION = "invalid_definition"
+    APPROVAL_REQUIRED = "approval_required"
+    """Never hides a tool: a person is asked when it is called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One reasoned yes or no, by the layer and rule that made it.
+
+    A no comes from the first layer that objects. A yes names the narrowest allowlist that let the tool
+    through, which is the server's own `allowed_tools` when no later layer has one.
+    """
+
+    server_id: str
+    tool: str | None
+    """None: the whole server, with every tool it has."""
+    allowed: bool
+    layer: Layer
+    reason: Reason | None
+    """None exactly when allowed."""
+    rule: str
+    """For people: the rule as its author wrote it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why the whole request is turned down. `code` is one of the error table."""
+
+    code: RefusalCode
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What one caller sees and may call.
+
+    Invariant: with a refusal, `tools` and `servers` are empty. Otherwise `tools` are exactly those whose
+    decision is a yes. After `too_many_tools` the decisions still show what the rules admit, so that
+    whoever reads them sees what to narrow.
+    """
+
+    tools: tuple[ToolRef, ...] = ()
+    """Sorted."""
+    servers: tuple[str, ...] = ()
+    """Sorted: the servers no layer excluded whole, also those whose tools are not known yet."""
+    decisions: tuple[Decision, ...] = ()
+    """Sorted by server and tool. A server excluded whole has one decision, not one for each tool."""
+    warnings: tuple[str, ...] = ()
+    refusal: Refusal | None = None
+    tokens: int = 0
+    """What the definitions of `tools` cost a model."""
+    registered_tools: int = 0
+    """All tools of all servers, whoever may see them."""
+    registered_tokens: int = 0
+    is_searchable: bool = False
+    """More tools than the limit: offer search in place of their definitions."""
+
+    @property
+    def admitted(self) -> frozenset[ToolRef]:
+        """The tools every layer lets through, whether or not a limit then refused them as a whole."""
+        return frozenset(
+            ToolRef(one.server_id, one.tool) for one in self.decisions if one.allowed and one.tool is not None
+        )
+
+    def holds(self, ref: ToolRef) -> bool:
+        """Whether the caller may see and call `ref`."""
+        at = bisect_left(self.tools, ref)
+        return at < len(self.tools) and self.tools[at] == ref
