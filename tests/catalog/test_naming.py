@@ -1,0 +1,150 @@
+"""Names on the doors: one reading each, unique, stable, and reversible through the table alone."""
+
+import re
+import string
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolgate.catalog.naming import chat_names, door_name, parse_door_name, resolve_chat_name
+from toolgate.model.names import ToolRef
+
+SERVER_IDS = st.from_regex(r"[a-z0-9]{1,8}([-_][a-z0-9]{1,8}){0,3}", fullmatch=True)
+TOOL_NAMES = st.text(string.ascii_letters + string.digits + "_.-", min_size=1, max_size=128)
+PLAIN_NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=20)
+REFS = st.builds(ToolRef, SERVER_IDS, TOOL_NAMES)
+NAMESPACES = st.dictionaries(
+    SERVER_IDS, st.sampled_from(["", "a", "a.b", "a.b.c", "mcp.fs", "Ünï code", "n" * 70])
+)
+
+
+def test_a_door_name_joins_server_and_tool_with_a_dot() -> None:
+    assert door_name(ToolRef("fs", "read.file")) == "fs.read.file"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("fs.read", ToolRef("fs", "read"), id="plain"),
+        pytest.param("fs.read.file", ToolRef("fs", "read.file"), id="the first dot parts"),
+        pytest.param("fs..read", ToolRef("fs", ".read"), id="a tool may start with a dot"),
+        pytest.param("fs", None, id="no dot"),
+        pytest.param("fs.", None, id="no tool"),
+        pytest.param(".read", None, id="no server"),
+        pytest.param("Fs.read", None, id="not a server id"),
+        pytest.param("fs.re ad", None, id="not a tool name"),
+        pytest.param("fs.read\n", None, id="trailing newline"),
+        pytest.param("fs\n.read", None, id="newline in the server"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_parse_door_name(text: str, expected: ToolRef | None) -> None:
+    assert parse_door_name(text) == expected
+
+
+@given(REFS)
+def test_a_door_name_reads_back_as_its_tool(ref: ToolRef) -> None:
+    assert parse_door_name(door_name(ref)) == ref
+
+
+@pytest.mark.parametrize(
+    ("refs", "namespaces", "expected"),
+    [
+        pytest.param(
+            [ToolRef("git-hub", "get_pr")],
+            {},
+            {"mcp__git-hub__get_pr": ToolRef("git-hub", "get_pr")},
+            id="server and tool",
+        ),
+        pytest.param(
+            [ToolRef("fs", "read")],
+            {"fs": "files.local"},
+            {"files__local__read": ToolRef("fs", "read")},
+            id="a namespace of its own",
+        ),
+        pytest.param(
+            [ToolRef("fs", "read")],
+            {"fs": ""},
+            {"mcp__fs__read": ToolRef("fs", "read")},
+            id="an empty namespace is none",
+        ),
+        pytest.param(
+            [ToolRef("fs", "read.file")],
+            {},
+            {"mcp__fs__read_file_82b94efb": ToolRef("fs", "read.file")},
+            id="foreign characters",
+        ),
+        pytest.param(
+            [ToolRef("fs", "r" * 57)],
+            {},
+            {"mcp__fs__" + "r" * 46 + "_ed93fb60": ToolRef("fs", "r" * 57)},
+            id="too long",
+        ),
+        pytest.param(
+            [ToolRef("a", "c__d"), ToolRef("b", "d")],
+            {"a": "x", "b": "x.c"},
+            {
+                "x__c__d_589ca552": ToolRef("a", "c__d"),
+                "x__c__d_dc1e9b3f": ToolRef("b", "d"),
+            },
+            id="two tools of one name",
+        ),
+        pytest.param(
+            [ToolRef("fs", "read.file"), ToolRef("fs", "read_file_82b94efb")],
+            {},
+            {
+                "mcp__fs__read_file_82b94efbe": ToolRef("fs", "read.file"),
+                "mcp__fs__read_file_82b94efb": ToolRef("fs", "read_file_82b94efb"),
+            },
+            id="an alias somebody has as a name",
+        ),
+        pytest.param([], {}, {}, id="no tools"),
+    ],
+)
+def test_chat_names(refs: list[ToolRef], namespaces: dict[str, str], expected: dict[str, ToolRef]) -> None:
+    assert chat_names(refs, namespaces) == expected
+
+
+@given(st.lists(REFS, max_size=20), NAMESPACES)
+def test_chat_names_are_unique_fit_the_chat_api_and_read_back(
+    refs: list[ToolRef], namespaces: dict[str, str]
+) -> None:
+    table = chat_names(refs, namespaces)
+
+    assert sorted(table.values()) == sorted(set(refs))
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in table)
+    assert {name: resolve_chat_name(table, name) for name in table} == table
+
+
+@given(st.lists(REFS, max_size=20), NAMESPACES, st.randoms(use_true_random=False))
+def test_chat_names_do_not_depend_on_order_or_repetition(
+    refs: list[ToolRef], namespaces: dict[str, str], random: Random
+) -> None:
+    shuffled = refs * 2
+    random.shuffle(shuffled)
+
+    assert list(chat_names(shuffled, namespaces).items()) == list(chat_names(refs, namespaces).items())
+
+
+@given(st.lists(REFS, max_size=20), st.builds(ToolRef, SERVER_IDS, PLAIN_NAMES))
+def test_without_namespaces_a_plain_name_does_not_depend_on_the_other_tools(
+    refs: list[ToolRef], ref: ToolRef
+) -> None:
+    assert chat_names([*refs, ref], {})[f"mcp__{ref.server_id}__{ref.name}"] == ref
+
+
+def test_models_may_say_the_dotted_name_of_a_tool_in_the_table() -> None:
+    table = chat_names([ToolRef("fs", "read.file")], {"fs": "files"})
+
+    assert resolve_chat_name(table, "mcp.fs.read.file") == ToolRef("fs", "read.file")
+
+
+@pytest.mark.parametrize(
+    "text", ["mcp.fs.write", "mcp.git.read", "fs.read", "mcp.fs", "mcp__fs__write", "MCP__FS__READ", ""]
+)
+def test_what_is_not_in_the_table_means_nothing(text: str) -> None:
+    table = chat_names([ToolRef("fs", "read")], {})
+
+    assert resolve_chat_name(table, text) is None
