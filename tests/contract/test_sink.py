@@ -1,0 +1,100 @@
+"""What every audit sink promises: all events, in order, each once, and nothing half written."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from toolgate.audit.events import AdminRecorded, AuditEvent, CallRecorded
+from toolgate.audit.log import Sink
+from toolgate.audit.sinks import JsonLinesSink, MemorySink, last_sequence
+
+CALL = CallRecorded(
+    at_ms=1, door="mcp", principal="local", tool="a\nb\x1b[31m", outcome="ok", server_id="git"
+)
+ADMIN = AdminRecorded(at_ms=2, principal="local", operation="put", kind="server", record_id="git", revision=3)
+
+
+def read_memory(sink: Sink) -> list[dict[str, object]]:
+    assert isinstance(sink, MemorySink)
+    return [{"seq": number, **msgspec.to_builtins(event)} for number, event in sink.events]
+
+
+@pytest.fixture(params=["memory", "json-lines"])
+def sink_and_reader(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> tuple[Sink, Callable[[], list[dict[str, object]]]]:
+    if request.param == "memory":
+        memory = MemorySink()
+        return memory, lambda: read_memory(memory)
+    path = tmp_path / "audit.jsonl"
+    return JsonLinesSink(path), lambda: [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_events_come_out_as_they_went_in(
+    sink_and_reader: tuple[Sink, Callable[[], list[dict[str, object]]]],
+) -> None:
+    sink, read = sink_and_reader
+    events: list[tuple[int, AuditEvent]] = [(1, CALL), (2, ADMIN)]
+
+    sink.write(events)
+    sink.write([(3, CALL)])
+    sink.close()
+    sink.close()
+
+    assert read() == [
+        {"seq": 1, **msgspec.to_builtins(CALL)},
+        {"seq": 2, **msgspec.to_builtins(ADMIN)},
+        {"seq": 3, **msgspec.to_builtins(CALL)},
+    ]
+
+
+def test_sec_8_a_name_with_line_ends_is_one_record(tmp_path: Path) -> None:
+    sink = JsonLinesSink(tmp_path / "audit.jsonl")
+
+    sink.write([(1, CALL)])
+    sink.close()
+
+    lines = (tmp_path / "audit.jsonl").read_text().splitlines()
+    assert [json.loads(line)["tool"] for line in lines] == ["a\nb\x1b[31m"]
+
+
+def test_a_full_file_moves_aside_and_a_new_one_begins(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    sink = JsonLinesSink(path, rotate_bytes=200)
+
+    for number in range(1, 4):
+        sink.write([(number, CALL)])
+    sink.close()
+
+    assert json.loads(path.read_text())["seq"] == 3
+    assert json.loads((tmp_path / "audit.jsonl.1").read_text())["seq"] == 2
+
+
+def test_fil_9_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    sink = JsonLinesSink(tmp_path / "audit.jsonl")
+    sink.write([(1, CALL)])
+    sink.close()
+
+    assert (tmp_path / "audit.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(None, 0, id="no file"),
+        pytest.param(b"", 0, id="an empty file"),
+        pytest.param(b'{"seq":1}\n{"seq":2}\n', 2, id="two lines"),
+        pytest.param(b'{"seq":1}\n{"se', 1, id="a torn last line"),
+    ],
+)
+def test_a_restarted_log_goes_on_where_the_file_ends(
+    tmp_path: Path, text: bytes | None, expected: int
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    if text is not None:
+        path.write_bytes(text)
+
+    assert last_sequence(path) == expected

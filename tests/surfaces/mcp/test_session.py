@@ -1,0 +1,149 @@
+"""Session ids: signed, bound to their principal, and good on any node that has the key."""
+
+import base64
+from dataclasses import replace
+
+import pytest
+
+from toolgate.errors import SessionLimit, UnknownSession
+from toolgate.gateway.caller import Caller
+from toolgate.model.principals import Ceiling, Principal
+from toolgate.policy.layers import SessionRequest
+from toolgate.surfaces.mcp import session as session_module
+from toolgate.surfaces.mcp.session import IDLE_S, LIFETIME_S, Sessions
+
+ADA = Principal(id="key:ada", role="agent")
+BOB = Principal(id="key:bob", role="agent")
+CALLER = Caller(ADA, "review", SessionRequest(tools=("git/status",)), None)
+KEY = b"k" * 32
+
+
+class Clock:
+    """Time that moves only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def sessions_on(clock: Clock, key: bytes = KEY) -> Sessions:
+    return Sessions(key, clock_s=clock, wall_s=clock)
+
+
+def test_a_session_is_found_again_with_its_caller(clock: Clock) -> None:
+    sessions = sessions_on(clock)
+
+    session = sessions.find(sessions.issue(CALLER, "2025-11-25"), ADA)
+
+    assert (session.binding.caller, session.version) == (CALLER, "2025-11-25")
+
+
+def test_rep_1_another_node_with_the_key_serves_it_with_the_same_scope(clock: Clock) -> None:
+    session_id = sessions_on(clock).issue(CALLER, "2025-06-18")
+
+    assert sessions_on(clock).find(session_id, ADA).binding.caller == CALLER
+
+
+def test_a_node_with_another_key_does_not(clock: Clock) -> None:
+    session_id = sessions_on(clock).issue(CALLER, "2025-06-18")
+
+    with pytest.raises(UnknownSession):
+        sessions_on(clock, b"x" * 32).find(session_id, ADA)
+
+
+def test_sco_13_another_principal_does_not_find_it_on_any_node(clock: Clock) -> None:
+    sessions = sessions_on(clock)
+    session_id = sessions.issue(CALLER, "2025-11-25")
+
+    for node in (sessions, sessions_on(clock)):
+        with pytest.raises(UnknownSession):
+            node.find(session_id, BOB)
+    assert sessions.find(session_id, ADA).binding.caller == CALLER
+
+
+def test_sco_14_an_id_that_was_never_issued_is_unknown(clock: Clock) -> None:
+    sessions = sessions_on(clock)
+    real = sessions.issue(CALLER, "2025-11-25")
+    forged = base64.urlsafe_b64encode(b"\0" * 32 + b'["x","key:ada","2025-11-25",0,null,null,{}]').decode()
+
+    for guess in ("mine", "", "é", forged, real[:-2] + "AA", real * 40, "x" * 100_000):
+        with pytest.raises(UnknownSession):
+            sessions.find(guess, ADA)
+
+
+def test_sco_14_ids_are_unique(clock: Clock) -> None:
+    sessions = sessions_on(clock)
+
+    assert len({sessions.issue(CALLER, "2025-11-25") for _ in range(5_000)}) == 5_000
+
+
+def test_sco_15_only_its_own_principal_ends_it(clock: Clock) -> None:
+    sessions = sessions_on(clock)
+    session_id = sessions.issue(CALLER, "2025-11-25")
+
+    with pytest.raises(UnknownSession):
+        sessions.end(session_id, BOB)
+    sessions.end(session_id, ADA)
+    with pytest.raises(UnknownSession):
+        sessions.find(session_id, ADA)
+
+
+def test_sco_16_an_idle_session_ends_and_does_not_come_back(clock: Clock) -> None:
+    sessions = sessions_on(clock)
+    session_id = sessions.issue(CALLER, "2025-11-25")
+
+    clock.now += IDLE_S - 1
+    sessions.find(session_id, ADA)
+    clock.now += IDLE_S + 1
+    for _ in range(2):
+        with pytest.raises(UnknownSession):
+            sessions.find(session_id, ADA)
+
+
+def test_sco_16_an_open_stream_keeps_it_alive(clock: Clock) -> None:
+    sessions = sessions_on(clock)
+    session_id = sessions.issue(CALLER, "2025-11-25")
+    sessions.find(session_id, ADA).has_stream = True
+
+    clock.now += 2 * IDLE_S
+
+    assert sessions.find(session_id, ADA).is_busy
+
+
+def test_an_id_does_not_outlive_its_lifetime_on_a_node_that_never_saw_it(clock: Clock) -> None:
+    session_id = sessions_on(clock).issue(CALLER, "2025-11-25")
+    clock.now += LIFETIME_S + 1
+
+    with pytest.raises(UnknownSession):
+        sessions_on(clock).find(session_id, ADA)
+
+
+def test_lod_9_a_full_table_refuses_new_sessions_and_keeps_the_old(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "MAX_SESSIONS", 2)
+    sessions = sessions_on(clock)
+    first = sessions.issue(CALLER, "2025-11-25")
+    sessions.issue(CALLER, "2025-11-25")
+
+    with pytest.raises(SessionLimit):
+        sessions.issue(CALLER, "2025-11-25")
+    assert sessions.find(first, ADA)
+    clock.now += IDLE_S + 1
+    assert sessions.issue(CALLER, "2025-11-25")
+    assert len(sessions) == 1
+
+
+def test_a_key_whose_ceiling_changed_takes_its_sessions_along(clock: Clock) -> None:
+    sessions = sessions_on(clock)
+    session_id = sessions.issue(CALLER, "2025-11-25")
+    narrowed = replace(ADA, ceiling=Ceiling(servers=("time",)))
+
+    assert sessions.find(session_id, narrowed).binding.caller.principal == narrowed

@@ -1,0 +1,84 @@
+"""Settings: one class, unknown keys are errors, safe defaults."""
+
+from pathlib import Path
+
+import pytest
+
+from toolgate.errors import StartRefused
+from toolgate.settings import Settings, load_settings
+
+
+def test_sup_3_the_defaults_are_loopback_and_production() -> None:
+    settings = load_settings(None, {})
+
+    assert (settings.listen, settings.is_loopback, settings.environment) == ("127.0.0.1:8080", True, "prod")
+
+
+def test_there_are_at_most_40_and_each_says_what_it_is_for() -> None:
+    fields = Settings.model_fields
+
+    assert len(fields) <= 40
+    assert [name for name, field in fields.items() if not field.description] == []
+
+
+def test_the_file_gives_way_to_the_environment_and_both_to_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "toolgate.toml"
+    path.write_text('log_level = "error"\nmax_tools = 5\nlisten = "127.0.0.1:1"\n')
+
+    settings = load_settings(
+        path, {"TOOLGATE_MAX_TOOLS": "6", "TOOLGATE_LISTEN": "127.0.0.1:2"}, {"listen": "127.0.0.1:3"}
+    )
+
+    assert (settings.log_level, settings.max_tools, settings.listen) == ("error", 6, "127.0.0.1:3")
+
+
+@pytest.mark.parametrize("variable", ["TOOLGATE_MCP_REGISTRY_DIR", "SMS_MCP_REGISTRY_DIR"])
+def test_the_registry_directory_has_two_variables(variable: str) -> None:
+    assert load_settings(None, {variable: "servers.d"}).mcp_registry_dir == Path("servers.d")
+
+
+def test_the_registry_directory_may_stand_in_an_mcp_section(tmp_path: Path) -> None:
+    path = tmp_path / "toolgate.toml"
+    path.write_text('[mcp]\nregistry_dir = "servers.d"\n')
+
+    assert load_settings(path, {}).mcp_registry_dir == Path("servers.d")
+
+
+def test_a_list_in_the_environment_is_separated_by_commas() -> None:
+    settings = load_settings(None, {"TOOLGATE_ALLOWED_HOSTS": "a.example,b.example"})
+
+    assert settings.allowed_hosts == ("a.example", "b.example")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("max_tols = 3", "max_tols", id="an unknown key"),
+        pytest.param("max_tools = 0", "max_tools", id="out of range"),
+        pytest.param('listen = "8080"', "listen", id="no host"),
+        pytest.param('listen = "example.com:80"', "listen", id="not an address"),
+        pytest.param('listen = "127.0.0.1:99999"', "listen", id="no such port"),
+        pytest.param('environment = "test"', "environment", id="no such environment"),
+        pytest.param("= broken", "cannot read settings", id="not TOML"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "toolgate.toml"
+    path.write_text(text)
+
+    with pytest.raises(StartRefused, match=said):
+        load_settings(path, {})
+
+
+@pytest.mark.parametrize(
+    ("listen", "expected"),
+    [
+        ("127.0.0.1:1", True),
+        ("[::1]:1", True),
+        ("localhost:1", True),
+        ("0.0.0.0:1", False),
+        ("10.0.0.1:1", False),
+    ],
+)
+def test_loopback_is_recognised(listen: str, expected: bool) -> None:
+    assert Settings(listen=listen).is_loopback is expected
