@@ -1,0 +1,183 @@
+"""Cuts a tool's result that is over its server's cap into a valid one that says so.
+
+Pure. Text is cut between characters; what means nothing in part (base64, resources, structured content) is
+left out whole and named. What stays is carried as the bytes it came in. The answer never exceeds the cap.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from toolgate.errors import OutputTooLarge
+
+TRUNCATED_KEY: Final = "toolgate/truncated"
+CUT_MARK: Final = "\n[toolgate: cut here]"
+
+_NOTE_BYTES: Final = 320
+"""Kept free for the closing note; its longest wording is shorter."""
+_SMALL_BYTES: Final = 64
+_LONGEST_ESCAPE: Final = 6
+"""`\\u0000`: the last whole character ends at most so far before a cut."""
+_MAX_SHOWN: Final = 40
+
+_Members = dict[str, msgspec.Raw]
+_decode_members = msgspec.json.Decoder(_Members).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.encode
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def cap_result(result: bytes, max_bytes: int) -> bytes:
+    """`result` if it fits, else as much of it as does. Raises OutputTooLarge where no valid cut exists.
+
+    Of the members beside `content` the smallest are kept first, in half the room or what `content`
+    leaves; then the blocks of `content`, in order. A note at the end of `content` tells what is missing.
+    """
+    if len(result) <= max_bytes:
+        return result
+    members = _parse(result, max_bytes)
+    blocks = _parse_blocks(members.pop("content", None))
+    meta = members.pop("_meta", None)
+    fixed = {name: members.pop(name) for name in ("isError", "resultType") if _is_small(members, name)}
+    mark: _Members = {TRUNCATED_KEY: msgspec.Raw(_encode({"original_bytes": len(result)}))}
+    fixed["_meta"] = msgspec.Raw(_encode(mark))
+    fixed["content"] = msgspec.Raw(b"[]")
+    room = max_bytes - len(_encode(fixed)) - _NOTE_BYTES
+    if room < 0:
+        raise _too_large(result, max_bytes)
+
+    others = members if meta is None else {**members, "_meta": meta}
+    kept = _smallest(others, max(room // 2, room - sum(map(_cost, blocks))))
+    room -= sum(_cost_of(name, raw) for name, raw in kept.items())
+    fitting, left_out = _fit(blocks, room)
+    fitting.append(_note(result, max_bytes, _missing(others.keys() - kept.keys(), left_out)))
+    if "_meta" in kept:
+        fixed["_meta"] = msgspec.Raw(_encode({**_decode_members(kept.pop("_meta")), **mark}))
+    return _encode({**fixed, **kept, "content": fitting})
+
+
+def _parse(result: bytes, max_bytes: int) -> _Members:
+    try:
+        result.decode("utf-8")  # what is carried raw is never decoded again
+        members = _decode_members(result)
+    except _UNREADABLE as exc:
+        raise _too_large(result, max_bytes) from exc
+    # A request for input, or a kind of result we do not know, is no longer what it says once it is cut.
+    if bytes(members.get("resultType", b'"complete"')) != b'"complete"':
+        raise _too_large(result, max_bytes)
+    return members
+
+
+def _parse_blocks(content: msgspec.Raw | None) -> list[msgspec.Raw]:
+    try:
+        return _decode_list(content) if content else []
+    except msgspec.DecodeError:
+        return []
+
+
+def _is_small(members: _Members, name: str) -> bool:
+    return name in members and len(members[name]) <= _SMALL_BYTES
+
+
+def _cost(raw: msgspec.Raw) -> int:
+    return len(raw) + len(",")
+
+
+def _cost_of(name: str, raw: msgspec.Raw) -> int:
+    return len(_encode(name)) + len(":") + _cost(raw)
+
+
+def _smallest(members: _Members, room: int) -> _Members:
+    """The members that fit into `room`, chosen from the smallest up, in the order they came in."""
+    chosen = set()
+    for name, raw in sorted(members.items(), key=lambda item: len(item[1])):
+        room -= _cost_of(name, raw)
+        if room < 0:
+            break
+        chosen.add(name)
+    return {name: raw for name, raw in members.items() if name in chosen}
+
+
+def _fit(blocks: Iterable[msgspec.Raw], room: int) -> tuple[list[msgspec.Raw], int]:
+    """The blocks, cut or replaced where they must be, and how many found no room at all."""
+    kept: list[msgspec.Raw] = []
+    left_out = 0
+    for block in blocks:
+        fitting = block if _cost(block) <= room else _shorten(block, room)
+        if fitting is None:
+            left_out += 1
+        else:
+            kept.append(fitting)
+            room -= _cost(fitting)
+    return kept, left_out
+
+
+def _shorten(block: msgspec.Raw, room: int) -> msgspec.Raw | None:
+    """A block that says in `room` what it can of `block`; None where that is nothing."""
+    try:
+        members = _decode_members(block)
+        text = _decode_text(members["text"]) if bytes(members.get("type", b"")) == b'"text"' else None
+    except (KeyError, *_UNREADABLE):
+        members, text = {}, None
+    shorter = _stand_in(members, len(block)) if text is None else _cut(members, text, room)
+    return shorter if shorter is not None and _cost(shorter) <= room else None
+
+
+def _cut(members: _Members, text: str, room: int) -> msgspec.Raw | None:
+    frame: _Members = {**members, "text": msgspec.Raw(b'""')}
+    if len(_encode(frame)) > room // 2:
+        frame = {"type": members["type"], "text": msgspec.Raw(b'""')}
+    text_room = room - len(_encode(frame)) - len(_encode(CUT_MARK)) - len(",")
+    if text_room <= 0:
+        return None
+    prefix = _prefix(_encode(text)[1:-1], text_room)
+    return msgspec.Raw(_encode({**frame, "text": prefix + CUT_MARK}))
+
+
+def _prefix(escaped: bytes, max_bytes: int) -> str:
+    """The longest beginning of a JSON string's inside that ends between characters."""
+    for end in range(max_bytes, max(max_bytes - _LONGEST_ESCAPE, 0), -1):
+        try:
+            return _decode_text(b'"%b"' % escaped[:end])
+        except _UNREADABLE:
+            continue
+    return ""
+
+
+def _stand_in(members: _Members, size: int) -> msgspec.Raw:
+    kind = _shown(members, "type") or "of unknown type"
+    media = _shown(members, "mimeType")
+    what = f"{kind} ({media})" if media else kind
+    return _text_block(f"[toolgate: left out: {what}, {size} bytes]")
+
+
+def _shown(members: _Members, name: str) -> str:
+    try:
+        return _decode_text(members[name])[:_MAX_SHOWN]
+    except (KeyError, *_UNREADABLE):
+        return ""
+
+
+def _missing(names: Iterable[str], blocks: int) -> str:
+    others = set(names)
+    parts = ["structuredContent"] if "structuredContent" in others else []
+    others.discard("structuredContent")
+    parts += [f"{len(others)} other members"] if others else []
+    parts += [f"{blocks} blocks"] if blocks else []
+    return f"; left out: {', '.join(parts)}" if parts else ""
+
+
+def _note(result: bytes, max_bytes: int, missing: str) -> msgspec.Raw:
+    return _text_block(f"[toolgate: truncated: {len(result)} bytes are over the cap of {max_bytes}{missing}]")
+
+
+def _text_block(text: str) -> msgspec.Raw:
+    return msgspec.Raw(_encode({"type": "text", "text": text}))
+
+
+def _too_large(result: bytes, max_bytes: int) -> OutputTooLarge:
+    return OutputTooLarge(
+        f"the result has {len(result)} bytes, more than {max_bytes}, and cannot be cut into a valid one"
+    )

@@ -1,0 +1,93 @@
+"""Admission to one server: so many calls at once, so many waiting in order, the rest refused at once.
+
+A counter, and a queue that only exists while the server is full: a call that finds room must never
+pay for more than the counter.
+"""
+
+import asyncio
+from collections import deque
+
+from toolgate.errors import CallTimedOut, ServerBusy
+
+
+class Gate:
+    """Invariant: while anybody waits, no room is free, so nobody overtakes."""
+
+    __slots__ = ("_emptied", "_limit", "_queue", "_server_id", "_waiting", "in_flight")
+
+    def __init__(self, server_id: str, *, limit: int, queue: int) -> None:
+        self._server_id = server_id
+        self._limit = limit
+        self._queue = queue
+        self._waiting: deque[asyncio.Future[bool]] = deque()
+        self._emptied: asyncio.Event | None = None
+        self.in_flight = 0
+
+    @property
+    def queued(self) -> int:
+        return len(self._waiting)
+
+    def try_enter(self) -> bool:
+        """Take a place if there is one. Every True needs its `leave`."""
+        if self.in_flight < self._limit:
+            self.in_flight += 1
+            return True
+        return False
+
+    async def enter(self, until_s: float) -> None:
+        """Wait for a place, until loop time `until_s`. Raises ServerBusy at once when the queue is full."""
+        if self.try_enter():
+            return
+        if len(self._waiting) >= self._queue:
+            raise ServerBusy(
+                f"server `{self._server_id}` has {self.in_flight} calls in flight and {self.queued} waiting"
+            )
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[bool] = loop.create_future()
+        self._waiting.append(turn)
+        timer = loop.call_at(until_s, self._expire, turn)
+        try:
+            has_place = await turn
+        except asyncio.CancelledError:
+            self._abandon(turn)
+            raise
+        finally:
+            timer.cancel()
+        if not has_place:
+            raise CallTimedOut(
+                f"no room at server `{self._server_id}` within the call's time; nothing was sent"
+            )
+
+    def leave(self) -> None:
+        """Give the place to whoever waits longest, or back."""
+        if self._waiting and self.in_flight <= self._limit:
+            self._waiting.popleft().set_result(True)
+            return
+        self.in_flight -= 1
+        if self._emptied is not None and self.in_flight == 0:
+            self._emptied.set()
+
+    def resize(self, limit: int) -> None:
+        """Change the room. Those inside stay; those waiting come in if it grew."""
+        self._limit = limit
+        while self._waiting and self.in_flight < limit:
+            self.in_flight += 1
+            self._waiting.popleft().set_result(True)
+
+    async def emptied(self) -> None:
+        """Returns once nobody is inside."""
+        if self.in_flight:
+            self._emptied = asyncio.Event()
+            await self._emptied.wait()
+
+    def _expire(self, turn: asyncio.Future[bool]) -> None:
+        if not turn.done():
+            self._waiting.remove(turn)
+            turn.set_result(False)
+
+    def _abandon(self, turn: asyncio.Future[bool]) -> None:
+        # The place may have been given in the very moment the caller went away: it goes to the next.
+        if turn.cancelled():
+            self._waiting.remove(turn)
+        elif turn.result():
+            self.leave()

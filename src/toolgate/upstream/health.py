@@ -1,0 +1,76 @@
+"""What a node can say about a server: its state, why, and the last words of its child."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar, Final, Literal
+
+from toolgate.model.tools import Era, ToolDefinition
+
+HealthState = Literal["connected", "degraded", "down", "idle", "disabled"]
+
+STDERR_TAIL_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerHealth:
+    """One server as this node sees it now.
+
+    connected: the link is up and the newest list was good, or is under way. degraded: the newest list failed,
+    or the link was lost and will be opened again. down: it could not be started; calls fail at once until
+    the backoff has passed. idle: no link, and nothing wrong. disabled: by its record.
+    """
+
+    state: HealthState
+    last_error: str = ""
+    """The newest failure, whether or not the server has recovered since."""
+    since: int = 0
+    """Wall clock in milliseconds at which `state` was entered."""
+    restarts: int = 0
+    pid: int | None = None
+    era: Era | None = None
+    version: str | None = None
+    stderr_tail: str = ""
+    in_flight: int = 0
+    queued: int = 0
+    tools: int = 0
+    quarantined: int = 0
+    calls: int = 0
+    """Calls that found room, since the record was first applied or last reconnected."""
+    last_list_ms: int | None = None
+    """How long the newest good list took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestReport:
+    """What came of connecting to a server once, outside the pool. `error` is empty when all went well."""
+
+    __test__: ClassVar[bool] = False
+    """Tells test runners that collect by name that this is none of theirs."""
+
+    connect_ms: int | None = None
+    list_ms: int | None = None
+    era: Era | None = None
+    version: str | None = None
+    tools: Mapping[str, ToolDefinition] = field(default_factory=lambda: MappingProxyType({}))
+    quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    error: str = ""
+    stderr_tail: str = ""
+
+
+class StderrTail:
+    """The last 64 KiB that a server's children wrote to their standard error, over all restarts."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+
+    def add(self, text: bytes) -> None:
+        self._kept += text[-STDERR_TAIL_BYTES:]
+        # Cut in large steps, so that a child that never stops writing costs little per write.
+        if len(self._kept) > 2 * STDERR_TAIL_BYTES:
+            del self._kept[:-STDERR_TAIL_BYTES]
+
+    def __str__(self) -> str:
+        return self._kept[-STDERR_TAIL_BYTES:].decode("utf-8", "replace")

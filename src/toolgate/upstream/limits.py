@@ -1,0 +1,49 @@
+"""The numbers a pool goes by. Each has its origin; tests shorten them, operators do not see most."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from toolgate.upstream.link import START_TIMEOUT_S
+
+CALL_CEILING_S: Final = 300.0
+"""No call takes longer, whatever its record allows and however much progress it reports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLimits:
+    """How much at once, how often, how long."""
+
+    max_starting: int = 8
+    """Links opened at once: starting interpreters is what a node's processors feel."""
+    start_slot_s: float = 2.0
+    """How long a start counts as one of those. One that hangs longer burns nothing and frees its place."""
+    start_timeout_s: float = START_TIMEOUT_S + 6.0
+    """When an opener is given up. It keeps to START_TIMEOUT_S itself; stopping a child may take 6 s more."""
+
+    backoff_s: float = 0.1
+    backoff_max_s: float = 30.0
+    """The wait before a restart doubles from the first to the second."""
+    max_starts: int = 5
+    start_window_s: float = 10.0
+    """So many starts within so long, and the server is down. A link that lived longer clears the count."""
+
+    queue: int = 64
+    """Calls that may wait for a server with no room; the next is refused at once."""
+
+    list_timeout_s: float = 10.0
+    """For all pages of one list together."""
+    list_ttl_s: float = 120.0
+    """When a good list is read again, unless the server names a time of its own."""
+    list_gap_s: float = 1.0
+    """`list_changed` leads to at most one list in this time."""
+    list_retry_s: float = 1.0
+    list_retry_max_s: float = 5.0
+    """The wait before a failed list is tried again doubles from the first to the second."""
+    first_list_wait_s: float = 5.0
+    """How long a caller's first list waits for a server that was never listed."""
+
+    drain_s: float = 10.0
+    """What calls in flight are given when their link is replaced, and links when the pool closes."""
+
+
+DEFAULT_LIMITS: Final = PoolLimits()

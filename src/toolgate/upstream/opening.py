@@ -1,0 +1,50 @@
+"""Opening a link: the right opener, under a deadline, and only so many at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from toolgate.model.servers import ServerRecord, Transport
+from toolgate.model.tools import Era
+from toolgate.upstream.limits import PoolLimits
+from toolgate.upstream.link import Link, LinkListener, Opener, StartFailed
+
+
+class Openers:
+    """The transports of a node, behind one call."""
+
+    def __init__(self, openers: Mapping[Transport, Opener], limits: PoolLimits) -> None:
+        self._openers = openers
+        self._limits = limits
+        self._slots = asyncio.Semaphore(limits.max_starting)
+
+    async def open(self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None) -> Link:
+        """A negotiated link to the server of `record`. Raises StartFailed."""
+        opener = self._openers.get(record.transport)
+        if opener is None:
+            raise StartFailed(f"this node has no transport `{record.transport}`", fatal=True)
+        timeout_s = self._limits.start_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await opener(record, listener, known_era=known_era)
+        except TimeoutError as exc:
+            raise StartFailed(f"no connection within {timeout_s:g} s", state="list_timeout") from exc
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """One of the places for links being opened; given back at the end, or by a start that hangs."""
+        await self._slots.acquire()
+        is_held = True
+
+        def give_back() -> None:
+            nonlocal is_held
+            if is_held:
+                is_held = False
+                self._slots.release()
+
+        timer = asyncio.get_running_loop().call_later(self._limits.start_slot_s, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()

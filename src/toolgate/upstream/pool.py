@@ -1,0 +1,189 @@
+"""All servers of a node behind one call: reconciles records, admits calls, hands out the picture.
+
+The way of a call is the hottest code there is: when the link is up and there is room it goes straight to the
+link, with no task, timer or lock of its own. A call is sent at most once.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable
+from toolgate.model.servers import EMPTY, ServerRecord, Transport
+from toolgate.model.tools import Era, ServerTools, ToolDefinition
+from toolgate.upstream.cap import cap_result
+from toolgate.upstream.health import ServerHealth, TestReport
+from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
+from toolgate.upstream.link import Opener, Params, Reply
+from toolgate.upstream.opening import Openers
+from toolgate.upstream.supervisor import Supervisor, Surroundings
+from toolgate.upstream.trial import try_server
+
+__all__ = ["Answer", "Pool", "PoolLimits", "ServerHealth", "TestReport"]
+
+_logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered, and in which era's terms."""
+
+    reply: Reply
+    era: Era
+
+
+class Pool:
+    """The servers of a node. Enter it before anything else; leaving it stops them all."""
+
+    def __init__(
+        self,
+        openers: Mapping[Transport, Opener],
+        *,
+        on_change: Callable[[str], None],
+        limits: PoolLimits = DEFAULT_LIMITS,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`on_change` is told the id of a server whose tools changed by themselves; it must not raise."""
+        self._limits = limits
+        self._openers = Openers(openers, limits)
+        self._jitter = jitter
+        self._on_change = on_change
+        self._tasks = asyncio.TaskGroup()
+        self._servers: dict[str, Supervisor] = {}
+        self._leaving: list[Supervisor] = []
+
+    async def __aenter__(self) -> Self:
+        self._clock = asyncio.get_running_loop().time
+        await self._tasks.__aenter__()
+        self._around = Surroundings(
+            openers=self._openers,
+            limits=self._limits,
+            jitter=self._jitter,
+            on_change=self._on_change,
+            tasks=self._tasks,
+            clock=self._clock,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in (*self._servers.values(), *self._leaving):
+            server.stop()
+        self._servers.clear()
+        try:
+            async with asyncio.timeout(self._limits.drain_s):
+                # Not told of `exc`: it would cancel the links' orderly end, which is bounded anyway.
+                await self._tasks.__aexit__(None, None, None)
+        except TimeoutError:
+            _logger.warning("some servers did not stop within %g s", self._limits.drain_s)
+
+    # Records and what became of them
+
+    def apply(self, records: Mapping[str, ServerRecord]) -> None:
+        """Make the pool hold exactly `records`. Returns at once; `tools()` shows them all afterwards.
+
+        New servers are started and listed in the background. One whose launch changed gets a new link, while
+        calls in flight finish on the old. Removed and disabled ones are closed. `on_change` is not
+        called for what `apply` itself changes.
+        """
+        self._leaving = [server for server in self._leaving if not server.is_over]
+        for server_id in self._servers.keys() - records.keys():
+            self._retire(self._servers.pop(server_id), drain_s=0.0)
+        for server_id, record in records.items():
+            self._reconcile(server_id, record)
+
+    def _reconcile(self, server_id: str, record: ServerRecord) -> None:
+        server = self._servers.get(server_id)
+        if server is not None and _connection(server.record) == _connection(record):
+            if server.record != record:
+                server.replace_record(record)
+            return
+        if server is not None:
+            self._retire(server, drain_s=self._limits.drain_s if record.enabled else 0.0)
+        self._servers[server_id] = server = Supervisor(record, self._around)
+        server.start()
+
+    def _retire(self, server: Supervisor, *, drain_s: float) -> None:
+        server.stop(drain_s=drain_s)
+        self._leaving.append(server)
+
+    def tools(self) -> Mapping[str, ServerTools]:
+        """What each server offers, as far as known; disabled ones too."""
+        return {server_id: server.tools for server_id, server in self._servers.items()}
+
+    def health(self) -> Mapping[str, ServerHealth]:
+        return {server_id: server.health() for server_id, server in self._servers.items()}
+
+    async def settled(self, server_ids: Iterable[str]) -> None:
+        """Returns when each of these was listed, or failed to, once; or had its time to.
+
+        The time runs from when the server was applied, so a queue of starts cannot make a caller wait longer.
+        """
+        for server_id in server_ids:
+            server = self._servers.get(server_id)
+            if server is None or server.attempted.is_set():
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(server.began_s + self._limits.first_list_wait_s):
+                    await server.attempted.wait()
+
+    async def refresh(self, server_id: str) -> None:
+        """List a server again now, whatever its state. Returns when that has ended, well or not."""
+        server = self._servers.get(server_id)
+        if server is None:
+            raise NotFound(f"no server `{server_id}`")
+        await server.refresh()
+
+    async def test(self, record: ServerRecord) -> TestReport:
+        """Connect to the server of `record` and list it, beside the pool."""
+        return await try_server(record, self._openers, self._limits)
+
+    # Calls
+
+    async def call(
+        self, server_id: str, method: str, params: Params, *, tool: ToolDefinition | None = None
+    ) -> Answer:
+        """Ask a server, within its budgets. Queueing and connecting count against the call's own time."""
+        server = self._serving(server_id)
+        clock, gate = self._clock, server.gate
+        until_s = clock() + server.timeout_s
+        if not gate.try_enter():
+            await gate.enter(until_s)
+        try:
+            server.calls += 1
+            link = server.link
+            if link is None:
+                link = await server.connected(until_s)
+            era = link.hello.era
+            headers = EMPTY if tool is None or era == "legacy" else server.headers.of(tool, params)
+            reply = await link.request(method, params, timeout_s=until_s - clock(), headers=headers)
+        finally:
+            server.last_used_s = clock()
+            gate.leave()
+        if reply.result is not None and len(reply.result) > server.max_output_bytes:
+            reply = Reply(result=_capped(method, reply.result, server.max_output_bytes))
+        return Answer(reply, era)
+
+    def _serving(self, server_id: str) -> Supervisor:
+        """Whom a call goes to. The one place that knows of `sharing`: today every caller shares one link."""
+        try:
+            return self._servers[server_id]
+        except KeyError:
+            raise ServerUnavailable(f"server `{server_id}` is not registered") from None
+
+
+def _connection(record: ServerRecord) -> tuple[object, ...]:
+    return (record.enabled, record.launch)
+
+
+def _capped(method: str, result: bytes, max_bytes: int) -> bytes:
+    # Only the result of a tool has a form that says it was cut.
+    if method != "tools/call":
+        raise OutputTooLarge(f"the answer to `{method}` has {len(result)} bytes, more than {max_bytes}")
+    return cap_result(result, max_bytes)

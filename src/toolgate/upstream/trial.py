@@ -1,0 +1,61 @@
+"""One connection beside the pool, to see whether a record works. It must never touch the live link."""
+
+import time
+
+from toolgate.model.servers import ServerRecord
+from toolgate.upstream.discovery import ListFailed, list_tools
+from toolgate.upstream.health import StderrTail, TestReport
+from toolgate.upstream.limits import PoolLimits
+from toolgate.upstream.link import StartFailed
+from toolgate.upstream.opening import Openers
+
+
+class _Ear:
+    """Hears a child's last words; nothing else matters to a trial."""
+
+    def __init__(self) -> None:
+        self.stderr = StderrTail()
+
+    def on_notification(self, method: str, params: bytes) -> None:
+        """A trial lists once."""
+
+    def on_closed(self, reason: str) -> None:
+        """The request in flight fails by itself."""
+
+    def on_stderr(self, text: bytes) -> None:
+        self.stderr.add(text)
+
+
+async def try_server(record: ServerRecord, openers: Openers, limits: PoolLimits) -> TestReport:
+    """Connect, list, close. Whatever goes wrong is in the report."""
+    ear = _Ear()
+    began_ns = time.monotonic_ns()
+    try:
+        link = await openers.open(record, ear, known_era=None)
+    except StartFailed as exc:
+        return TestReport(error=str(exc), stderr_tail=str(ear.stderr))
+    connected_ns = time.monotonic_ns()
+    connect_ms = _ms(connected_ns - began_ns)
+    era, version = link.hello.era, link.hello.version
+    try:
+        listed = await list_tools(record.server_id, link, timeout_s=limits.list_timeout_s)
+    except ListFailed as exc:
+        return TestReport(
+            connect_ms=connect_ms, era=era, version=version, error=str(exc), stderr_tail=str(ear.stderr)
+        )
+    finally:
+        list_ms = _ms(time.monotonic_ns() - connected_ns)
+        await link.aclose()
+    return TestReport(
+        connect_ms=connect_ms,
+        list_ms=list_ms,
+        era=era,
+        version=version,
+        tools=listed.tools,
+        quarantined=listed.quarantined,
+        stderr_tail=str(ear.stderr),
+    )
+
+
+def _ms(duration_ns: int) -> int:
+    return duration_ns // 1_000_000
