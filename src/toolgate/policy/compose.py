@@ -4,7 +4,7 @@ Each layer can only narrow what the one before it left. Servers are decided firs
 those that remain are looked at, so the cost follows what is asked for and not what is registered.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ListState, ServerTools
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, too_many_tools
-from toolgate.policy.patterns import Patterns
+from toolgate.policy.offers import may_hold, offered_names
 from toolgate.policy.resolve import Resolved, resolve
 from toolgate.policy.rules import ToolRule, compiled
 from toolgate.policy.scope import Decision, Layer, Reason, Scope
@@ -75,12 +75,6 @@ def compose(
     return _bounded(scope, limits) if resolved.is_enabled else scope
 
 
-def offered_names(offer: ServerTools) -> Collection[str]:
-    """Every tool the server lists, those with a refused definition included."""
-    names = offer.tools.keys()
-    return names | offer.quarantined.keys() if offer.quarantined else names
-
-
 def _bounded(scope: Scope, limits: Limits) -> Scope:
     """`scope` as its size lets it stand: warned of when empty, refused or searchable when too large."""
     if scope.refusal is not None:
@@ -109,7 +103,7 @@ def _exclude(offer: ServerTools, resolved: Resolved) -> Decision | None:
     for rule in resolved.rules.servers:
         if not rule.admits(record):
             return rule.exclude(record.server_id)
-    if resolved.tools is not None and not _may_hold(offer, resolved.tools):
+    if resolved.tools is not None and not may_hold(offer, resolved.tools):
         return _against(offer, "request", Reason.NOT_IN_REQUEST_ALLOWLIST, "?tools=")
     return None
 
@@ -118,14 +112,6 @@ def _against(offer: ServerTools, layer: Layer, reason: Reason, rule: str) -> Dec
     return Decision(
         server_id=offer.record.server_id, tool=None, allowed=False, layer=layer, reason=reason, rule=rule
     )
-
-
-def _may_hold(offer: ServerTools, tools: Patterns) -> bool:
-    """Whether the server has one of `tools` or, as long as its list is not known, might have."""
-    server_id = offer.record.server_id
-    if offer.state == "pending" and not offer.tools:
-        return tools.has_bare or tools.names_server(server_id)
-    return tools.matches_any(server_id, offered_names(offer))
 
 
 def _decide_tools(offer: ServerTools, rules: Sequence[ToolRule]) -> Iterator[Decision]:

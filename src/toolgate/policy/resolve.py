@@ -17,8 +17,8 @@ from toolgate.policy.patterns import Patterns
 from toolgate.policy.rules import Names, Rules, ToolRule, closed, selection_rules
 from toolgate.policy.scope import Decision, Layer, Reason, Refusal
 
-_KEY: Final = Names("key servers", "key tags", "key allow", "key deny")
-_OVERRIDES: Final = Names(
+KEY_NAMES: Final = Names("key servers", "key tags", "key allow", "key deny")
+OVERRIDE_NAMES: Final = Names(
     "mcp.profile_overrides server_ids",
     "mcp.profile_overrides tags",
     "mcp.profile_overrides tool_allowlist",
@@ -48,7 +48,7 @@ class _Servers(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bound:
+class BoundTask:
     """A task with its servers: those a request starts with, and those it may name."""
 
     policy: TaskPolicy
@@ -63,7 +63,7 @@ def resolve(
 ) -> Resolved:
     """The rules of key, task and request over `platform`, in the order in which the layers are asked."""
     tools = None if request.tools is None else Patterns.of(request.tools)
-    bound = None if task is None else _bind(platform, task)
+    bound = None if task is None else bind_task(platform, task)
     refusal = None if bound is None else _refusal(ceiling, bound, request)
     requested = _requested(request, tools, bound)
     rules = _key_rules(ceiling, task)
@@ -82,13 +82,14 @@ def resolve(
     )
 
 
-def _bind(platform: Snapshot, task: TaskPolicy) -> _Bound:
+def bind_task(platform: Snapshot, task: TaskPolicy) -> BoundTask:
+    """The task with its servers. `allowed` absent equals the default."""
     default, default_name = _default(platform, task)
     if task.allowed is None:
         allowed, allowed_name = default, default_name
     else:
         allowed, allowed_name = frozenset(task.allowed), "mcp.allowed_server_ids"
-    return _Bound(
+    return BoundTask(
         policy=task,
         default=default,
         default_name=default_name,
@@ -103,9 +104,9 @@ def _default(platform: Snapshot, task: TaskPolicy) -> tuple[frozenset[str], str]
         return frozenset(task.default), "mcp.default_server_ids"
     if task.profile is not None:
         selection = _profile(platform, task.profile) or Selection(servers=())
-        return _selected(platform, selection), f"mcp.profile `{task.profile}`"
+        return selected_servers(platform, selection), f"mcp.profile `{task.profile}`"
     if task.tags is not None:
-        return _selected(platform, Selection(tags=task.tags)), "mcp.tags"
+        return selected_servers(platform, Selection(tags=task.tags)), "mcp.tags"
     return frozenset(), "mcp.default_server_ids"
 
 
@@ -114,7 +115,7 @@ def _profile(platform: Snapshot, name: str) -> Selection | None:
     return None if profile is None else profile.selection_for(platform.environment)
 
 
-def _selected(platform: Snapshot, selection: Selection) -> frozenset[str]:
+def selected_servers(platform: Snapshot, selection: Selection) -> frozenset[str]:
     """The servers a selection means. One it names that is not registered counts: it shows as unknown."""
     if selection.servers is not None:
         return frozenset(selection.servers)
@@ -126,7 +127,7 @@ def _selected(platform: Snapshot, selection: Selection) -> frozenset[str]:
     )
 
 
-def _refusal(ceiling: Ceiling, bound: _Bound, request: SessionRequest) -> Refusal | None:
+def _refusal(ceiling: Ceiling, bound: BoundTask, request: SessionRequest) -> Refusal | None:
     task_id = bound.policy.task_id
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
         # The words of a task that does not exist: which of the two it is, is not for this caller.
@@ -148,7 +149,7 @@ def _refusal(ceiling: Ceiling, bound: _Bound, request: SessionRequest) -> Refusa
     return None
 
 
-def _requested(request: SessionRequest, tools: Patterns | None, bound: _Bound | None) -> _Servers:
+def _requested(request: SessionRequest, tools: Patterns | None, bound: BoundTask | None) -> _Servers:
     """The servers a request means.
 
     Those it names; else those its tools name, together with the task's default where a tool is named
@@ -169,13 +170,13 @@ def _requested(request: SessionRequest, tools: Patterns | None, bound: _Bound | 
 def _key_rules(ceiling: Ceiling, task: TaskPolicy | None) -> Rules:
     """The ceiling. A key bound to tasks reaches nothing outside them, and so nothing without a task."""
     selection = Selection(servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny)
-    rules = selection_rules("key", selection, _KEY)
+    rules = selection_rules("key", selection, KEY_NAMES)
     if ceiling.tasks is not None and (task is None or task.task_id not in ceiling.tasks):
         return closed("key", "key tasks").then(rules)
     return rules
 
 
-def _task_rules(platform: Snapshot, bound: _Bound) -> Rules:
+def _task_rules(platform: Snapshot, bound: BoundTask) -> Rules:
     task = bound.policy
     names = Names(bound.allowed_name, "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist")
     own = Selection(servers=tuple(bound.allowed), tags=task.tags, allow=task.allow, deny=task.deny)
@@ -183,7 +184,7 @@ def _task_rules(platform: Snapshot, bound: _Bound) -> Rules:
     rules = rules.then(selection_rules("task", own, names))
     if task.profile is not None:
         rules = rules.then(_profile_rules(platform, "task", task.profile, label="mcp.profile"))
-    return rules.then(selection_rules("task", task.overrides, _OVERRIDES))
+    return rules.then(selection_rules("task", task.overrides, OVERRIDE_NAMES))
 
 
 def _request_rules(

@@ -1,0 +1,55 @@
+"""Why a scope is what it is: every registered tool, in or out, by which layer and rule.
+
+It must never have an opinion of its own: it spells out the decisions of `compose`, nothing else.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from toolgate.model.principals import Ceiling
+from toolgate.model.snapshot import Snapshot
+from toolgate.policy.compose import compose
+from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.limits import DEFAULT_LIMITS, Limits
+from toolgate.policy.offers import is_unlisted, offered_names
+from toolgate.policy.scope import Decision, Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A scope, spelled out."""
+
+    scope: Scope
+    tools: tuple[Decision, ...]
+    """Exactly one for each registered tool, sorted by server and tool."""
+    servers: tuple[Decision, ...]
+    """The servers excluded whole, and those asked for that do not exist."""
+    pending: tuple[str, ...]
+    """Servers in the scope whose tools are not known yet: more may come."""
+
+
+def explain(
+    platform: Snapshot,
+    ceiling: Ceiling,
+    *,
+    task: TaskPolicy | None,
+    request: SessionRequest,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Explanation:
+    """What `compose` answers for the same arguments, with a decision for every registered tool."""
+    scope = compose(platform, ceiling, task=task, request=request, limits=limits)
+    return Explanation(
+        scope=scope,
+        tools=tuple(tool for one in scope.decisions for tool in _spell_out(one, platform)),
+        servers=tuple(one for one in scope.decisions if one.tool is None),
+        pending=tuple(one for one in scope.servers if is_unlisted(platform.servers[one])),
+    )
+
+
+def _spell_out(decision: Decision, platform: Snapshot) -> Iterator[Decision]:
+    """`decision` for each tool it is about: itself, or one for every tool of its server."""
+    if decision.tool is not None:
+        yield decision
+    elif decision.server_id in platform.servers:
+        for name in sorted(offered_names(platform.servers[decision.server_id])):
+            yield replace(decision, tool=name)

@@ -1,0 +1,173 @@
+"""Rules that do not do what their author thought: they match nothing, name what is not there, or cancel out.
+
+A finding never changes a scope. What a server has not listed yet is not known to be missing, so rules
+about such servers are not complained of.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from toolgate.errors import InvalidRecord
+from toolgate.model.names import ToolRef
+from toolgate.model.principals import Key
+from toolgate.model.revisions import Kind
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tasks import Profile, Selection, Task
+from toolgate.model.tools import ServerTools
+from toolgate.policy.layers import TaskPolicy, parse_task_policy
+from toolgate.policy.offers import may_hold, offered_names
+from toolgate.policy.patterns import Patterns
+from toolgate.policy.resolve import KEY_NAMES, OVERRIDE_NAMES, bind_task, selected_servers
+from toolgate.policy.rules import Names
+
+FindingCode = Literal[
+    "disabled_server",
+    "invalid_record",
+    "matches_nothing",
+    "no_servers",
+    "shadowed",
+    "unknown_profile",
+    "unknown_server",
+    "unknown_task",
+]
+_PROFILE_NAMES: Final = Names("servers", "tags", "allow", "deny")
+_TASK_NAMES: Final = Names("mcp.allowed_server_ids", "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One rule of one record that does nothing, or not what it says."""
+
+    code: FindingCode
+    kind: Kind
+    id: str
+    rule: str
+    """The list or field, as `explain` calls it."""
+    subject: str
+    """The entry of the list."""
+    message: str
+
+
+def lint(platform: Snapshot) -> tuple[Finding, ...]:
+    """Every finding, sorted by kind of record, id and rule."""
+    found: list[Finding] = []
+    for server_id, offer in platform.servers.items():
+        at = _At("server", server_id)
+        found.extend(_lint_patterns(at, "allowed_tools", offer.record.allowed_tools, [offer]))
+    for task in platform.tasks.values():
+        found.extend(_lint_task(platform, task))
+    for profile in platform.profiles.values():
+        found.extend(_lint_profile(platform, profile))
+    for key in platform.keys.values():
+        found.extend(_lint_key(platform, key))
+    return tuple(sorted(found, key=lambda one: (one.kind, one.id, one.rule, one.subject, one.code)))
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """The record that is looked at."""
+
+    kind: Kind
+    id: str
+
+    def find(self, code: FindingCode, rule: str, subject: str, message: str) -> Finding:
+        return Finding(code=code, kind=self.kind, id=self.id, rule=rule, subject=subject, message=message)
+
+
+def _lint_task(platform: Snapshot, task: Task) -> Iterator[Finding]:
+    at = _At("task", task.task_id)
+    try:
+        policy = parse_task_policy(task)
+    except InvalidRecord as exc:
+        yield at.find("invalid_record", "config", task.task_id, str(exc))
+        return
+    bound = bind_task(platform, policy)
+    offers = _registered(platform, bound.allowed)
+    own = Selection(servers=policy.allowed, tags=policy.tags, allow=policy.allow, deny=policy.deny)
+    yield from _lint_selection(platform, at, own, names=_TASK_NAMES, offers=offers)
+    yield from _lint_selection(platform, at, policy.overrides, names=OVERRIDE_NAMES, offers=offers)
+    yield from _lint_default(platform, at, policy)
+    if policy.profile is not None and policy.profile not in platform.profiles:
+        missing = f"there is no profile `{policy.profile}`, so no tool passes"
+        yield at.find("unknown_profile", "mcp.profile", policy.profile, missing)
+    if policy.enabled and not bound.allowed:
+        yield at.find(
+            "no_servers", bound.allowed_name, task.task_id, "the task is enabled and no server is its own"
+        )
+
+
+def _lint_default(platform: Snapshot, at: _At, policy: TaskPolicy) -> Iterator[Finding]:
+    rule = "mcp.default_server_ids"
+    yield from _lint_servers(platform, at, rule, policy.default)
+    for offer in _registered(platform, policy.default):
+        if not offer.record.enabled:
+            server_id = offer.record.server_id
+            yield at.find("disabled_server", rule, server_id, f"the server `{server_id}` is disabled")
+
+
+def _lint_profile(platform: Snapshot, profile: Profile) -> Iterator[Finding]:
+    at = _At("profile", profile.profile_id)
+    for prefix, selection in (("", profile.selection), *profile.environments.items()):
+        names = Names(*(f"{prefix} {name}".strip() for name in _PROFILE_NAMES))
+        offers = _registered(platform, selected_servers(platform, selection))
+        yield from _lint_selection(platform, at, selection, names=names, offers=offers)
+
+
+def _lint_key(platform: Snapshot, key: Key) -> Iterator[Finding]:
+    at = _At("key", key.key_id)
+    ceiling = key.ceiling
+    selection = Selection(servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny)
+    offers = _registered(platform, selected_servers(platform, selection))
+    yield from _lint_selection(platform, at, selection, names=KEY_NAMES, offers=offers)
+    for task_id in ceiling.tasks or ():
+        if task_id not in platform.tasks:
+            yield at.find("unknown_task", "key tasks", task_id, f"there is no task `{task_id}`")
+    reachable = platform.tasks.keys() if ceiling.tasks is None else platform.tasks.keys() & set(ceiling.tasks)
+    if key.default_task is not None and key.default_task not in reachable:
+        missing = f"the key reaches no task `{key.default_task}`"
+        yield at.find("unknown_task", "default_task", key.default_task, missing)
+
+
+def _lint_selection(
+    platform: Snapshot, at: _At, selection: Selection, *, names: Names, offers: Sequence[ServerTools]
+) -> Iterator[Finding]:
+    """What is wrong with the four lists of `selection`, whose patterns speak of `offers`."""
+    yield from _lint_servers(platform, at, names.servers, selection.servers or ())
+    tags = frozenset(tag for offer in platform.servers.values() for tag in offer.record.tags)
+    for tag in selection.tags or ():
+        if tag not in tags:
+            yield at.find("matches_nothing", names.tags, tag, f"no server has the tag `{tag}`")
+    yield from _lint_patterns(at, names.allow, selection.allow or (), offers)
+    yield from _lint_patterns(at, names.deny, selection.deny, offers)
+    deny = Patterns.of(selection.deny)
+    for text in selection.allow or ():
+        allowed = list(_matching(Patterns.of((text,)), offers))
+        if allowed and all(deny.first_match(ref) for ref in allowed):
+            message = f"all that `{text}` allows is denied by `{names.deny}`"
+            yield at.find("shadowed", names.allow, text, message)
+
+
+def _lint_servers(platform: Snapshot, at: _At, rule: str, ids: Iterable[str]) -> Iterator[Finding]:
+    for server_id in ids:
+        if server_id not in platform.servers:
+            yield at.find("unknown_server", rule, server_id, f"there is no server `{server_id}`")
+
+
+def _lint_patterns(
+    at: _At, rule: str, texts: Iterable[str], offers: Sequence[ServerTools]
+) -> Iterator[Finding]:
+    for text in texts:
+        patterns = Patterns.of((text,))
+        if not any(may_hold(offer, patterns) for offer in offers):
+            yield at.find("matches_nothing", rule, text, f"no tool it speaks of matches `{text}`")
+
+
+def _matching(patterns: Patterns, offers: Iterable[ServerTools]) -> Iterator[ToolRef]:
+    for offer in offers:
+        refs = (ToolRef(offer.record.server_id, name) for name in offered_names(offer))
+        yield from (ref for ref in refs if patterns.first_match(ref) is not None)
+
+
+def _registered(platform: Snapshot, ids: Iterable[str]) -> list[ServerTools]:
+    return [platform.servers[server_id] for server_id in ids if server_id in platform.servers]
