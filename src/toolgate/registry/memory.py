@@ -67,7 +67,7 @@ class MemoryStore:
         # Only a prefix may go: a clock that was set back leaves old-looking lines after young ones.
         forgotten = [*is_old, False].index(False)
         del self._log[:forgotten]
-        self._hub.compacted += forgotten
+        self._hub.on_compacted(self._hub.compacted + forgotten)
         return self._hub.compacted
 
     async def aclose(self) -> None:

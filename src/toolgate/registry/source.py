@@ -82,7 +82,8 @@ def _with(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body | None]])
             records.pop(record_id, None)
         else:
             records[record_id] = record
-    return replace(state, **{name: MappingProxyType(records) for name, records in maps.items()})
+    changed: dict[str, Any] = {name: MappingProxyType(records) for name, records in maps.items()}
+    return replace(state, **changed)
 
 
 def _parse_or_report(kind: Kind, record_id: str, body: Body) -> Record | None:

@@ -29,7 +29,6 @@ class WatchHub:
     ) -> None:
         self.revision = revision
         self.compacted = compacted
-        """The oldest revision one can watch from; the store moves it on after a compaction."""
         self._read_log = read_log
         self._buffer = buffer
         self._ring: dict[int, Batch] = {}
@@ -43,6 +42,10 @@ class WatchHub:
         self._ring[batch.revision] = batch
         self._ring.pop(batch.revision - self._buffer, None)
         self._wake()
+
+    def on_compacted(self, compacted: int) -> None:
+        """The log was cut: nobody can watch from before `compacted` any more."""
+        self.compacted = compacted
 
     def close(self) -> None:
         """End every watcher; what it did not read by now it can resume from."""

@@ -1,0 +1,188 @@
+"""A registry's SQLite file: created whole or not at all, owned by one process, checked before it is used.
+
+It never touches a file that a newer program wrote or that is damaged; it says what is wrong and stops.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
+from sqlalchemy.exc import DBAPIError
+
+from toolgate.errors import StartRefused
+from toolgate.registry.tables import SCHEMA_VERSION, Damaged, Head, create_tables, read_head, read_listing
+
+_BUSY_S: Final = 0.5
+"""How long to wait for a foreign program that holds the file, before refusing to start."""
+_RESTORE: Final = "restore the file from a backup, or move it away to begin with an empty registry"
+
+
+class SqliteFile:
+    """The open file. Used from the thread that opened it, and from no other."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StartRefused when the file is in use, damaged, or not ours to open."""
+        self._lock = _lock(path)
+        self._is_closed = False
+        try:
+            _check_leftovers(path)
+            if not path.exists():
+                _create(path)
+            _check_schema(path)
+            self._engine = _engine(path)
+            self.connection, self.head = _connect(self._engine, path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        """Give the file back; idempotent. SQLite moves its log into the file as it closes."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.connection.close()
+            self._engine.dispose()
+        finally:
+            os.close(self._lock)
+
+
+def _lock(path: Path) -> int:
+    """An exclusive lock beside the file. The kernel drops it with the process, also on kill -9."""
+    lock_path = path.with_name(path.name + ".lock")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise StartRefused(f"cannot use `{path.parent}` for data: {exc.strerror}") from exc
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
+        holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise StartRefused(
+            f"`{path.parent}` is in use by another Toolgate, process {holder}",
+            hint="stop that process, or give this one another data directory",
+        ) from exc
+    os.truncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    return descriptor
+
+
+def _check_leftovers(path: Path) -> None:
+    """SQLite would replay the log of a file that is gone into the new one."""
+    if _wal(path).exists() and not path.exists():
+        raise StartRefused(f"`{_wal(path)}` is left over from a registry that is gone", hint=_RESTORE)
+    if path.exists() and path.stat().st_size == 0:
+        raise StartRefused(f"`{path}` is empty", hint=_RESTORE)
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _create(path: Path) -> None:
+    """Make an empty store under another name and move it into place, so that a crash leaves none or all."""
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    with _refusing(path):
+        os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        engine = _engine(draft, pragmas=("synchronous = FULL",))
+        with engine.begin() as connection:
+            create_tables(connection, epoch=uuid4().hex)
+        engine.dispose()
+        draft.rename(path)
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def _check_schema(path: Path) -> None:
+    """Look at the version through a connection that cannot write."""
+    # Without a log to read there is nothing to share, so SQLite need not even make its index file.
+    mode = "mode=ro" if _wal(path).exists() else "mode=ro&immutable=1"
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    with _refusing(path), closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as peek:
+        (version,) = peek.execute("SELECT schema_version FROM head").fetchone() or (None,)
+    if not isinstance(version, int):
+        raise StartRefused(f"`{path}` is damaged: it has no schema version", hint=_RESTORE)
+    if version > SCHEMA_VERSION:
+        raise StartRefused(
+            f"`{path}` was written by a newer Toolgate (schema {version}, this one knows {SCHEMA_VERSION})",
+            hint="start the newer version again; the file was not touched",
+        )
+
+
+def _connect(engine: Engine, path: Path) -> tuple[Connection, Head]:
+    """A connection, once every record behind it was found sound."""
+    with _refusing(path):
+        path.chmod(0o600)
+        connection = engine.connect()
+        try:
+            with connection.begin():
+                return connection, _verify(connection)
+        except BaseException:
+            with suppress(DBAPIError, sqlite3.Error):
+                connection.close()
+            raise
+
+
+def _verify(connection: Connection) -> Head:
+    """Look at every page and every record. Damage in the log is found when the log is read."""
+    problem = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+    if problem != "ok":
+        raise Damaged(str(problem))
+    read_listing(connection)
+    return read_head(connection)
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Damaged as exc:
+        raise StartRefused(f"`{path}` is damaged: {exc}", hint=_RESTORE) from exc
+    except OSError as exc:
+        raise StartRefused(f"cannot open `{path}`: {exc.strerror}") from exc
+    except (DBAPIError, sqlite3.Error) as exc:
+        cause = exc.orig if isinstance(exc, DBAPIError) else exc
+        raise StartRefused(
+            f"`{path}` is not a registry, or damaged, or held by another program: {cause}", hint=_RESTORE
+        ) from exc
+
+
+def _engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
+    # The driver's own idea of when a transaction begins is off: `BEGIN` is ours, so DDL is in it too.
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        poolclass=NullPool,
+        connect_args={"timeout": _BUSY_S, "isolation_level": None},
+    )
+
+    def on_connect(dbapi: sqlite3.Connection, _record: Any) -> None:
+        for pragma in pragmas or _PRAGMAS:
+            dbapi.execute(f"PRAGMA {pragma}").fetchall()
+
+    def on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)
+    return engine
+
+
+_PRAGMAS: Final = (
+    # Before WAL: with an exclusive lock no foreign program can write behind our back.
+    "locking_mode = EXCLUSIVE",
+    "journal_mode = WAL",
+    # A commit returns after its fsync.
+    "synchronous = FULL",
+    "cell_size_check = ON",
+    "trusted_schema = OFF",
+)
