@@ -36,6 +36,8 @@ class Incoming(msgspec.Struct):
 
 
 decode_incoming = msgspec.json.Decoder(Incoming).decode
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What `decode_incoming` raises for bytes that are no message."""
 _decode_members = msgspec.json.Decoder(Params).decode
 _encode = msgspec.json.encode
 
@@ -54,12 +56,20 @@ def encode_notification(method: str, params: Params) -> bytes:
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), _encode(params))
 
 
+def encode_answer(request: Incoming) -> bytes:
+    """What we say to a server's own request, without the line end: we offer it nothing but `ping`."""
+    if request.method == "ping":
+        return b'{"jsonrpc":"2.0","id":%b,"result":{}}' % request.id
+    return b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32601,"message":"method not found"}}' % request.id
+
+
 def reply_of(message: Incoming) -> Reply:
     """The answer in a response. Neither member, or both, is the server's fault and reads as an error."""
-    if message.result and not message.error:
+    error = bytes(message.error)
+    if message.result and error in {b"", b"null"}:
         return Reply(result=bytes(message.result))
-    if message.error and not message.result:
-        return Reply(error=bytes(message.error))
+    if error and not message.result:
+        return Reply(error=error)
     return Reply(error=b'{"code":-32603,"message":"the server sent neither a result nor an error"}')
 
 

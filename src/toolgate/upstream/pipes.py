@@ -1,0 +1,114 @@
+"""The node's ends of a child's pipes: reading without end, writing without blocking, nothing unbounded.
+
+Plain descriptors under `add_reader` and `add_writer`, not transports: uvloop's pipe transports close their
+descriptor twice, and the second close may hit one that another thread has opened in between.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final
+
+CHUNK_BYTES: Final = 65536
+"""One read a turn of the loop, and no more than a pipe holds: a flood cannot starve its neighbours."""
+MAX_PENDING_BYTES: Final = 1024 * 1024
+"""Writers wait while more than this is unread; so this and one message is the most that is ever kept."""
+
+
+class Inlet:
+    """Reads a descriptor, which it owns, until its end or `close`."""
+
+    def __init__(self, fd: int, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fd = fd
+        self._on_data = on_data
+        self._on_end = on_end
+        os.set_blocking(fd, False)
+        self._loop.add_reader(fd, self._read)
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._on_data(data)
+        else:
+            self.close()
+            self._on_end()
+
+
+class Outlet:
+    """Writes to a descriptor, which it owns, as fast as the other side reads."""
+
+    def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fd = fd
+        self._on_broken = on_broken
+        self._pending = bytearray()
+        self.has_room = asyncio.Event()
+        """Whether to write now. Also set when it is closed, so that nobody waits for ever."""
+        self.has_room.set()
+        os.set_blocking(fd, False)
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    def write(self, data: bytes) -> None:
+        """Send `data`, or keep it until the other side reads. Does nothing once closed."""
+        if self._fd < 0:
+            return
+        if not self._pending:
+            sent = self._send(data)
+            if sent == len(data):
+                return
+            data = data[sent:]
+            if self._fd < 0:
+                return
+            self._loop.add_writer(self._fd, self._flush)
+        self._pending += data
+        if len(self._pending) > MAX_PENDING_BYTES:
+            self.has_room.clear()
+
+    def close(self) -> None:
+        """Close at once: what is still pending is lost."""
+        if self._fd >= 0:
+            self._loop.remove_writer(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+            self._pending.clear()
+            self.has_room.set()
+
+    def _flush(self) -> None:
+        with memoryview(self._pending)[:CHUNK_BYTES] as chunk:
+            sent = self._send(chunk)
+        if self._fd < 0:
+            return
+        del self._pending[:sent]
+        if not self._pending:
+            self._loop.remove_writer(self._fd)
+        if len(self._pending) <= MAX_PENDING_BYTES:
+            self.has_room.set()
+
+    def _send(self, data: bytes | memoryview) -> int:
+        try:
+            return os.write(self._fd, data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.close()
+            self._on_broken()
+            return 0

@@ -1,0 +1,301 @@
+"""MCP over a child's standard input and output: one JSON-RPC message a line.
+
+A link has no task of its own and none per request: an answer wakes the one future that waits for it. What
+a child sends is bounded, and nothing it sends is taken for the answer to a question it was not asked.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.servers import EMPTY, ServerRecord, StdioLaunch
+from toolgate.model.tools import Era
+from toolgate.upstream import wire
+from toolgate.upstream.child import Child
+from toolgate.upstream.children import Warden
+from toolgate.upstream.lines import LineSplitter, LineTooLong
+from toolgate.upstream.link import (
+    MAX_MESSAGE_BYTES,
+    START_TIMEOUT_S,
+    Hello,
+    LinkListener,
+    Params,
+    Reply,
+    StartFailed,
+)
+from toolgate.upstream.negotiate import negotiate
+from toolgate.upstream.secrets import Secrets
+
+MAX_NOISE_BYTES: Final = 1024 * 1024
+MAX_NOISE_LINES: Final = 10_000
+"""A child that writes more than either between two messages is no MCP server, and costs our time."""
+
+_STDERR_TAIL_BYTES: Final = 1024
+_KILLED_S: Final = 1.0
+_LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
+_NOT_UTF8: Final = Reply(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
+
+
+class StdioLink:
+    """A connection to one child. `StdioOpener` makes it, and opens it once it knows what the child speaks."""
+
+    hello: Hello
+    pid: int | None = None
+
+    def __init__(self, server_id: str, listener: LinkListener) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._server_id = server_id
+        self._listener = listener
+        self._child: Child | None = None
+        self._last_id = 0
+        self._pending: dict[bytes, asyncio.Future[Reply]] = {}
+        self._lines = LineSplitter(MAX_MESSAGE_BYTES)
+        self._noise_bytes = 0
+        self._noise_lines = 0
+        self._stderr_tail = b""
+        self.is_open = False
+        self._end = ""
+        self.dropped_lines = 0
+        """Lines that were no JSON-RPC message."""
+        self.dropped_answers = 0
+        """Answers to nothing we wait for: unknown, repeated, late and null ids."""
+
+    def attach(self, child: Child) -> None:
+        self._child = child
+        self.pid = child.pid
+
+    def open(self, hello: Hello) -> None:
+        """From now on it is a link: requests carry the envelope of their era, and the listener is told."""
+        self.hello = hello
+        self.is_open = True
+
+    async def discard(self) -> None:
+        """End a link that never opened, at once."""
+        self._finish("was given up")
+        if self._child is not None:
+            self._child.kill()
+            await self._child.wait_gone(_KILLED_S)
+
+    async def request(
+        self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+    ) -> Reply:
+        del headers  # HTTP's
+        meta = params.get("_meta")
+        if meta is not None or self.hello.era == "modern":
+            params = self._with_meta(params, meta)
+        return await self.exchange(method, params, timeout_s)
+
+    async def exchange(self, method: str, params: Params, timeout_s: float) -> Reply:
+        """Ask with exactly these params. Raises as `Link.request` does."""
+        child = self._child
+        if child is None or self._end:
+            raise self._unavailable("nothing was sent")
+        if not child.stdin.has_room.is_set():
+            timeout_s = await self._wait_for_room(child, method, timeout_s)
+        self._last_id += 1
+        key = b"%d" % self._last_id
+        answer: asyncio.Future[Reply] = self._loop.create_future()
+        self._pending[key] = answer
+        timer = self._loop.call_later(timeout_s, self._time_out, key, method, timeout_s)
+        child.stdin.write(_line(wire.encode_request(self._last_id, method, params)))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._withdraw(key)
+            raise
+        finally:
+            timer.cancel()
+            self._pending.pop(key, None)
+
+    async def notify(self, method: str, params: Params) -> None:
+        self._write(wire.encode_notification(method, params))
+
+    async def aclose(self) -> None:
+        self.is_open = False
+        self._finish("was stopped")
+        if self._child is not None:
+            self._child.stop()
+            await self._child.wait_gone()
+            self._child.kill()
+
+    def on_stdout(self, data: bytes) -> None:
+        try:
+            lines = self._lines.feed(data)
+        except LineTooLong:
+            self._fault(f"sent a line of more than {MAX_MESSAGE_BYTES} bytes")
+            return
+        for line in lines:
+            if self._end:
+                return
+            try:
+                message = wire.decode_incoming(line)
+            except wire.UNREADABLE:
+                self._on_noise(line)
+            else:
+                self._on_message(message, line)
+
+    def on_stderr(self, data: bytes) -> None:
+        self._stderr_tail = (self._stderr_tail + data)[-_STDERR_TAIL_BYTES:]
+        self._listener.on_stderr(data)
+
+    def on_ended(self, how: str) -> None:
+        self._finish(how)
+
+    @property
+    def end(self) -> str:
+        """Why it is over, with the child's last words; for operators, not for callers."""
+        words = self._stderr_tail.decode(errors="replace").strip().rpartition("\n")[2]
+        return f"{self._end}: {words}" if words else self._end
+
+    def _on_message(self, message: wire.Incoming, line: bytes) -> None:
+        if message.method:
+            self._on_server_message(message, line)
+        elif message.id and (message.result or message.error):
+            answer = self._pending.pop(bytes(message.id), None)
+            if answer is None or answer.done():
+                self.dropped_answers += 1
+            else:
+                answer.set_result(wire.reply_of(message) if _is_utf8(line) else _NOT_UTF8)
+        else:
+            self._on_noise(line)  # JSON, but somebody's log
+            return
+        self._noise_bytes = self._noise_lines = 0
+
+    def _on_server_message(self, message: wire.Incoming, line: bytes) -> None:
+        if not _is_utf8(line):
+            self.dropped_lines += 1
+        elif message.id:
+            self._write(wire.encode_answer(message))
+        elif self.is_open:
+            self._listener.on_notification(message.method, bytes(message.params))
+
+    def _on_noise(self, line: bytes) -> None:
+        self.dropped_lines += 1
+        self._noise_lines += 1
+        self._noise_bytes += len(line) + 1
+        if self._noise_lines > MAX_NOISE_LINES or self._noise_bytes > MAX_NOISE_BYTES:
+            self._fault("fills its standard output with what is not MCP")
+
+    def _with_meta(self, params: Params, meta: msgspec.Raw | None) -> Params:
+        sent = wire.meta_for(self.hello.era, None if meta is None else bytes(meta))
+        if sent is not None:
+            return {**params, "_meta": sent}
+        return {name: value for name, value in params.items() if name != "_meta"}
+
+    async def _wait_for_room(self, child: Child, method: str, timeout_s: float) -> float:
+        """Wait until the child reads again; what is left of the time."""
+        ends_at = self._loop.time() + timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not child.stdin.has_room.is_set():
+                    await child.stdin.has_room.wait()
+        except TimeoutError:
+            raise CallTimedOut(
+                f"server `{self._server_id}` does not read its input: `{method}` was not sent"
+            ) from None
+        if self._end:
+            raise self._unavailable("nothing was sent")
+        return max(0.0, ends_at - self._loop.time())
+
+    def _time_out(self, key: bytes, method: str, timeout_s: float) -> None:
+        answer = self._pending.pop(key, None)
+        if answer is not None and not answer.done():
+            answer.set_exception(
+                CallTimedOut(f"server `{self._server_id}` did not answer `{method}` within {timeout_s:g} s")
+            )
+            self._withdraw(key)
+
+    def _withdraw(self, key: bytes) -> None:
+        """Say that nobody waits any more. Not during its start: `initialize` may not be cancelled."""
+        if self.is_open:
+            params = {"requestId": msgspec.Raw(key)}
+            self._write(wire.encode_notification("notifications/cancelled", params))
+
+    def _write(self, message: bytes) -> None:
+        """Send what nobody waits for, unless the child has stopped reading: then it is dropped."""
+        if self._child is not None and self._child.stdin.has_room.is_set():
+            self._child.stdin.write(_line(message))
+
+    def _fault(self, how: str) -> None:
+        self._finish(how)
+        if self._child is not None:
+            self._child.kill()
+
+    def _finish(self, how: str) -> None:
+        if self._end:
+            return
+        self._end = how
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(self._unavailable("the outcome of the call is unknown"))
+        self._pending.clear()
+        if self.is_open:
+            self._listener.on_closed(self.end)
+
+    def _unavailable(self, outcome: str) -> ServerUnavailable:
+        return ServerUnavailable(f"server `{self._server_id}` {self._end or 'is not started'}; {outcome}")
+
+
+class StdioOpener:
+    """Starts the child of a record and finds out what it speaks."""
+
+    def __init__(self, warden: Warden, secrets: Secrets, *, start_timeout_s: float = START_TIMEOUT_S) -> None:
+        self._warden = warden
+        self._secrets = secrets
+        self._start_timeout_s = start_timeout_s
+        self._shy: set[str] = set()
+        """Servers whose child died when it was probed. Some end at any first message but `initialize`."""
+
+    async def __call__(
+        self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None
+    ) -> StdioLink:
+        if record.stdio is None:
+            raise StartFailed("its record does not say what to start", fatal=True)
+        link = StdioLink(record.server_id, listener)
+        era: Era | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
+        try:
+            async with asyncio.timeout(self._start_timeout_s):
+                link.open(await self._start(link, record.stdio, era))
+        except (TimeoutError, CallTimedOut) as exc:
+            raise StartFailed(
+                f"it did not get through its start within {self._start_timeout_s:g} s", state="list_timeout"
+            ) from exc
+        except ServerUnavailable as exc:
+            self._shy ^= {record.server_id}
+            raise StartFailed(f"it {link.end}") from exc
+        finally:
+            if not link.is_open:
+                await link.discard()
+        self._shy.discard(record.server_id)
+        return link
+
+    async def _start(self, link: StdioLink, launch: StdioLaunch, era: Era | None) -> Hello:
+        expand = self._secrets.expand
+        child = await self._warden.spawn(
+            [expand(launch.command), *map(expand, launch.args)],
+            env=self._secrets.child_environment(launch),
+            cwd=None if launch.cwd is None else expand(launch.cwd),
+            owner=link,
+        )
+        link.attach(child)
+        return await negotiate(link.exchange, link.notify, known_era=era)
+
+
+def _line(message: bytes) -> bytes:
+    """`message` on one line. JSON has line ends only between its tokens, where a space will do."""
+    if b"\n" in message or b"\r" in message:
+        message = message.translate(_LINE_ENDS_TO_SPACES)
+    return message + b"\n"
+
+
+def _is_utf8(line: bytes) -> bool:
+    if line.isascii():
+        return True
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,300 @@
+"""The warden: starts child processes for a node, and leaves none of them, nor of theirs, behind.
+
+Run as a script by its path, on the standard library alone, so that it is up in some 20 ms and stays small.
+It must never import toolgate, start a thread, or touch the pipes between node and child.
+
+    node ──socket (fd 0)──▶ warden ──fork──▶ keeper, one for each child ──fork, exec──▶ child ──▶ …
+      └───────────────────control socket────────┘
+
+Whoever dies, the others clear up:
+- the node (even by kill -9): every control socket reads EOF, and each keeper ends its child's whole tree;
+- a keeper: the kernel kills its child (PDEATHSIG), and what that had started falls to the warden;
+- the warden: the kernel signals every keeper (PDEATHSIG), which acts as if the node had let go.
+
+Warden and keepers are subreapers: a descendant that left its group and session, and whose parents are
+gone, becomes their own child. So a tree is felled from the root, generation by generation.
+Invariant: only own children are signalled, and before they are reaped; their pids cannot be reused yet.
+
+To the warden the node sends one byte with five descriptors: the child's stdin, stdout and stderr, the
+keeper's end of a control socket, and a file that holds `[argv, env, cwd]`. On the control socket the keeper
+says `{"pid"}` or `{"step", "errno"}`, later `{"exit": code}`, negative for a signal, each on a line; the node
+may send TERM and KILL. The keeper's EOF means that nothing of the tree is left.
+"""
+
+import ctypes
+import errno
+import json
+import math
+import os
+import select
+import signal
+import socket
+import time
+
+# No `typing` here: its import costs a sixth of the start.
+Fds = list[int]
+Message = dict[str, int | str | None]
+
+FDS = 5
+TERM = b"t"
+KILL = b"k"
+LET_GO_S = 1.0
+"""How long a tree may take to end after SIGTERM once the node has let go."""
+
+_LET_GO = b""
+_ORPHANED = signal.SIGUSR1
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Bell:
+    """Signals as something that can be waited for. Every process needs its own: a fork's is its parent's."""
+
+    def __init__(self) -> None:
+        self.fd, write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, _ORPHANED):
+            signal.signal(number, lambda *_: None)
+
+    def heard(self) -> bytes:
+        """The numbers of the signals since the last time. Ask before reaping: a later death rings again."""
+        try:
+            return os.read(self.fd, 4096)
+        except BlockingIOError:
+            return b""
+
+
+class Keeper:
+    """Keeps one child: passes the node's orders on, reports its exit, and fells its tree in the end."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._bell = Bell()
+        self._child = 0
+        self._ends_at = math.inf
+
+    def keep(self, request: str, stdio: Fds) -> None:
+        argv, env, cwd = json.loads(request)
+        self._child, problem = launch(argv, env, cwd, stdio)
+        tell(self._control.fileno(), problem or {"pid": self._child})
+        while self._is_wanted():
+            self._wait()
+        self._fell()
+
+    def _is_wanted(self) -> bool:
+        """Whether to go on: the child lives, and nobody has asked for its end."""
+        heard = self._bell.heard()
+        self._reap()
+        if not self._child:
+            return False
+        orders = self._orders()
+        if orders == _LET_GO or _ORPHANED in heard:
+            self._let_go()
+        elif TERM in orders:
+            self._terminate()
+        return KILL not in orders and time.monotonic() < self._ends_at
+
+    def _orders(self) -> bytes:
+        try:
+            return self._control.recv(16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return b"-"
+        except OSError:
+            return _LET_GO
+
+    def _let_go(self) -> None:
+        if self._ends_at == math.inf:
+            self._ends_at = time.monotonic() + LET_GO_S
+            self._terminate()
+
+    def _terminate(self) -> None:
+        try:
+            os.killpg(self._child, signal.SIGTERM)
+        except PermissionError:
+            return  # it runs as somebody else; the closed stdin has to do
+
+    def _wait(self) -> None:
+        if self._ends_at == math.inf:
+            select.select([self._bell.fd, self._control.fileno()], [], [])
+        else:
+            # The socket would read as EOF at once, again and again.
+            select.select([self._bell.fd], [], [], max(0.0, self._ends_at - time.monotonic()))
+
+    def _fell(self) -> None:
+        """Kill what is left, until the kernel says that nothing is."""
+        pause_s = 0.002
+        while self._reap():
+            kill_all(own_children())
+            select.select([self._bell.fd], [], [], pause_s)
+            self._bell.heard()
+            # What cannot die now (asleep in the kernel, somebody else's) is asked ever more seldom.
+            pause_s = min(2 * pause_s, 1.0)
+
+    def _reap(self) -> bool:
+        """Collect the dead. Whether any child is left, which for a subreaper means any descendant."""
+        dead, has_more = reap()
+        if self._child in dead:
+            tell(self._control.fileno(), {"exit": dead[self._child]})
+            self._child = 0
+        return has_more
+
+
+def tell(control: int, message: Message) -> None:
+    try:
+        os.write(control, json.dumps(message).encode() + b"\n")
+    except OSError:
+        return  # nobody listens any more, and the next look at the socket says so
+
+
+def reap() -> tuple[dict[int, int], bool]:
+    """Exit codes of the children that have died, and whether there are others."""
+    dead: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return dead, False
+        if pid == 0:
+            return dead, True
+        dead[pid] = os.waitstatus_to_exitcode(status)
+
+
+def own_children() -> set[int]:
+    """The pids whose parent is this process."""
+    own = b"%d" % os.getpid()
+    with os.scandir("/proc") as entries:
+        return {int(entry.name) for entry in entries if entry.name.isdigit() and _parent(entry.path) == own}
+
+
+def _parent(process: str) -> bytes:
+    try:
+        stat = os.open(process + "/stat", os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        # The name before the last `)` may hold anything, spaces and brackets included.
+        return os.read(stat, 4096).rpartition(b")")[2].split(None, 2)[1]
+    except OSError:
+        return b""
+    finally:
+        os.close(stat)
+
+
+def kill_all(pids: set[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except PermissionError:
+            continue
+
+
+def launch(argv: list[str], env: dict[str, str], cwd: str | None, stdio: Fds) -> tuple[int, Message | None]:
+    """The child's pid (0: there is none), and what went wrong if something did. Closes `stdio` here."""
+    failure_fd, report_fd = os.pipe()
+    keeper = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as exc:
+        return 0, {"step": "fork", "errno": exc.errno}
+    if pid == 0:
+        try:
+            _detach(keeper, [*stdio, report_fd])
+            _execute(argv, env, cwd)
+        finally:
+            os._exit(127)
+    for fd in (*stdio, report_fd):
+        os.close(fd)
+    report = os.read(failure_fd, 4096)
+    os.close(failure_fd)
+    # No report is a success: the exec itself closed the other end.
+    return pid, json.loads(report) if report else None
+
+
+def _detach(keeper: int, fds: Fds) -> None:
+    """Give the fresh fork a session of its own, default signals, and these descriptors from 0 up alone."""
+    os.setsid()
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:  # it died before it was watched
+        os._exit(127)
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for place, fd in enumerate(fds):
+        os.dup2(fd, place, inheritable=place < 3)
+    os.closerange(len(fds), os.sysconf("SC_OPEN_MAX"))
+
+
+def _execute(argv: list[str], env: dict[str, str], cwd: str | None) -> None:
+    """Become the command, or say on descriptor 3 why not."""
+    step = "cwd"
+    try:
+        if cwd is not None:
+            os.chdir(cwd)
+        step = "exec"
+        os.execvpe(argv[0], argv, env)  # noqa: S606  the arguments reach it literally; no shell is the point
+    except OSError as exc:
+        tell(3, {"step": step, "errno": exc.errno})
+    except ValueError:  # a NUL in an argument or variable
+        tell(3, {"step": step, "errno": errno.EINVAL})
+
+
+def prctl(option: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def start_keeper(fds: Fds) -> int:
+    """Fork a keeper for one child; 0 where there is no room for one, which the node is told. Closes `fds`."""
+    warden = os.getpid()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become_keeper(fds, warden)
+    except OSError as exc:
+        tell(fds[3], {"step": "fork", "errno": exc.errno})
+        pid = 0
+    for fd in fds:
+        os.close(fd)
+    return pid
+
+
+def _become_keeper(fds: Fds, warden: int) -> None:
+    status = 1  # tells the warden to clear up after us
+    try:
+        os.dup2(1, 0)  # lets the node's socket go, and keeps descriptor 0 taken
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        prctl(_PR_SET_PDEATHSIG, _ORPHANED)
+        if os.getppid() == warden:
+            with os.fdopen(fds[4], encoding="utf-8") as file:
+                request = file.read()
+            Keeper(socket.socket(fileno=fds[3])).keep(request, fds[:3])
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def main() -> None:
+    """Fork a keeper for every request, until the node closes the socket."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # only the socket says when it is over
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    node = socket.socket(fileno=0)
+    bell = Bell()
+    keepers: set[int] = set()
+    while True:
+        ready, _, _ = select.select([node.fileno(), bell.fd], [], [])
+        if bell.heard():
+            dead, _ = reap()
+            keepers -= dead.keys()
+            if any(dead.values()):
+                kill_all(own_children() - keepers)
+        if node.fileno() in ready:
+            data, fds, _, _ = socket.recv_fds(node, 1, FDS)
+            if not data:
+                return
+            keepers.add(start_keeper(fds))
+
+
+if __name__ == "__main__":
+    main()
