@@ -54,6 +54,9 @@ class McpDoor:
             await self._dispatch(scope["method"], exchange)
         except ToolgateError as exc:
             await send_error(send, exc)
+        except Exception:  # the request ends here, whatever went wrong
+            _log.exception("a request failed")
+            await send_error(send, ToolgateError("internal error"))
 
     async def _dispatch(self, method: str, exchange: Exchange) -> None:
         if method == "POST":

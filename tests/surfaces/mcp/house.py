@@ -1,0 +1,275 @@
+"""A gateway in memory with its MCP door, and clients that speak to it as raw ASGI."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.upstream.memory_link import MemoryNet, pool_of, record
+from toolgate.audit.events import CallRecorded
+from toolgate.audit.log import AuditLog
+from toolgate.audit.sinks import MemorySink
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import Identities, hash_key
+from toolgate.model.principals import Ceiling, Key
+from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tasks import Profile, Task
+from toolgate.policy.limits import Limits
+from toolgate.registry.source import RegistryState
+from toolgate.surfaces.guard import Guard
+from toolgate.surfaces.mcp.door import McpDoor
+from toolgate.surfaces.mcp.session import Sessions
+from toolgate.telemetry import Metrics
+
+MODERN = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+}
+JSON_HEADERS = {
+    "host": "127.0.0.1:8080",
+    "content-type": "application/json",
+    "accept": "application/json, text/event-stream",
+}
+
+
+@dataclass
+class Response:
+    """One whole answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> int:
+        """The JSON-RPC error code."""
+        return int(self.json["error"]["code"])
+
+
+@dataclass
+class Stream:
+    """An answer that is still coming. `left` makes the client go away."""
+
+    status: asyncio.Future[int]
+    chunks: "asyncio.Queue[bytes]"
+    left: asyncio.Event
+    task: "asyncio.Task[None]"
+
+    async def event(self) -> Any:
+        """The next JSON message, comments passed over."""
+        async with asyncio.timeout(5):
+            while True:
+                chunk = await self.chunks.get()
+                for line in chunk.decode().splitlines():
+                    if line.startswith("data: "):
+                        return json.loads(line.removeprefix("data: "))
+
+    async def leave(self) -> None:
+        self.left.set()
+        async with asyncio.timeout(5):
+            await self.task
+
+
+@dataclass
+class House:
+    """Everything a door test looks at."""
+
+    net: MemoryNet
+    gateway: Gateway
+    door: McpDoor
+    asgi: Guard
+    identities: Identities
+    sink: MemorySink
+    state: RegistryState
+    records: dict[str, ServerRecord] = field(default_factory=dict)
+
+    def apply(self, **changes: Any) -> None:
+        """Change the registry."""
+        fields = {
+            name: getattr(self.state, name) for name in ("servers", "tasks", "profiles", "keys")
+        } | changes
+        self.state = RegistryState(revision=self.state.revision + 1, epoch="test", **fields)
+        self.identities.apply(self.state.keys)
+        self.gateway.apply(self.state)
+
+    @property
+    def audited(self) -> list[CallRecorded]:
+        self.gateway.audit.flush()
+        return [event for _, event in self.sink.events if isinstance(event, CallRecorded)]
+
+    def open(
+        self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Stream:
+        """Begin a request."""
+        path, _, query = url.partition("?")
+        left = asyncio.Event()
+        chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        pending = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if pending:
+                return pending.pop()
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self.last_headers = {name.decode(): value.decode() for name, value in message["headers"]}
+                status.set_result(message["status"])
+            else:
+                chunks.put_nowait(message.get("body", b""))
+
+        pairs = [(name.encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": query.encode(),
+            "headers": pairs,
+        }
+        task = asyncio.create_task(self.asgi(scope, receive, send))  # type: ignore[arg-type]
+        return Stream(status, chunks, left, task)
+
+    async def request(
+        self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """A request and its whole answer."""
+        stream = self.open(method, url, body, headers)
+        async with asyncio.timeout(10):
+            await stream.task
+        whole = b""
+        while not stream.chunks.empty():
+            whole += stream.chunks.get_nowait()
+        return Response(stream.status.result(), self.last_headers, whole)
+
+    async def post(self, url: str, message: Any, **headers: str) -> Response:
+        """POST a JSON body; header names are written with underscores."""
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.request("POST", url, body, JSON_HEADERS | named)
+
+    async def modern(self, url: str, method: str, params: Any = None, *, key: str | None = None) -> Response:
+        """One request of the stateless era."""
+        stream = self.open_modern(url, method, params, key=key)
+        async with asyncio.timeout(10):
+            await stream.task
+        body = b"".join([stream.chunks.get_nowait() for _ in range(stream.chunks.qsize())])
+        return Response(stream.status.result(), self.last_headers, body)
+
+    def open_modern(self, url: str, method: str, params: Any = None, *, key: str | None = None) -> Stream:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**(params or {}), "_meta": META}}
+        headers = JSON_HEADERS | {"mcp-protocol-version": MODERN, "mcp-method": method}
+        if method == "tools/call":
+            headers["mcp-name"] = params["name"]
+        if key is not None:
+            headers["authorization"] = f"Bearer {key}"
+        return self.open("POST", url, json.dumps(body).encode(), headers)
+
+    async def session(self, url: str, *, key: str | None = None, **params: Any) -> "LegacyClient":
+        """Open a session of the handshake era."""
+        client = LegacyClient(self, url, {} if key is None else {"authorization": f"Bearer {key}"})
+        answer = await client.send(
+            "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, **params}
+        )
+        assert answer.status == 200, answer.body
+        client.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+        client.headers["mcp-protocol-version"] = answer.json["result"]["protocolVersion"]
+        client.initialized = answer.json["result"]
+        return client
+
+
+@dataclass
+class LegacyClient:
+    """A client of the handshake era."""
+
+    house: House
+    url: str
+    headers: dict[str, str]
+    initialized: Any = None
+
+    async def send(self, method: str, params: Any = None, *, request_id: Any = 1) -> Response:
+        body = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
+        return await self.house.request(
+            "POST", self.url, json.dumps(body).encode(), JSON_HEADERS | self.headers
+        )
+
+    async def notify(self, method: str, params: Any = None) -> Response:
+        body = {"jsonrpc": "2.0", "method": method, "params": params or {}}
+        return await self.house.request(
+            "POST", self.url, json.dumps(body).encode(), JSON_HEADERS | self.headers
+        )
+
+    async def tools(self) -> list[str]:
+        return [tool["name"] for tool in (await self.send("tools/list")).json["result"]["tools"]]
+
+    async def call(self, name: str, **arguments: Any) -> Response:
+        return await self.send("tools/call", {"name": name, "arguments": arguments})
+
+    def stream(self) -> Stream:
+        return self.house.open("GET", self.url, b"", JSON_HEADERS | self.headers)
+
+    async def delete(self) -> Response:
+        return await self.house.request("DELETE", self.url, b"", JSON_HEADERS | self.headers)
+
+
+def key(key_id: str, secret: str, **fields: Any) -> Key:
+    ceiling = Ceiling(**fields.pop("ceiling", {}))
+    return Key(key_id=key_id, sha256=hash_key(secret), role="agent", ceiling=ceiling, **fields)
+
+
+def task(task_id: str, **config: Any) -> Task:
+    """A task; `servers` and the like are the ends of `mcp.` keys."""
+    texts = {f"mcp.{name}": json.dumps(value) for name, value in ({"enabled": True} | config).items()}
+    return Task(task_id=task_id, config=texts)
+
+
+@asynccontextmanager
+async def open_house(
+    net: MemoryNet,
+    *servers: ServerRecord,
+    tasks: tuple[Task, ...] = (),
+    keys: tuple[Key, ...] = (),
+    profiles: tuple[Profile, ...] = (),
+    **options: Any,
+) -> AsyncIterator[House]:
+    """A house with these servers behind its door; without `servers`, one called `one` that echoes."""
+    sink = MemorySink()
+    limits = options.pop("limits", Limits())
+    page_size = options.pop("page_size", 500)
+    trusts_local = options.pop("trusts_local", True)
+
+    def changed(server_id: str) -> None:
+        gateway.on_tools_changed(server_id)
+
+    async with pool_of(net, on_change=changed, **options) as pool:
+        gateway = Gateway(
+            pool,
+            AuditLog(sink),
+            metrics=Metrics(),
+            limits=limits,
+            snapshot=Snapshot(),
+            page_size=page_size,
+        )
+        identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: 0.0)
+        clock = asyncio.get_running_loop().time
+        door = McpDoor(gateway, identities, sessions=Sessions(b"k" * 32, clock_s=clock, wall_s=clock))
+        asgi = Guard(door, {"127.0.0.1", "localhost"})
+        state = RegistryState(revision=0, epoch="test")
+        house = House(net, gateway, door, asgi, identities, sink, state)
+        house.apply(
+            servers={one.server_id: one for one in servers or (record("one", allowed_tools=("*",)),)},
+            tasks={one.task_id: one for one in tasks},
+            keys={one.key_id: one for one in keys},
+            profiles={one.profile_id: one for one in profiles},
+        )
+        yield house

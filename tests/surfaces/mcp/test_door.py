@@ -1,0 +1,503 @@
+"""The MCP door in memory: both eras see one scope, and nothing outside of it."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, key, open_house, task
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
+from toolgate.policy.limits import Limits
+
+pytestmark = pytest.mark.anyio
+
+ADA, BOB = "tg_ada" + "a" * 30, "tg_bob" + "b" * 30
+
+
+def world() -> MemoryNet:
+    git = MemoryServer(era="modern", tools=[definition("status"), definition("push"), definition("log")])
+    notes = MemoryServer(era="legacy", tools=[definition("add"), definition("status")])
+    return MemoryNet(git=git, notes=notes)
+
+
+GIT = record("git", allowed_tools=("*",))
+NOTES = record("notes", allowed_tools=("*",))
+
+
+async def modern_tools(house: House, url: str) -> list[str]:
+    answer = await house.modern(url, "tools/list")
+    return [tool["name"] for tool in answer.json["result"]["tools"]]
+
+
+async def test_both_eras_see_the_same_scope_on_every_path() -> None:
+    review = task("review", default_server_ids=["git"], tool_denylist=["push"])
+    async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
+        expected = {
+            "/api/mcp": ["git.log", "git.push", "git.status", "notes.add", "notes.status"],
+            "/mcp": ["git.log", "git.push", "git.status", "notes.add", "notes.status"],
+            "/api/mcp?servers=notes": ["notes.add", "notes.status"],
+            "/api/mcp?tools=git.log,notes.add": ["git.log", "notes.add"],
+            "/api/mcp?tools=": [],
+            "/api/mcp?tools=no.such": [],
+            "/api/mcp/s/git": ["log", "push", "status"],
+            "/api/mcp/s/git?tools=git.log": ["log"],
+            "/api/mcp/t/review": ["git.log", "git.status"],
+            "/api/mcp?task=review&tools=status": ["git.status"],
+        }
+
+        for url, tools in expected.items():
+            assert await modern_tools(house, url) == tools, url
+            assert await (await house.session(url)).tools() == tools, url
+
+
+async def test_a_call_reaches_the_tool_under_its_own_name_with_its_bytes() -> None:
+    async with open_house(world(), GIT, NOTES) as house:
+        modern = await house.modern("/api/mcp", "tools/call", {"name": "git.log", "arguments": {"n": 1}})
+        legacy = await (await house.session("/api/mcp")).call("notes.add", text="é")
+
+        assert json.loads(modern.json["result"]["content"][0]["text"]) == {"n": 1}
+        assert modern.json["result"]["resultType"] == "complete"
+        assert json.loads(legacy.json["result"]["content"][0]["text"]) == {"text": "é"}
+        assert "resultType" not in legacy.json["result"]
+        assert [call.params["name"] for call in house.net["git"].calls] == ["log"]
+        assert [call.params["name"] for call in house.net["notes"].calls] == ["add"]
+
+
+async def test_sco_1_a_call_outside_the_scope_is_byte_for_byte_like_a_tool_that_does_not_exist() -> None:
+    review = task("review", default_server_ids=["git"], tool_denylist=["push"])
+    async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
+        session = await house.session("/api/mcp/t/review")
+        hidden, absent = [], []
+        for name in ("git.push", "notes.add"):
+            hidden.append(await session.call(name))
+            hidden.append(await house.modern("/api/mcp/t/review", "tools/call", {"name": name}))
+        house.net["git"].tools = [definition("status")]
+        house.apply(servers={"git": GIT})
+        for name in ("git.push", "notes.add"):
+            absent.append(await session.call(name))
+            absent.append(await house.modern("/api/mcp/t/review", "tools/call", {"name": name}))
+
+        assert [(one.status, one.body) for one in hidden] == [(one.status, one.body) for one in absent]
+        assert {one.code for one in hidden} == {-32602}
+        assert house.net["git"].calls == house.net["notes"].calls == []
+        assert {one.outcome for one in house.audited} == {"denied"}
+
+
+@pytest.mark.parametrize(
+    "name", ["GIT.log", "git.Log", "git.log ", "git.log\n", "git.log\u200b", " git.log", "log"]
+)
+async def test_sco_5_a_name_that_is_almost_right_is_unknown(name: str) -> None:
+    async with open_house(world(), GIT) as house:
+        answer = await (await house.session("/api/mcp")).call(name)
+
+        assert answer.code == -32602
+        assert house.net["git"].calls == []
+
+
+@pytest.mark.parametrize("tools", ["*", "**", "[a-z]*", "{a,b}", ".*", "!x"])
+async def test_sco_8_no_pattern_reaches_past_the_task(tools: str) -> None:
+    review = task("review", default_server_ids=["git"], tool_allowlist=["status", "log"])
+    async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
+        answer = await house.modern(f"/api/mcp/t/review?tools={tools}", "tools/list")
+
+        found = {tool["name"] for tool in answer.json.get("result", {"tools": []})["tools"]}
+        assert found <= {"git.status", "git.log"}
+        assert answer.status in (200, 400)
+
+
+async def test_sco_12_a_session_keeps_the_scope_it_was_opened_with() -> None:
+    async with open_house(world(), GIT, NOTES) as house:
+        session = await house.session("/api/mcp?tools=git.log")
+        session.url = "/api/mcp"
+
+        assert await session.tools() == ["git.log"]
+        assert (await session.call("git.status")).code == -32602
+
+
+async def test_initialize_may_carry_tools_which_narrow_the_url() -> None:
+    async with open_house(world(), GIT, NOTES) as house:
+        alone = await house.session("/api/mcp", tools=["git.log", "notes.add"])
+        both = await house.session("/api/mcp?tools=git.log,git.push", tools=["git.log", "notes.add"])
+
+        assert await alone.tools() == ["git.log", "notes.add"]
+        assert await both.tools() == ["git.log"]
+
+
+async def test_a_server_outside_the_task_is_refused_whole() -> None:
+    review = task("review", default_server_ids=["git"])
+    async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
+        answer = await house.modern("/api/mcp/t/review?servers=git,notes", "tools/list")
+
+        assert (answer.status, answer.json["error"]["data"]["code"]) == (403, "mcp_policy_denied")
+
+
+async def test_a_scope_that_is_too_large_is_refused_with_what_to_do() -> None:
+    async with open_house(world(), GIT, NOTES, limits=Limits(max_tools=3)) as house:
+        answer = await house.modern("/api/mcp", "tools/list")
+
+        assert answer.json["error"]["data"]["code"] == "too_many_tools"
+        assert "5" in answer.json["error"]["message"]
+        assert await modern_tools(house, "/api/mcp?servers=notes") == ["notes.add", "notes.status"]
+
+
+async def test_an_unknown_task_and_one_of_another_key_answer_alike() -> None:
+    tasks = (task("mine", default_server_ids=["git"]), task("theirs", default_server_ids=["git"]))
+    ada = key("ada", ADA, ceiling={"tasks": ("mine",)})
+    async with open_house(world(), GIT, tasks=tasks, keys=(ada,)) as house:
+        theirs = await house.modern("/api/mcp/t/theirs", "tools/list", key=ADA)
+        absent = await house.modern("/api/mcp/t/absent", "tools/list", key=ADA)
+
+        assert theirs.body.replace(b"theirs", b"absent") == absent.body
+        assert theirs.status == absent.status == 404
+        assert (await house.modern("/api/mcp/t/mine", "tools/list", key=ADA)).status == 200
+
+
+async def test_a_key_sees_no_more_than_its_ceiling() -> None:
+    ada = key("ada", ADA, ceiling={"servers": ("git",), "deny": ("push",)})
+    async with open_house(world(), GIT, NOTES, keys=(ada,)) as house:
+        answer = await house.modern("/api/mcp", "tools/list", key=ADA)
+
+        assert [tool["name"] for tool in answer.json["result"]["tools"]] == ["git.log", "git.status"]
+
+
+async def test_sco_13_and_15_a_session_is_nobody_elses() -> None:
+    async with open_house(world(), GIT, keys=(key("ada", ADA), key("bob", BOB))) as house:
+        ada = await house.session("/api/mcp", key=ADA)
+        stream = ada.stream()
+        assert await stream.status == 200
+        bob = await house.session("/api/mcp", key=BOB)
+        bob.headers["mcp-session-id"] = ada.headers["mcp-session-id"]
+
+        answers = [await bob.send("tools/list"), await bob.delete()]
+        foreign = bob.stream()
+        await foreign.task
+
+        assert [one.status for one in answers] == [404, 404]
+        assert await foreign.status == 404
+        assert await ada.tools() == ["git.log", "git.push", "git.status"]
+        house.net["git"].announce_tools(definition("status"))
+        assert (await stream.event())["method"] == "notifications/tools/list_changed"
+        await stream.leave()
+
+
+async def test_adm_7_a_wrong_key_is_401_in_both_eras() -> None:
+    async with open_house(world(), GIT) as house:
+        modern = await house.modern("/api/mcp", "tools/list", key="wrong")
+        legacy = await house.post("/api/mcp", b"{}", authorization="Bearer wrong")
+
+        assert [modern.status, legacy.status] == [401, 401]
+        assert modern.headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_revoked_key_ends_its_sessions_with_the_next_request() -> None:
+    async with open_house(world(), GIT, keys=(key("ada", ADA),)) as house:
+        session = await house.session("/api/mcp", key=ADA)
+        house.apply(keys={})
+
+        assert (await session.send("tools/list")).status == 401
+
+
+async def test_sco_21_a_revoked_tool_is_not_callable_on_an_open_session() -> None:
+    async with open_house(world(), GIT) as house:
+        session = await house.session("/api/mcp")
+        assert (await session.call("git.push")).status == 200
+        house.apply(servers={"git": record("git", allowed_tools=("log",))})
+
+        assert await session.tools() == ["git.log"]
+        assert (await session.call("git.push")).code == -32602
+
+
+@pytest.mark.parametrize("changed", ["session", "listen"])
+async def test_only_those_whose_list_changed_are_told(changed: str) -> None:
+    async with open_house(world(), GIT, NOTES) as house:
+        streams = []
+        for url in ("/api/mcp?servers=git", "/api/mcp?servers=notes"):
+            if changed == "session":
+                session = await house.session(url)
+                await session.tools()
+                streams.append(session.stream())
+            else:
+                await modern_tools(house, url)
+                wanted = {"notifications": {"toolsListChanged": True}}
+                streams.append(house.open_modern(url, "subscriptions/listen", wanted))
+                assert (await streams[-1].event())["method"] == "notifications/subscriptions/acknowledged"
+            assert await streams[-1].status == 200
+        git, notes = streams
+        while not notes.chunks.empty():
+            notes.chunks.get_nowait()
+        house.net["git"].announce_tools(definition("status"))
+
+        assert (await git.event())["method"] == "notifications/tools/list_changed"
+        assert notes.chunks.empty()
+        for stream in streams:
+            await stream.leave()
+        assert len(house.gateway.subscriptions) == 0
+
+
+async def test_shu_3_a_closing_door_ends_streams_with_their_last_word() -> None:
+    async with open_house(world(), GIT) as house:
+        listen = house.open_modern(
+            "/api/mcp", "subscriptions/listen", {"notifications": {"toolsListChanged": True}}
+        )
+        acknowledged = await listen.event()
+        house.door.close()
+
+        ended = await listen.event()
+        assert acknowledged["params"]["notifications"] == {"toolsListChanged": True}
+        assert ended["id"] == 1
+        assert ended["result"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": 1}
+        await listen.task
+
+
+async def test_a_session_has_one_stream() -> None:
+    async with open_house(world(), GIT) as house:
+        session = await house.session("/api/mcp")
+        first = session.stream()
+        assert await first.status == 200
+
+        second = session.stream()
+
+        assert await second.status == 409
+        await first.leave()
+        third = session.stream()
+        assert await third.status == 200
+        await third.leave()
+
+
+async def test_the_list_comes_in_pages_in_a_fixed_order() -> None:
+    async with open_house(world(), GIT, NOTES, page_size=2) as house:
+        names, cursor = [], None
+        while True:
+            params = {"cursor": cursor} if cursor else {}
+            result = (await house.modern("/api/mcp", "tools/list", params)).json["result"]
+            names.append([tool["name"] for tool in result["tools"]])
+            if (cursor := result.get("nextCursor")) is None:
+                break
+
+        assert names == [["git.log", "git.push"], ["git.status", "notes.add"], ["notes.status"]]
+        assert (await house.modern("/api/mcp", "tools/list", {"cursor": "!"})).code == -32602
+
+
+async def test_sco_24_no_page_shows_what_was_denied_between_pages() -> None:
+    async with open_house(world(), GIT, NOTES, page_size=2) as house:
+        first = (await house.modern("/api/mcp", "tools/list")).json["result"]
+        house.apply(servers={"git": GIT, "notes": record("notes", allowed_tools=("status",))})
+        second = (await house.modern("/api/mcp", "tools/list", {"cursor": first["nextCursor"]})).json[
+            "result"
+        ]
+
+        assert [tool["name"] for tool in second["tools"]] == ["git.status", "notes.status"]
+
+
+async def test_sco_23_a_modern_list_is_private_and_says_how_long_it_lasts() -> None:
+    async with open_house(world(), GIT) as house:
+        result = (await house.modern("/api/mcp", "tools/list")).json["result"]
+
+        assert (result["cacheScope"], result["resultType"]) == ("private", "complete")
+        assert result["ttlMs"] > 0
+        assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "toolgate"
+
+
+async def test_discover_and_initialize_say_who_answers_and_in_which_versions() -> None:
+    async with open_house(world(), GIT) as house:
+        found = (await house.modern("/api/mcp", "server/discover")).json["result"]
+        session = await house.session("/api/mcp")
+        newer = await house.post(
+            "/api/mcp",
+            {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2099-01-01"}},
+        )
+
+        assert found["supportedVersions"] == [MODERN, "2025-11-25", "2025-06-18", "2025-03-26"]
+        assert (
+            found["capabilities"] == session.initialized["capabilities"] == {"tools": {"listChanged": True}}
+        )
+        assert session.initialized["serverInfo"]["name"] == "toolgate"
+        assert newer.json["result"]["protocolVersion"] == "2025-11-25"
+
+
+async def test_an_empty_scope_says_so() -> None:
+    async with open_house(world(), record("git")) as house:
+        session = await house.session("/api/mcp")
+
+        assert await session.tools() == []
+        assert session.initialized["instructions"]
+
+
+async def test_ping_and_unknown_methods_and_notifications() -> None:
+    async with open_house(world(), GIT) as house:
+        session = await house.session("/api/mcp")
+
+        assert (await session.send("ping")).json["result"] == {}
+        legacy, modern = await session.send("no/such"), await house.modern("/api/mcp", "no/such")
+        assert [(legacy.status, legacy.code), (modern.status, modern.code)] == [(200, -32601), (404, -32601)]
+        assert (await session.notify("notifications/no_such")).status == 202
+        assert (await session.notify("notifications/initialized")).status == 202
+        posted = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"_meta": META}}
+        assert (await house.post("/api/mcp", posted, mcp_protocol_version=MODERN)).status == 202
+
+
+MODERN_CALL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "git.log", "_meta": META},
+}
+GOOD = {"mcp_protocol_version": MODERN, "mcp_method": "tools/call", "mcp_name": "git.log"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        pytest.param({"mcp_method": "tools/list"}, -32020, id="fuz-15 another method"),
+        pytest.param({"mcp_name": "git.push"}, -32020, id="fuz-15 another name"),
+        pytest.param({"mcp_method": None}, -32020, id="fuz-15 no method"),
+        pytest.param({"mcp_name": None}, -32020, id="fuz-15 no name"),
+        pytest.param({"mcp_protocol_version": None}, -32020, id="fuz-15 no version"),
+        pytest.param({"mcp_protocol_version": "2025-11-25"}, -32020, id="fuz-16 another version"),
+        pytest.param({"mcp_name": "=?base64?!?="}, -32020, id="a broken encoding"),
+        pytest.param({"mcp_name": "=?base64?Z2l0LmxvZw==?="}, None, id="an encoded name"),
+        pytest.param({"mcp_name": " git.log\t"}, None, id="white space around a value"),
+    ],
+)
+async def test_headers_and_body_of_a_modern_request_agree(
+    headers: dict[str, str | None], code: int | None
+) -> None:
+    async with open_house(world(), GIT) as house:
+        sent = {name: value for name, value in (GOOD | headers).items() if value is not None}
+        # Once plain, once after the same envelope was seen to be good.
+        for _ in range(2):
+            answer = await house.post("/api/mcp", MODERN_CALL, **sent)
+
+            assert answer.json.get("error", {}).get("code") == code
+            assert answer.status == (200 if code is None else 400)
+            await house.post("/api/mcp", MODERN_CALL, **GOOD)
+
+
+@pytest.mark.parametrize(
+    ("meta", "code"),
+    [
+        pytest.param({}, -32602, id="no envelope"),
+        pytest.param({"io.modelcontextprotocol/protocolVersion": MODERN}, -32602, id="no capabilities"),
+        pytest.param(
+            {**META, "io.modelcontextprotocol/protocolVersion": 7}, -32602, id="version is a number"
+        ),
+        pytest.param(
+            {**META, "io.modelcontextprotocol/clientCapabilities": []}, -32602, id="capabilities are a list"
+        ),
+    ],
+)
+async def test_a_modern_request_carries_its_envelope(meta: dict[str, object], code: int) -> None:
+    async with open_house(world(), GIT) as house:
+        message = MODERN_CALL | {"params": {"name": "git.log", "_meta": meta}}
+        answer = await house.post("/api/mcp", message, **GOOD)
+
+        assert (answer.status, answer.code) == (400, code)
+        assert house.net["git"].calls == []
+
+
+async def test_fuz_16_an_unknown_version_gets_the_supported_list() -> None:
+    async with open_house(world(), GIT) as house:
+        meta = {**META, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}
+        message = MODERN_CALL | {"params": {"name": "git.log", "_meta": meta}}
+        answer = await house.post("/api/mcp", message, **GOOD | {"mcp_protocol_version": "2099-01-01"})
+
+        assert (answer.status, answer.code) == (400, -32022)
+        assert answer.json["error"]["data"]["requested"] == "2099-01-01"
+        assert MODERN in answer.json["error"]["data"]["supported"]
+
+
+async def test_a_modern_body_is_modern_even_beside_a_session_id() -> None:
+    async with open_house(world(), GIT) as house:
+        session = await house.session("/api/mcp?tools=")
+        answer = await house.post(
+            "/api/mcp", MODERN_CALL, **GOOD, mcp_session_id=session.headers["mcp-session-id"]
+        )
+
+        assert answer.json["result"]["resultType"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({"content-type": "text/plain"}, 415, id="fuz-11 text"),
+        pytest.param({"content-type": "application/x-www-form-urlencoded"}, 415, id="fuz-11 form"),
+        pytest.param({"content-type": ""}, 415, id="fuz-11 none"),
+        pytest.param({"content-type": "application/jsonx"}, 415, id="fuz-11 almost"),
+        pytest.param({"content-type": "application/json; charset=utf-8"}, 400, id="with a parameter"),
+        pytest.param({"content-encoding": "gzip"}, 415, id="fuz-12 encoded"),
+        pytest.param({"content-length": str(4 * 1024 * 1024 + 1)}, 413, id="fuz-2 declared too large"),
+        pytest.param({"host": "evil.example"}, 403, id="sco-18 host"),
+        pytest.param({"origin": "http://evil.example"}, 403, id="sco-18 origin"),
+        pytest.param({"origin": "null"}, 403, id="sco-18 null origin"),
+        pytest.param({"origin": "http://127.0.0.1.evil.example"}, 403, id="sco-18 origin that begins well"),
+        pytest.param({"origin": "http://localhost:3000"}, 400, id="own origin"),
+        pytest.param({"x-forwarded-host": "evil.example", "x-user": "admin"}, 400, id="sco-19 ignored"),
+    ],
+)
+async def test_what_does_not_belong_here_is_turned_away(headers: dict[str, str], status: int) -> None:
+    async with open_house(world(), GIT) as house:
+        answer = await house.request("POST", "/api/mcp", b"{}", JSON_HEADERS | headers)
+
+        assert answer.status == status
+
+
+async def test_fuz_2_a_body_that_grows_past_the_limit_is_cut_off() -> None:
+    async with open_house(world(), GIT) as house:
+        answer = await house.request("POST", "/api/mcp", b" " * (4 * 1024 * 1024 + 1), JSON_HEADERS)
+
+        assert answer.status in (400, 413)
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "status"),
+    [
+        ("PUT", "/api/mcp", 405),
+        ("GET", "/api/mcp", 405),
+        ("GET", "/api/mcp/no/such", 404),
+        ("DELETE", "/api/mcp", 400),
+    ],
+)
+async def test_other_methods_say_what_is_served(method: str, url: str, status: int) -> None:
+    async with open_house(world(), GIT) as house:
+        answer = await house.request(method, url, b"", JSON_HEADERS)
+
+        assert answer.status == status
+        assert answer.json["error"]["data"]["hint"]
+
+
+async def test_a_routing_header_that_stands_twice_is_refused() -> None:
+    async with open_house(world(), GIT) as house:
+        left = asyncio.Event()
+        sent: list[dict[str, object]] = []
+
+        async def receive() -> dict[str, object]:
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, object]) -> None:
+            sent.append(message)
+
+        pairs = [(b"host", b"127.0.0.1"), (b"mcp-method", b"tools/call"), (b"mcp-method", b"tools/list")]
+        scope = {"type": "http", "method": "POST", "path": "/api/mcp", "query_string": b"", "headers": pairs}
+        await house.asgi(scope, receive, send)  # type: ignore[arg-type]
+
+        assert sent[0]["status"] == 400
+
+
+async def test_legacy_requests_need_a_session_in_one_of_its_versions() -> None:
+    async with open_house(world(), GIT) as house:
+        session = await house.session("/api/mcp")
+        listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        missing = await house.post("/api/mcp", listing)
+        session.headers["mcp-protocol-version"] = "1999-01-01"
+        other = await session.send("tools/list")
+
+        assert (missing.status, other.status) == (400, 400)
+
+
+async def test_a_deleted_session_is_gone() -> None:
+    async with open_house(world(), GIT) as house:
+        session = await house.session("/api/mcp")
+
+        assert (await session.delete()).status == 200
+        assert (await session.send("tools/list")).status == 404

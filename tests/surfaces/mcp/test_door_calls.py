@@ -1,0 +1,191 @@
+"""Calls through the MCP door: failures the model can read, cancellation both ways, nothing crossed."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.surfaces.mcp.house import open_house
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
+from toolgate.upstream.link import Reply
+
+pytestmark = pytest.mark.anyio
+
+
+async def hang(_members: dict[str, Any]) -> Reply:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def net_of(**handlers: Any) -> MemoryNet:
+    tools = [definition("echo"), *(definition(name) for name in handlers)]
+    return MemoryNet(one=MemoryServer(era="legacy", tools=tools, on_call=handlers))
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_bud_1_a_call_past_its_budget_answers_mcp_timeout_and_the_server_is_told(era: str) -> None:
+    slow = record("one", allowed_tools=("*",), timeout_ms=100)
+    async with open_house(net_of(hang=hang), slow) as house:
+        if era == "legacy":
+            result = (await (await house.session("/api/mcp")).call("one.hang")).json["result"]
+        else:
+            result = (await house.modern("/api/mcp", "tools/call", {"name": "one.hang"})).json["result"]
+
+        assert result["isError"] is True
+        assert result["content"][0]["text"].startswith("mcp_timeout: ")
+        assert result["_meta"]["toolgate/error"]["retryable"] is True
+        assert result.get("resultType") == ("complete" if era == "modern" else None)
+        assert house.net["one"].stopped == ["hang"]
+        assert [(one.outcome, one.code) for one in house.audited] == [("error", "mcp_timeout")]
+
+
+async def test_a_dead_server_answers_mcp_unavailable() -> None:
+    async def die(_members: dict[str, Any]) -> Reply:
+        house.net["one"].crash()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with open_house(net_of(die=die), record("one", allowed_tools=("*",))) as house:
+        result = (await (await house.session("/api/mcp")).call("one.die")).json["result"]
+
+        assert result["content"][0]["text"].startswith("mcp_unavailable: ")
+
+
+async def test_a_servers_own_error_passes_as_it_came() -> None:
+    error = b'{"code":-32050,"message":"no","data":{"x":[1.0]}}'
+
+    async def fail(_members: dict[str, Any]) -> Reply:
+        return Reply(error=error)
+
+    async with open_house(net_of(fail=fail), record("one", allowed_tools=("*",))) as house:
+        answer = await (await house.session("/api/mcp")).call("one.fail")
+
+        assert answer.body == b'{"jsonrpc":"2.0","id":1,"error":' + error + b"}"
+
+
+@pytest.mark.parametrize("arguments", ["x", 7, [], None, True])
+async def test_cht_2_arguments_that_are_no_object_never_reach_the_server(arguments: object) -> None:
+    async with open_house(net_of(), record("one", allowed_tools=("*",))) as house:
+        answer = await (await house.session("/api/mcp")).send(
+            "tools/call", {"name": "one.echo", "arguments": arguments}
+        )
+
+        assert answer.code == -32602
+        assert house.net["one"].calls == []
+
+
+async def test_bud_8_a_client_that_goes_away_cancels_its_call() -> None:
+    async with open_house(net_of(hang=hang), record("one", allowed_tools=("*",))) as house:
+        await house.modern("/api/mcp", "tools/list")
+        stream = house.open_modern("/api/mcp", "tools/call", {"name": "one.hang"})
+        await until(lambda: house.net["one"].in_flight)
+        await stream.leave()
+
+        assert house.net["one"].stopped == ["hang"]
+        assert stream.chunks.empty()
+        assert [one.outcome for one in house.audited] == ["cancelled"]
+
+
+async def test_a_legacy_client_takes_a_call_back() -> None:
+    async with open_house(net_of(hang=hang), record("one", allowed_tools=("*",))) as house:
+        session = await house.session("/api/mcp")
+        running = asyncio.create_task(session.send("tools/call", {"name": "one.hang"}, request_id="7"))
+        await until(lambda: house.net["one"].in_flight)
+        await session.notify("notifications/cancelled", {"requestId": 7})
+        assert house.net["one"].in_flight == 1
+        await session.notify("notifications/cancelled", {"requestId": "7"})
+
+        answer = await running
+        assert answer.json["error"]["data"]["code"] == "cancelled"
+        assert house.net["one"].stopped == ["hang"]
+
+
+async def test_ending_a_session_ends_its_calls() -> None:
+    async with open_house(net_of(hang=hang), record("one", allowed_tools=("*",))) as house:
+        session = await house.session("/api/mcp")
+        running = asyncio.create_task(session.call("one.hang"))
+        await until(lambda: house.net["one"].in_flight)
+        await session.delete()
+
+        assert (await running).json["error"]["data"]["code"] == "cancelled"
+
+
+async def test_one_session_cannot_take_back_anothers_call() -> None:
+    async with open_house(net_of(hang=hang), record("one", allowed_tools=("*",))) as house:
+        session, other = await house.session("/api/mcp"), await house.session("/api/mcp")
+        running = asyncio.create_task(session.send("tools/call", {"name": "one.hang"}, request_id=7))
+        await until(lambda: house.net["one"].in_flight)
+        await other.notify("notifications/cancelled", {"requestId": 7})
+
+        assert house.net["one"].in_flight == 1
+        running.cancel()
+
+
+async def test_fuz_7_and_sco_17_equal_ids_in_flight_each_get_their_own_answer() -> None:
+    async def whose(members: dict[str, Any]) -> Reply:
+        await asyncio.sleep(0)
+        return Reply(result=text_result(members["arguments"]["nonce"]))
+
+    many = record("one", allowed_tools=("*",), concurrency=1_000)
+    async with open_house(net_of(whose=whose), many) as house:
+        sessions = [await house.session("/api/mcp") for _ in range(4)]
+
+        async def ask(number: int) -> bool:
+            request_id: object = 1 if number % 2 else "1"
+            answer = await sessions[number % 4].send(
+                "tools/call",
+                {"name": "one.whose", "arguments": {"nonce": str(number)}},
+                request_id=request_id,
+            )
+            text = answer.json["result"]["content"][0]["text"]
+            return answer.json["id"] == request_id and text == str(number)
+
+        assert all(await asyncio.gather(*(ask(number) for number in range(500))))
+
+
+async def test_lod_3_a_server_that_hangs_costs_the_others_nothing() -> None:
+    net = MemoryNet(
+        one=MemoryServer(tools=[definition("echo")]),
+        hung=MemoryServer(on_start=asyncio.Event().wait),  # type: ignore[arg-type]
+    )
+    servers = (record("one", allowed_tools=("*",)), record("hung", allowed_tools=("*",)))
+    async with open_house(net, *servers, first_list_wait_s=0.05) as house:
+        everything = (await house.modern("/api/mcp", "tools/list")).json["result"]
+        session = await house.session("/api/mcp?servers=one")
+
+        assert [tool["name"] for tool in everything["tools"]] == ["one.echo"]
+        assert everything["ttlMs"] == 0
+        assert json.loads((await session.call("one.echo", a=1)).json["result"]["content"][0]["text"]) == {
+            "a": 1
+        }
+
+
+async def test_sec_7_names_that_callers_make_up_are_not_metrics() -> None:
+    async with open_house(net_of(), record("one", allowed_tools=("*",))) as house:
+        session = await house.session("/api/mcp")
+        await session.call("one.echo")
+        before = house.gateway.metrics.render().count(b"\n")
+        await session.call("first.made-up")
+        known = house.gateway.metrics.render().count(b"\n")
+        for number in range(300):
+            await session.call(f"made.up{number}")
+
+        assert house.gateway.metrics.render().count(b"\n") == known
+        assert known - before < 60
+
+
+async def test_a_call_is_counted_and_audited_with_the_rule_that_allowed_it() -> None:
+    async with open_house(net_of(), record("one", allowed_tools=("ec*",))) as house:
+        await (await house.session("/api/mcp")).call("one.echo")
+
+        (event,) = house.audited
+        assert (event.server_id, event.tool, event.outcome, event.principal) == ("one", "echo", "ok", "local")
+        assert "ec*" in event.rule
+        assert b'mcp_tool_call_total{server_id="one",tool="echo"} 1.0' in house.gateway.metrics.render()
