@@ -1,0 +1,186 @@
+"""Where the gateway may connect to: one check for every outbound address.
+
+An address is checked after the name was resolved, and the connection is made to the very address that
+was checked, so a name that answers differently the second time (DNS rebinding) gains nothing. Nothing
+here opens a connection, and no proxy from the environment is ever consulted.
+"""
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+"""Host and port to the addresses a name stands for, in order of preference."""
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+# The request target and the authority are copied into a request head, so nothing may end a line there.
+_PLAIN_URL = re.compile(r"[!-~]+")
+_HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
+# As browsers and inet_aton read it: a last label of digits, or of 0x and hex, makes the whole an address.
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
+
+
+def _networks(*prefixes: str) -> tuple[Network, ...]:
+    return tuple(ipaddress.ip_network(prefix) for prefix in prefixes)
+
+
+_NEVER: Final = {
+    "an unspecified address": _networks("0.0.0.0/8", "::/128"),
+    "a link-local address": _networks("169.254.0.0/16", "fe80::/10", "fec0::/10"),
+    "a multicast or reserved address": _networks("224.0.0.0/4", "240.0.0.0/4", "ff00::/8", "100::/64"),
+    "another spelling of an IPv4 address": _networks(
+        "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"
+    ),
+    # Cloud metadata that does not live on a link-local address: AWS, Alibaba, Oracle, Azure.
+    "a cloud metadata address": _networks(
+        "fd00:ec2::254/128", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32"
+    ),
+}
+_LOOPBACK: Final = _networks("127.0.0.0/8", "::1/128")
+_IPV4_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
+_PRIVATE: Final = _networks(
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "2001:db8::/32",
+    "fc00::/7",
+)
+# Networks with IPv6 only reach IPv4 servers through it, so what it embeds is judged instead (RFC 6052).
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class EgressRefused(Exception):
+    """An address this gateway does not connect to. The message names the host, never the whole URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A checked URL, in the parts a request needs."""
+
+    is_tls: bool
+    host: str
+    port: int
+    authority: str
+    """What the `Host` header says."""
+    path: str
+    """The request target: path and query."""
+
+    @property
+    def address(self) -> str:
+        """For people: host and port, without path or query, which may hold a token."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_target(url: str) -> Target:
+    """An `http` or `https` URL without user information. Raises EgressRefused."""
+    if not _PLAIN_URL.fullmatch(url) or "\\" in url:
+        raise EgressRefused("the URL holds characters that must be percent-encoded")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as exc:
+        raise EgressRefused("the URL is not valid") from exc
+    _check_parts(parts)
+    host = parts.hostname or ""
+    _check_host(host)
+    path = parts.path or "/"
+    return Target(
+        is_tls=parts.scheme == "https",
+        host=host,
+        port=_DEFAULT_PORTS[parts.scheme] if port is None else port,
+        authority=parts.netloc,
+        path=f"{path}?{parts.query}" if parts.query else path,
+    )
+
+
+def _check_parts(parts: SplitResult) -> None:
+    if parts.scheme not in _DEFAULT_PORTS:
+        raise EgressRefused(f"the scheme `{parts.scheme}` is not `http` or `https`")
+    if "@" in parts.netloc:
+        raise EgressRefused("the URL holds user information; use `auth_ref` or `headers` instead")
+    if parts.fragment:
+        raise EgressRefused("the URL holds a fragment, which no server would see")
+    if parts.port == 0:
+        raise EgressRefused("port 0 cannot be connected to")
+
+
+def _check_host(host: str) -> None:
+    """Refuses spellings that other software would read as another address than we do."""
+    if _literal(host) is not None:
+        return
+    last_label = host.removesuffix(".").rpartition(".")[2]
+    if not _HOST_NAME.fullmatch(host) or _NUMERIC_LABEL.fullmatch(last_label):
+        raise EgressRefused(f"`{host}` is neither a host name nor a plainly spelled IP address")
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+async def resolve_by_system(host: str, port: int) -> list[str]:
+    """Ask the system's resolver, without blocking the event loop."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(sockaddr[0]) for *_, sockaddr in found]
+
+
+class Egress:
+    """The gateway's rule for outbound connections."""
+
+    def __init__(self, *, allow_private: bool, resolver: Resolver = resolve_by_system) -> None:
+        """`allow_private`: loopback and private networks, where MCP servers commonly run, are fine."""
+        self._allow_private = allow_private
+        self._resolver = resolver
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """The addresses of `host` that may be connected to; at least one. Raises EgressRefused, OSError.
+
+        Invariant: whoever connects, connects to one of these and does not resolve again.
+        """
+        _check_host(host)
+        spelled = [host] if _literal(host) is not None else await self._resolver(host, port)
+        addresses = dict.fromkeys(ipaddress.ip_address(text.partition("%")[0]) for text in spelled)
+        reasons = {address: self._refusal(address) for address in addresses}
+        vetted = [str(address) for address, reason in reasons.items() if reason is None]
+        if vetted:
+            return vetted
+        reason = next((reason for reason in reasons.values() if reason), "a name without any address")
+        raise EgressRefused(f"`{host}` is {reason}, which this gateway does not connect to")
+
+    def check_literal(self, target: Target) -> None:
+        """What can be said without asking a resolver: refuse a bad address early. Raises EgressRefused."""
+        address = _literal(target.host)
+        reason = self._refusal(address) if address is not None else None
+        if reason is not None:
+            raise EgressRefused(f"`{target.host}` is {reason}, which this gateway does not connect to")
+
+    def _refusal(self, address: Address) -> str | None:
+        """Why not, as a noun phrase; None where there is nothing against it."""
+        if isinstance(address, ipaddress.IPv6Address) and address in _NAT64:
+            address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        for reason, networks in _NEVER.items():
+            if any(address in network for network in networks):
+                return reason
+        if any(address in network for network in _LOOPBACK):
+            return None if self._allow_private else "a loopback address"
+        if address in _IPV4_COMPATIBLE:
+            return "another spelling of an IPv4 address"
+        if any(address in network for network in _PRIVATE):
+            return None if self._allow_private else "a private address"
+        return None

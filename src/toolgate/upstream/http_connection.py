@@ -1,0 +1,300 @@
+"""One kept-alive HTTP/1.1 connection, on asyncio and httptools: one request at a time.
+
+A request is written at most once and never again: what dies after it was written has an unknown outcome,
+and only the caller can judge that. Everything a server sends is bounded before it is kept. Redirects are
+answers like any other, and content encodings are refused.
+"""
+
+import asyncio
+import select
+import socket
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, cast
+
+import httptools
+
+from toolgate.upstream.link import MAX_MESSAGE_BYTES
+
+EVENT_STREAM: Final = b"text/event-stream"
+
+_DRAIN_S: Final = 1.0
+"""How long a stream may go on after its answer came before its connection is given up."""
+_BODILESS: Final = (204, 304)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """Bounds of one pool."""
+
+    connect_timeout_s: float = 5.0
+    idle_s: float = 30.0
+    fresh_s: float = 1.0
+    """A connection idle for longer is first asked whether the server has closed it meanwhile."""
+    max_connections: int = 128
+    max_head_bytes: int = 64 * 1024
+    max_body_bytes: int = MAX_MESSAGE_BYTES
+    max_error_bytes: int = 64 * 1024
+    """Of the body of an error status; the rest is not read."""
+
+
+class Answer(NamedTuple):
+    """A response; header names in lower case. The body of a stream went to its sink instead."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+
+    @property
+    def is_stream(self) -> bool:
+        return self.status == 200 and self.headers.get(b"content-type", b"").startswith(EVENT_STREAM)
+
+
+class ExchangeFailed(Exception):
+    """The request was written and no usable answer came: whether the server acted on it is unknown."""
+
+
+class ExchangeTimedOut(Exception):
+    """The deadline passed. The connection is gone, which is how HTTP tells the server to stop."""
+
+
+class StreamRefused(Exception):
+    """A sink cannot take what the stream carries."""
+
+
+class Sink(Protocol):
+    """Takes an event stream as it arrives, where the server answers with one."""
+
+    def begin(self) -> None:
+        """The stream has opened."""
+
+    def feed(self, chunk: bytes) -> bool:
+        """True once what the request waited for has come. Raises StreamRefused to break it off."""
+
+
+class ConnectionOwner(Protocol):
+    """Whom a connection tells that it is free, or gone."""
+
+    def give_back(self, connection: "HttpConnection") -> None:
+        """`connection` has finished a request and can take another."""
+
+    def forget(self, connection: "HttpConnection") -> None:
+        """`connection` has ended."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection with one request at a time. Both asyncio's protocol and httptools' callbacks."""
+
+    __slots__ = (
+        "_body",
+        "_drain",
+        "_has_request",
+        "_head_bytes",
+        "_headers",
+        "_is_framed",
+        "_keeps_alive",
+        "_limits",
+        "_loop",
+        "_max_body_bytes",
+        "_owner",
+        "_parser",
+        "_pending_bytes",
+        "_sink",
+        "_status",
+        "_transport",
+        "_waiter",
+        "idle_since",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, owner: ConnectionOwner, limits: HttpLimits, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._limits = limits
+        self._loop = loop
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[Answer] | None = None
+        self._sink: Sink | None = None
+        self._drain: asyncio.TimerHandle | None = None
+        self._has_request = False
+        self.idle_since = 0.0
+        self._max_body_bytes = 0
+        self._pending_bytes = 0
+        self._keeps_alive = False
+        self._forget_answer()
+
+    def exchange(self, request: bytes, sink: Sink | None) -> asyncio.Future[Answer]:
+        """Write a whole request. The future holds its Answer, ExchangeFailed or ExchangeTimedOut."""
+        self._has_request = True
+        self._sink = sink
+        self._pending_bytes = 0
+        self._status = 0
+        waiter = self._waiter = self._loop.create_future()
+        self._transport.write(request)
+        return waiter
+
+    def time_out(self, waiter: asyncio.Future[Answer]) -> None:
+        """End the exchange of `waiter`. By now the connection may serve another one: leave that alone."""
+        if waiter is self._waiter:
+            self.fail(ExchangeTimedOut("no answer within the deadline"))
+
+    def abandon(self, waiter: asyncio.Future[Answer]) -> None:
+        """Nobody waits for `waiter` any more; again, only if it is still the current one."""
+        if waiter is self._waiter:
+            self.drop()
+
+    def fail(self, error: Exception) -> None:
+        """End the current exchange, and with it the connection."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+        self.drop()
+
+    def drop(self) -> None:
+        self._keeps_alive = False
+        self._waiter = None
+        self._sink = None
+        self._transport.abort()
+
+    @property
+    def has_request(self) -> bool:
+        return self._has_request
+
+    def is_usable(self, now: float) -> bool:
+        """Whether nothing speaks against writing a request to it now."""
+        if self._transport.is_closing():
+            return False
+        return now - self.idle_since < self._limits.fresh_s or not self._has_input()
+
+    def _has_input(self) -> bool:
+        """Whether the server has closed, or said something unasked, and the event loop has yet to see it."""
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        # Streams may be silent for hours; this notices a peer that vanished without a word.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._has_request:
+            self.drop()
+            return
+        self._pending_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.fail(ExchangeFailed("the server's answer is not HTTP/1.1"))
+        if self._pending_bytes > self._limits.max_head_bytes:
+            self.fail(ExchangeFailed("the server's response head is too long"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None and self._status >= 200 and not self._is_framed:
+            self._resolve()
+        self.fail(ExchangeFailed("the server closed the connection"))
+        if self._drain is not None:
+            self._drain.cancel()
+        self._owner.forget(self)
+
+    # httptools
+
+    def on_message_begin(self) -> None:
+        if not self._has_request:
+            self.drop()  # a second answer to one request would be taken for the next one's
+        self._forget_answer()
+
+    def _forget_answer(self) -> None:
+        self._status = 0
+        self._headers: dict[bytes, bytes] = {}
+        self._body: bytes | bytearray = b""
+        self._head_bytes = 0
+        self._is_framed = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        self._headers[name.lower()] = value.strip()
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        self._status = status
+        self._keeps_alive = self._parser.should_keep_alive()
+        headers = self._headers
+        if self._head_bytes > self._limits.max_head_bytes:
+            self.fail(ExchangeFailed("the server's response head is too long"))
+        elif headers.get(b"content-encoding", b"identity") != b"identity":
+            self.fail(ExchangeFailed("the server's answer is compressed, which was not asked for"))
+        elif status >= 400:
+            self._max_body_bytes = self._limits.max_error_bytes
+        else:
+            self._max_body_bytes = self._limits.max_body_bytes
+            self._check_body(int(headers.get(b"content-length", b"0")))
+        self._is_framed = (
+            b"content-length" in headers or b"transfer-encoding" in headers or status in _BODILESS
+        )
+        self._open_sink()
+
+    def on_body(self, chunk: bytes) -> None:
+        self._pending_bytes = 0
+        if self._waiter is None:
+            return
+        if self._sink is not None:
+            self._feed_sink(self._sink, chunk)
+            return
+        if not self._body:
+            self._body = chunk
+        else:
+            # One array, not a list of parts: tiny parts would cost forty times what they carry.
+            self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
+            self._body += chunk
+        self._check_body(len(self._body))
+
+    def on_message_complete(self) -> None:
+        if self._status < 200:
+            return
+        self._resolve()
+        self._has_request = False
+        if self._drain is not None:
+            self._drain.cancel()
+            self._drain = None
+        # A server that answers before it has read the whole request leaves a rest in the way.
+        if self._keeps_alive and self._transport.get_write_buffer_size() == 0:
+            self._owner.give_back(self)
+        else:
+            self.drop()
+
+    def _open_sink(self) -> None:
+        if self._sink is None:
+            return
+        if self._status == 200 and self._headers.get(b"content-type", b"").startswith(EVENT_STREAM):
+            self._sink.begin()
+        else:
+            self._sink = None
+
+    def _feed_sink(self, sink: Sink, chunk: bytes) -> None:
+        try:
+            has_answer = sink.feed(chunk)
+        except StreamRefused as exc:
+            self.fail(ExchangeFailed(str(exc)))
+            return
+        if has_answer:
+            self._resolve()
+            self._drain = self._loop.call_later(_DRAIN_S, self.drop)
+
+    def _check_body(self, size: int) -> None:
+        if size <= self._max_body_bytes:
+            return
+        if self._status >= 400:
+            self._body = self._body[: self._max_body_bytes]
+            self._resolve()
+            self.drop()
+        else:
+            self.fail(ExchangeFailed(f"the server's answer is longer than {self._max_body_bytes} bytes"))
+
+    def _resolve(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(Answer(self._status, self._headers, bytes(self._body)))

@@ -1,0 +1,121 @@
+"""Server-sent events, parsed as they arrive. Pure: bytes in, events out.
+
+Follows the event stream format of the HTML standard for what MCP uses of it. An event is bounded, so a
+server that never ends one cannot fill memory; comments are dropped as they come.
+"""
+
+import re
+from dataclasses import dataclass
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+
+
+class EventTooLarge(Exception):
+    """One event, or one line of it, is longer than the parser's bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One dispatched event. Never without data: those only move the stream's position."""
+
+    data: bytes
+    type: bytes = b"message"
+
+
+class SseParser:
+    """Feed it what the connection delivers; it keeps the position a later stream can resume from."""
+
+    __slots__ = (
+        "_data",
+        "_has_started",
+        "_line",
+        "_max_event_bytes",
+        "_skips_newline",
+        "_type",
+        "last_event_id",
+        "retry_ms",
+    )
+
+    def __init__(self, max_event_bytes: int) -> None:
+        self._max_event_bytes = max_event_bytes
+        # Byte arrays, not lists of parts: tiny parts would cost forty times what they carry.
+        self._line = bytearray()
+        self._data = bytearray()
+        self._type = b""
+        self._has_started = False
+        self._skips_newline = False
+        self.last_event_id = b""
+        """The id of the newest event that had one."""
+        self.retry_ms: int | None = None
+        """How long the server asks to wait before reconnecting."""
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that `chunk` completes. Raises EventTooLarge, after which the parser is of no use."""
+        if self._skips_newline and chunk:
+            # The last chunk ended in CR; a LF that follows belongs to that same line end.
+            chunk = chunk.removeprefix(b"\n")
+        events: list[Event] = []
+        start = 0
+        for match in _LINE_END.finditer(chunk):
+            event = self._take_line(self._finish_line(chunk[start : match.start()]))
+            start = match.end()
+            if event is not None:
+                events.append(event)
+        if chunk:
+            self._skips_newline = chunk.endswith(b"\r")
+            self._keep(chunk[start:])
+        return events
+
+    def restart(self) -> None:
+        """A new stream begins: what was unfinished is lost, the position stays."""
+        self._line.clear()
+        self._data.clear()
+        self._type = b""
+        self._has_started = False
+        self._skips_newline = False
+
+    def _keep(self, rest: bytes) -> None:
+        """Remember the beginning of a line. Of a comment only that it is one: comments may be endless."""
+        if self._line.startswith(b":"):
+            return
+        self._line += rest
+        self._check_size()
+
+    def _finish_line(self, rest: bytes) -> bytes:
+        if self._line:
+            rest = bytes(self._line) + rest
+            self._line.clear()
+        if not self._has_started:
+            self._has_started = True
+            rest = rest.removeprefix(_BOM)
+        return rest
+
+    def _take_line(self, line: bytes) -> Event | None:
+        if not line:
+            return self._dispatch()
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data += value
+            self._data += b"\n"
+            self._check_size()
+        elif name == b"event":
+            self._type = value
+        elif name == b"id" and b"\0" not in value:
+            self.last_event_id = value
+        elif name == b"retry" and value.isdigit():
+            # Longer numbers than that are not a delay anybody waits for, and int() is not linear.
+            self.retry_ms = int(value[:9])
+        return None
+
+    def _dispatch(self) -> Event | None:
+        data = bytes(self._data[:-1])
+        event = Event(data, self._type or b"message") if data else None
+        self._data.clear()
+        self._type = b""
+        return event
+
+    def _check_size(self) -> None:
+        if len(self._line) + len(self._data) > self._max_event_bytes:
+            raise EventTooLarge(f"an event is longer than {self._max_event_bytes} bytes")
