@@ -33,7 +33,7 @@ class Identities:
 
     def apply(self, keys: Mapping[str, Key]) -> None:
         """Replace the stored keys; takes effect with the next request of any session."""
-        self._keys = {key.sha256: (key, _principal_of(key)) for key in keys.values()}
+        self._keys = {key.sha256: (key, principal_of(key)) for key in keys.values()}
 
     def authenticate(self, authorization: str | None) -> Principal:
         """The principal behind an `Authorization` header, or Unauthenticated."""
@@ -57,7 +57,8 @@ class Identities:
         return key.expires_at_s is not None and key.expires_at_s <= self._clock_s()
 
 
-def _principal_of(key: Key) -> Principal:
+def principal_of(key: Key) -> Principal:
+    """Whom a key proves."""
     return Principal(
         id=f"key:{key.key_id}", role=key.role, ceiling=key.ceiling, default_task=key.default_task
     )
