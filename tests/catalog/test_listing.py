@@ -40,6 +40,14 @@ def test_only_the_name_of_a_definition_changes(era: Era) -> None:
     )
 
 
+def test_of_a_member_sent_twice_the_one_that_was_checked_is_listed() -> None:
+    raw = b'{"name":"a","inputSchema":{"$ref":"http://sentinel.test"},"inputSchema":{"type":"object"}}'
+
+    tools, _ = check_list("fs", [raw])
+
+    assert encode_definition(tools["a"], "a", era="modern") == b'{"name":"a","inputSchema":{"type":"object"}}'
+
+
 @pytest.mark.parametrize(
     ("schema", "legacy"),
     [
