@@ -70,11 +70,11 @@ class _Piece:
             return subject.find(self.text, start, end)
         # Shift-And: bit i of `state` says that the characters up to here end with the piece's first i+1,
         # so one step a character serves all starting places at once.
-        state = 0
-        for at in range(start, end):
-            state = (state << 1 | 1) & self._masks.get(subject[at], self._gaps)
-            if state & self._last:
-                return at - self.length + 1
+        mask_of, gaps, last, state = self._masks.get, self._gaps, self._last, 0
+        for at, char in enumerate(subject[start:end], start + 1):
+            state = (state << 1 | 1) & mask_of(char, gaps)
+            if state & last:
+                return at - self.length
         return -1
 
 

@@ -1,0 +1,154 @@
+"""The policy once more, as plainly as it can be said: a yes or no for one tool, layer by layer.
+
+It shares no code with the package. Nothing here is fast, ordered or explained.
+"""
+
+import re
+from collections.abc import Iterable
+
+from tests.policy.worlds import World
+from toolgate.model.names import ToolRef
+from toolgate.model.tasks import Selection
+
+
+def matches(pattern: str, ref: ToolRef) -> bool:
+    """The definition of a pattern, by way of a regular expression."""
+    text = f"{ref.server_id}/{ref.name}" if "/" in pattern else ref.name
+    parts = {"*": ".*", "?": "."}
+    return re.fullmatch("".join(parts.get(c, re.escape(c)) for c in pattern), text, re.DOTALL) is not None
+
+
+def any_matches(patterns: Iterable[str], ref: ToolRef) -> bool:
+    return any(matches(pattern, ref) for pattern in patterns)
+
+
+def lists_admit(allow: Iterable[str] | None, deny: Iterable[str], ref: ToolRef) -> bool:
+    return (allow is None or any_matches(allow, ref)) and not any_matches(deny, ref)
+
+
+def selection_admits(world: World, selection: Selection, ref: ToolRef) -> bool:
+    tags = world.platform.servers[ref.server_id].record.tags
+    return (
+        (selection.servers is None or ref.server_id in selection.servers)
+        and (selection.tags is None or any(tag in tags for tag in selection.tags))
+        and lists_admit(selection.allow, selection.deny, ref)
+    )
+
+
+def profile_admits(world: World, name: str | None, ref: ToolRef) -> bool:
+    if name is None:
+        return True
+    profile = world.platform.profiles.get(name)
+    return profile is not None and selection_admits(
+        world, profile.selection_for(world.platform.environment), ref
+    )
+
+
+def platform_admits(world: World, ref: ToolRef) -> bool:
+    offer = world.platform.servers.get(ref.server_id)
+    return (
+        offer is not None
+        and offer.record.enabled
+        and ref.name in offer.tools
+        and ref.name not in offer.quarantined
+        and any_matches(offer.record.allowed_tools, ref)
+    )
+
+
+def key_admits(world: World, ref: ToolRef) -> bool:
+    ceiling = world.ceiling
+    task_id = None if world.task is None else world.task.task_id
+    return (
+        (ceiling.tasks is None or task_id in ceiling.tasks)
+        and (ceiling.servers is None or ref.server_id in ceiling.servers)
+        and lists_admit(ceiling.allow, ceiling.deny, ref)
+    )
+
+
+def default_servers(world: World) -> set[str]:
+    task, platform = world.task, world.platform
+    assert task is not None
+    if task.default or task.is_default_empty or (task.profile is None and task.tags is None):
+        return set(task.default)
+    if task.profile is None:
+        chosen = Selection(tags=task.tags)
+    elif task.profile in platform.profiles:
+        chosen = platform.profiles[task.profile].selection_for(platform.environment)
+    else:
+        return set()
+    if chosen.servers is not None:
+        return set(chosen.servers)
+    return {
+        server_id
+        for server_id, offer in platform.servers.items()
+        if chosen.tags is None or any(tag in offer.record.tags for tag in chosen.tags)
+    }
+
+
+def allowed_servers(world: World) -> set[str]:
+    assert world.task is not None
+    return default_servers(world) if world.task.allowed is None else set(world.task.allowed)
+
+
+def task_admits(world: World, ref: ToolRef) -> bool:
+    task = world.task
+    return task is None or (
+        task.enabled
+        and ref.server_id in allowed_servers(world)
+        and selection_admits(world, Selection(tags=task.tags, allow=task.allow, deny=task.deny), ref)
+        and profile_admits(world, task.profile, ref)
+        and selection_admits(world, task.overrides, ref)
+    )
+
+
+def is_requested(world: World, server_id: str) -> bool:
+    request = world.request
+    if request.servers is not None:
+        return server_id in request.servers
+    if world.task is None:
+        return True
+    if request.tools is None:
+        return server_id in default_servers(world)
+    with_server = [text for text in request.tools if "/" in text]
+    is_named = any(matches(text.split("/")[0], ToolRef("", server_id)) for text in with_server)
+    is_default = len(with_server) < len(request.tools) and server_id in default_servers(world)
+    return is_named or is_default
+
+
+def request_admits(world: World, ref: ToolRef) -> bool:
+    request = world.request
+    return (
+        request.enabled is not False
+        and is_requested(world, ref.server_id)
+        and lists_admit(request.tools, (), ref)
+        and lists_admit(request.allow, request.deny, ref)
+        and profile_admits(world, request.profile, ref)
+    )
+
+
+def refusal_code(world: World) -> str | None:
+    task, request = world.task, world.request
+    if task is None:
+        return None
+    if world.ceiling.tasks is not None and task.task_id not in world.ceiling.tasks:
+        return "not_found"
+    asks_too_much = not set(request.servers or ()) <= allowed_servers(world)
+    return "mcp_policy_denied" if asks_too_much or (request.enabled and not task.enabled) else None
+
+
+LAYERS = (platform_admits, key_admits, task_admits, request_admits)
+
+
+def registered(world: World) -> set[ToolRef]:
+    return {
+        ToolRef(server_id, name)
+        for server_id, offer in world.platform.servers.items()
+        for name in (*offer.tools, *offer.quarantined)
+    }
+
+
+def expected_tools(world: World) -> tuple[ToolRef, ...]:
+    """Exactly what a scope without limits must hold."""
+    if refusal_code(world) is not None:
+        return ()
+    return tuple(sorted(ref for ref in registered(world) if all(admits(world, ref) for admits in LAYERS)))

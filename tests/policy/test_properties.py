@@ -1,0 +1,161 @@
+"""What must hold for every platform, key, task and request, each over thousands of small random worlds.
+
+One example of hypothesis is a seed, and each seed makes many worlds: a world is far cheaper to build than
+an example is to draw.
+"""
+
+import json
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.policy import model
+from tests.policy.changes import add_deny, remove_allow, reorder
+from tests.policy.worlds import SERVERS, Maker, World
+from toolgate.errors import InvalidRecord
+from toolgate.model.names import ToolRef
+from toolgate.model.tasks import Task
+from toolgate.policy.compose import compose
+from toolgate.policy.explain import Explanation, explain
+from toolgate.policy.layers import parse_task_policy
+from toolgate.policy.patterns import Patterns
+from toolgate.policy.rules import compiled
+from toolgate.policy.scope import Decision, Scope
+
+CASES_PER_EXAMPLE = 60
+MANY = settings(max_examples=200, derandomize=True, deadline=None, database=None)  # 12,000 cases a property
+LAYERS = dict(zip(("platform", "key", "task", "request"), model.LAYERS, strict=True))
+
+seeds = st.integers(min_value=0, max_value=2**32)
+
+
+def worlds(seed: int) -> Iterator[tuple[Maker, World]]:
+    maker = Maker(seed)
+    for _ in range(CASES_PER_EXAMPLE):
+        yield maker, maker.world()
+
+
+def scope_of(world: World) -> Scope:
+    return compose(world.platform, world.ceiling, task=world.task, request=world.request)
+
+
+def explanation_of(world: World) -> Explanation:
+    return explain(world.platform, world.ceiling, task=world.task, request=world.request)
+
+
+def ref_of(decision: Decision) -> ToolRef:
+    assert decision.tool is not None
+    return ToolRef(decision.server_id, decision.tool)
+
+
+@MANY
+@given(seeds)
+def test_sco_3_a_scope_is_the_intersection_of_its_layers_and_so_a_subset_of_each(seed: int) -> None:
+    for _, world in worlds(seed):
+        scope = scope_of(world)
+
+        assert (scope.tools, scope.refusal and scope.refusal.code) == (
+            model.expected_tools(world),
+            model.refusal_code(world),
+        )
+        assert all(admits(world, ref) for admits in model.LAYERS for ref in scope.tools)
+
+
+@MANY
+@given(seeds)
+def test_sco_3_adding_a_deny_never_adds_a_tool(seed: int) -> None:
+    for maker, world in worlds(seed):
+        before, after = scope_of(world), scope_of(add_deny(maker, world))
+
+        assert set(after.tools) <= set(before.tools)
+
+
+@MANY
+@given(seeds)
+def test_sco_3_removing_an_allow_never_adds_a_tool(seed: int) -> None:
+    for maker, world in worlds(seed):
+        before, after = scope_of(world), scope_of(remove_allow(maker, world))
+
+        assert set(after.tools) <= set(before.tools)
+
+
+@MANY
+@given(seeds)
+def test_sco_3_the_order_of_lists_and_repeats_in_them_do_not_matter(seed: int) -> None:
+    for maker, world in worlds(seed):
+        assert scope_of(reorder(maker, world)) == scope_of(world)
+
+
+@MANY
+@given(seeds)
+def test_sco_3_the_same_input_gives_the_same_output(seed: int) -> None:
+    first = [scope_of(world) for _, world in worlds(seed)]
+    compiled.cache_clear()
+
+    assert [scope_of(world) for _, world in worlds(seed)] == first
+
+
+@MANY
+@given(seeds)
+def test_every_excluded_tool_has_exactly_one_reason_and_its_layer_does_object(seed: int) -> None:
+    for _, world in worlds(seed):
+        explanation = explanation_of(world)
+
+        assert [ref_of(one) for one in explanation.tools] == sorted(model.registered(world))
+        for one in explanation.tools:
+            assert one.allowed is (one.reason is None)
+            if not one.allowed and explanation.scope.refusal is None:
+                assert not LAYERS[one.layer](world, ref_of(one)), one
+
+
+@MANY
+@given(seeds)
+def test_explain_and_compose_never_disagree(seed: int) -> None:
+    for _, world in worlds(seed):
+        explanation, scope = explanation_of(world), scope_of(world)
+
+        assert explanation.scope == scope
+        assert tuple(ref_of(one) for one in explanation.tools if one.allowed) == scope.tools
+        assert {ref for ref in model.registered(world) if scope.holds(ref)} == set(scope.tools)
+        assert len(explanation.tools) == scope.registered_tools
+
+
+@MANY
+@given(seeds)
+def test_a_task_that_is_accepted_has_its_default_within_its_allowed_servers(seed: int) -> None:
+    maker = Maker(seed)
+    for _ in range(CASES_PER_EXAMPLE):
+        default, allowed = maker.some(SERVERS), maker.some(SERVERS)
+        config = {
+            "mcp.default_server_ids": json.dumps(default),
+            "mcp.allowed_server_ids": json.dumps(allowed),
+        }
+        task = Task(task_id="t", config=config)
+        if set(default) <= set(allowed):
+            policy = parse_task_policy(task)
+
+            assert (policy.default, policy.allowed) == (tuple(sorted(default)), tuple(sorted(allowed)))
+        else:
+            with pytest.raises(InvalidRecord, match=r"mcp\.default_server_ids"):
+                parse_task_policy(task)
+
+
+@MANY
+@given(seeds)
+def test_patterns_match_as_their_definition_says_whatever_the_order(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(CASES_PER_EXAMPLE):
+        texts = ["".join(random.choices("ab*?/", k=random.randrange(1, 9))) for _ in range(3)]
+        ref = ToolRef(
+            "".join(random.choices("ab", k=2)), "".join(random.choices("ab*?", k=random.randrange(1, 9)))
+        )
+        matching = sorted(text for text in set(texts) if model.matches(text, ref))
+        patterns = Patterns.of(texts)
+        found = patterns.first_match(ref)
+
+        assert (found in matching) if matching else (found is None), (texts, ref)
+        assert patterns.matches_any(ref.server_id, {ref.name}) is bool(matching)
+        assert Patterns.of(reversed(texts)).first_match(ref) == found
