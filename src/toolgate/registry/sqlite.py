@@ -17,7 +17,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from toolgate.errors import StorageFailed
+from toolgate.errors import StartRefused, StorageFailed
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.sqlite_file import SqliteFile
 from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
@@ -40,23 +40,34 @@ T = TypeVar("T")
 async def open_sqlite_store(path: Path, clock_ms: Callable[[], int]) -> AsyncIterator["SqliteStore"]:
     """The store in the file `path`, made if it is missing. Raises StartRefused; see `SqliteFile`."""
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
-    opening = worker.submit(SqliteFile, path)
+    opening = worker.submit(_try_open, path)
     try:
         # Shielded: a start that is cancelled still has a file to give back.
-        file = await asyncio.shield(asyncio.wrap_future(opening))
-        store = SqliteStore(file, worker, clock_ms)
+        opened = await asyncio.shield(asyncio.wrap_future(opening))
+        if isinstance(opened, StartRefused):
+            raise opened
+        store = SqliteStore(opened, worker, clock_ms)
         try:
             yield store
         finally:
             await store.aclose()
     finally:
-        worker.submit(_close_opened, opening)
+        closing = worker.submit(_close_opened, opening)
         worker.shutdown(wait=False)
+        await asyncio.shield(asyncio.wrap_future(closing))
 
 
-def _close_opened(opening: Future[SqliteFile]) -> None:
-    if opening.exception() is None:
-        opening.result().close()
+def _try_open(path: Path) -> SqliteFile | StartRefused:
+    """A refusal is returned, not raised: nobody may be left to hear it."""
+    try:
+        return SqliteFile(path)
+    except StartRefused as exc:
+        return exc
+
+
+def _close_opened(opening: Future[SqliteFile | StartRefused]) -> None:
+    if isinstance(file := opening.result(), SqliteFile):
+        file.close()
 
 
 class SqliteStore:

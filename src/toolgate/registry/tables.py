@@ -7,7 +7,7 @@ that damage is found and named rather than read as some other policy.
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Final, cast
 
@@ -92,6 +92,7 @@ class Damaged(Exception):
 class Head:
     """Where a store stands."""
 
+    schema_version: int
     epoch: str
     revision: int
     compacted: int
@@ -100,15 +101,16 @@ class Head:
 def create_tables(connection: Connection, *, epoch: str) -> None:
     """An empty store."""
     METADATA.create_all(connection, checkfirst=False)
-    head = {"id": 1, "schema_version": SCHEMA_VERSION, "epoch": epoch, "revision": 0, "compacted": 0}
-    connection.execute(insert(HEAD), _with_checksum(head))
+    head = Head(schema_version=SCHEMA_VERSION, epoch=epoch, revision=0, compacted=0)
+    connection.execute(insert(HEAD), _head_row(head))
 
 
 def read_head(connection: Connection) -> Head:
     """Where the store stands. Inside a writing transaction this also waits for its turn."""
     row = connection.execute(select(HEAD).with_for_update()).one()
     values = _checked(row, "the head")
-    return Head(epoch=values["epoch"], revision=values["revision"], compacted=values["compacted"])
+    del values["id"]
+    return Head(**values)
 
 
 def commit_writes(
@@ -131,7 +133,7 @@ def commit_writes(
         insert(CHANGES), [_change_row(change, position) for position, change in enumerate(changes)]
     )
     _store_records(connection, changes)
-    _move_head(connection, revision=revision)
+    connection.execute(update(HEAD), _head_row(replace(head, revision=revision)))
     return Batch(revision=revision, changes=changes)
 
 
@@ -184,7 +186,7 @@ def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) 
     first_young = connection.execute(youngest).scalar_one_or_none() or head.revision + 1
     compacted = max(head.compacted, min(head.revision - keep_revisions, first_young - 1))
     connection.execute(delete(CHANGES).where(CHANGES.c.revision <= compacted))
-    _move_head(connection, compacted=compacted)
+    connection.execute(update(HEAD), _head_row(replace(head, compacted=compacted)))
     return compacted
 
 
@@ -215,10 +217,8 @@ def _store_records(connection: Connection, changes: Sequence[Change]) -> None:
         connection.execute(insert(RECORDS), rows)
 
 
-def _move_head(connection: Connection, **moved: int) -> None:
-    row = connection.execute(select(HEAD)).one()
-    values = _checked(row, "the head") | moved
-    connection.execute(update(HEAD), _with_checksum(values))
+def _head_row(head: Head) -> dict[str, Any]:
+    return _with_checksum({"id": 1, **asdict(head)})
 
 
 def _record_row(change: Change, body: Body) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""Every store there is, opened for a test; and the clock they share."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from toolgate.model.revisions import Batch, Kind, Write
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store import Store
+
+DEADLINE_S: Final = 30
+"""No wait in a test is longer: past it something hangs."""
+
+OpenStore = Callable[[Path, "Clock"], AbstractAsyncContextManager[Store]]
+
+
+class Clock:
+    """A wall clock that moves when told to, also backwards."""
+
+    def __init__(self, now_ms: int = 1_000_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@asynccontextmanager
+async def open_memory(_directory: Path, clock: Clock) -> AsyncIterator[Store]:
+    store = MemoryStore(clock)
+    yield store
+    await store.aclose()
+
+
+@asynccontextmanager
+async def open_sqlite(directory: Path, clock: Clock) -> AsyncIterator[Store]:
+    async with open_sqlite_store(directory / "registry.db", clock) as store:
+        yield store
+
+
+STORES: Final[dict[str, OpenStore]] = {"memory": open_memory, "sqlite": open_sqlite}
+DURABLE_STORES: Final[dict[str, OpenStore]] = {"sqlite": open_sqlite}
+
+
+def put(record_id: str, *, kind: Kind = "server", if_revision: int | None = None, **body: Any) -> Write:
+    return Write(kind=kind, id=record_id, body=body, if_revision=if_revision)
+
+
+def delete(record_id: str, *, kind: Kind = "server", if_revision: int | None = None) -> Write:
+    return Write(kind=kind, id=record_id, body=None, if_revision=if_revision)
+
+
+async def read_watch(store: Store, since: int, *, upto: int) -> list[Batch]:
+    """What a watcher sees, up to and with the bookmark or batch of revision `upto`."""
+    seen: list[Batch] = []
+    async with asyncio.timeout(DEADLINE_S), store.watch(since) as batches:
+        async for batch in batches:
+            seen.append(batch)
+            if batch.revision >= upto and any(not each.changes for each in seen):
+                break
+    return seen
+
+
+def execute(path: Path, statement: str) -> None:
+    """Change a closed SQLite file behind the store's back."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement)
+    connection.close()
