@@ -17,8 +17,10 @@ CUT_MARK: Final = "\n[toolgate: cut here]"
 _NOTE_BYTES: Final = 320
 """Kept free for the closing note; its longest wording is shorter."""
 _SMALL_BYTES: Final = 64
-_LONGEST_ESCAPE: Final = 6
-"""`\\u0000`: the last whole character ends at most so far before a cut."""
+_LONGEST_CHARACTER: Final = 12
+"""`\\ud83d\\ude00`: the last whole character ends less than this before a cut."""
+_LEAST_ROOM: Final = 64
+"""With less, no block is worth a look: a result of a million tiny ones is not gone through to the end."""
 _MAX_SHOWN: Final = 40
 
 _Members = dict[str, msgspec.Raw]
@@ -26,7 +28,6 @@ _decode_members = msgspec.json.Decoder(_Members).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.encode
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def cap_result(result: bytes, max_bytes: int) -> bytes:
@@ -62,7 +63,7 @@ def _parse(result: bytes, max_bytes: int) -> _Members:
     try:
         result.decode("utf-8")  # what is carried raw is never decoded again
         members = _decode_members(result)
-    except _UNREADABLE as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise _too_large(result, max_bytes) from exc
     # A request for input, or a kind of result we do not know, is no longer what it says once it is cut.
     if bytes(members.get("resultType", b'"complete"')) != b'"complete"':
@@ -105,7 +106,9 @@ def _fit(blocks: Iterable[msgspec.Raw], room: int) -> tuple[list[msgspec.Raw], i
     kept: list[msgspec.Raw] = []
     left_out = 0
     for block in blocks:
-        fitting = block if _cost(block) <= room else _shorten(block, room)
+        fitting = None
+        if room >= _LEAST_ROOM:
+            fitting = block if _cost(block) <= room else _shorten(block, room)
         if fitting is None:
             left_out += 1
         else:
@@ -118,36 +121,39 @@ def _shorten(block: msgspec.Raw, room: int) -> msgspec.Raw | None:
     """A block that says in `room` what it can of `block`; None where that is nothing."""
     try:
         members = _decode_members(block)
-        text = _decode_text(members["text"]) if bytes(members.get("type", b"")) == b'"text"' else None
-    except (KeyError, *_UNREADABLE):
-        members, text = {}, None
-    shorter = _stand_in(members, len(block)) if text is None else _cut(members, text, room)
+    except msgspec.DecodeError:
+        members = {}
+    is_text = bytes(members.get("type", b"")) == b'"text"' and bytes(members.get("text", b""))[:1] == b'"'
+    shorter = _cut(members, room) if is_text else _stand_in(members, len(block))
     return shorter if shorter is not None and _cost(shorter) <= room else None
 
 
-def _cut(members: _Members, text: str, room: int) -> msgspec.Raw | None:
+def _cut(members: _Members, room: int) -> msgspec.Raw | None:
     frame: _Members = {**members, "text": msgspec.Raw(b'""')}
     if len(_encode(frame)) > room // 2:
         frame = {"type": members["type"], "text": msgspec.Raw(b'""')}
     text_room = room - len(_encode(frame)) - len(_encode(CUT_MARK)) - len(",")
     if text_room <= 0:
         return None
-    prefix = _prefix(_encode(text)[1:-1], text_room)
+    prefix = _prefix(bytes(members["text"])[1:-1], text_room)
     return msgspec.Raw(_encode({**frame, "text": prefix + CUT_MARK}))
 
 
 def _prefix(escaped: bytes, max_bytes: int) -> str:
-    """The longest beginning of a JSON string's inside that ends between characters."""
-    for end in range(max_bytes, max(max_bytes - _LONGEST_ESCAPE, 0), -1):
+    """The longest beginning of a JSON string's inside that ends between characters.
+
+    Encoded again it is never longer: only what must be is escaped then.
+    """
+    for end in range(max_bytes, max(max_bytes - _LONGEST_CHARACTER, 0), -1):
         try:
             return _decode_text(b'"%b"' % escaped[:end])
-        except _UNREADABLE:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             continue
     return ""
 
 
 def _stand_in(members: _Members, size: int) -> msgspec.Raw:
-    kind = _shown(members, "type") or "of unknown type"
+    kind = _shown(members, "type") or "a block"
     media = _shown(members, "mimeType")
     what = f"{kind} ({media})" if media else kind
     return _text_block(f"[toolgate: left out: {what}, {size} bytes]")
@@ -156,7 +162,7 @@ def _stand_in(members: _Members, size: int) -> msgspec.Raw:
 def _shown(members: _Members, name: str) -> str:
     try:
         return _decode_text(members[name])[:_MAX_SHOWN]
-    except (KeyError, *_UNREADABLE):
+    except (KeyError, msgspec.DecodeError):
         return ""
 
 

@@ -1,0 +1,209 @@
+"""A server in memory that obeys the contract of `Link`, does what a test tells it and remembers what it saw.
+
+`MemoryNet().open` is an opener. All links to one server id talk to the same `MemoryServer`, as all children
+of one record run the same program.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.servers import EMPTY, Budgets, ServerRecord, StdioLaunch
+from toolgate.model.tools import Era
+from toolgate.upstream.discovery import LIST_CHANGED
+from toolgate.upstream.link import LEGACY_VERSIONS, MODERN_VERSION, Hello, LinkListener, Params, Reply
+from toolgate.upstream.pool import Pool, PoolLimits
+
+Json = dict[str, Any]
+Handler = Callable[[Json], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request as it reached the server."""
+
+    method: str
+    params: Json
+    timeout_s: float
+    headers: Mapping[str, str]
+
+
+def record(server_id: str = "one", *, command: str = "serve", **fields: Any) -> ServerRecord:
+    """A record of a server in memory. `timeout_ms`, `concurrency` and `output_bytes` are its budgets."""
+    budgets = Budgets(
+        tool_timeout_ms=fields.pop("timeout_ms", 30_000),
+        max_concurrency=fields.pop("concurrency", 16),
+        max_tool_output_bytes=fields.pop("output_bytes", 1_048_576),
+    )
+    launch = StdioLaunch(command=command)
+    return ServerRecord(server_id=server_id, transport="stdio", stdio=launch, budgets=budgets, **fields)
+
+
+def definition(name: str, **members: Any) -> bytes:
+    return msgspec.json.encode({"name": name, "inputSchema": {"type": "object"}, **members})
+
+
+def params(name: str, **arguments: Any) -> Params:
+    """The params of a `tools/call`."""
+    return {
+        "name": msgspec.Raw(msgspec.json.encode(name)),
+        "arguments": msgspec.Raw(msgspec.json.encode(arguments)),
+    }
+
+
+def text_result(text: str) -> bytes:
+    return msgspec.json.encode({"content": [{"type": "text", "text": text}]})
+
+
+@dataclass
+class MemoryServer:
+    """What the server does (set these), and what it saw (read those)."""
+
+    era: Era = "modern"
+    capabilities: Mapping[str, Json] = field(default_factory=lambda: {"tools": {"listChanged": True}})
+    tools: Sequence[bytes] = (definition("echo"),)
+    on_start: Callable[[], Awaitable[None]] | None = None
+    """Awaited while a link is opened; may hang, or raise StartFailed."""
+    on_list: Callable[[Json], Awaitable[Reply]] | None = None
+    """Answers `tools/list` instead of `tools` on one page."""
+    on_call: Mapping[str, Handler] = field(default_factory=dict)
+    """Tool name to what it does; any other answers with its arguments."""
+
+    starts_s: list[float] = field(default_factory=list)
+    known_eras: list[Era | None] = field(default_factory=list)
+    lists_s: list[float] = field(default_factory=list)
+    calls: list[Seen] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    """Tools that were told to stop: the caller went away, or its time was up."""
+    links: list["MemoryLink"] = field(default_factory=list)
+    """Links open now."""
+    starting: int = 0
+    most_starting: int = 0
+    in_flight: int = 0
+    most_in_flight: int = 0
+
+    def crash(self, reason: str = "it exited with 1") -> None:
+        for link in tuple(self.links):
+            link.lose(reason)
+
+    def announce_tools(self, *tools: bytes) -> None:
+        self.tools = tools
+        for link in self.links:
+            link.listener.on_notification(LIST_CHANGED, b"{}")
+
+    def complain(self, text: bytes) -> None:
+        for link in self.links:
+            link.listener.on_stderr(text)
+
+    async def handle(self, method: str, members: Json) -> Reply:
+        if method == "tools/list":
+            if self.on_list is not None:
+                return await self.on_list(members)
+            return Reply(result=b'{"tools":[%b]}' % b",".join(self.tools))
+        handler = self.on_call.get(members["name"], _echo)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            return await handler(members)
+        except asyncio.CancelledError:
+            self.stopped.append(members["name"])
+            raise
+        finally:
+            self.in_flight -= 1
+
+
+async def _echo(members: Json) -> Reply:
+    return Reply(result=text_result(msgspec.json.encode(members.get("arguments")).decode()))
+
+
+class MemoryLink:
+    """A connection to a MemoryServer."""
+
+    def __init__(self, server: MemoryServer, listener: LinkListener, pid: int) -> None:
+        self.hello = Hello(
+            era=server.era,
+            version=MODERN_VERSION if server.era == "modern" else LEGACY_VERSIONS[0],
+            capabilities={
+                name: msgspec.Raw(msgspec.json.encode(value)) for name, value in server.capabilities.items()
+            },
+        )
+        self.pid: int | None = pid
+        self.listener = listener
+        self._server = server
+        self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        server.links.append(self)
+
+    async def request(
+        self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+    ) -> Reply:
+        if self._ended.done():
+            raise ServerUnavailable(self._ended.result())
+        members: Json = {name: msgspec.json.decode(raw) for name, raw in params.items()}
+        if method == "tools/list":
+            self._server.lists_s.append(asyncio.get_running_loop().time())
+        else:
+            self._server.calls.append(Seen(method, members, timeout_s, headers))
+        answer = asyncio.ensure_future(self._server.handle(method, members))
+        waited: set[asyncio.Future[Any]] = {answer, self._ended}
+        try:
+            await asyncio.wait(waited, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            if self._ended.done():
+                raise ServerUnavailable(self._ended.result())
+            raise CallTimedOut(f"no answer within {timeout_s:g} s")
+        finally:
+            answer.cancel()
+            await asyncio.gather(answer, return_exceptions=True)
+
+    def lose(self, reason: str) -> None:
+        """End without being asked to."""
+        if self._end(reason):
+            asyncio.get_running_loop().call_soon(self.listener.on_closed, reason)
+
+    async def aclose(self) -> None:
+        self._end("the link was closed")
+        await asyncio.sleep(0)
+
+    def _end(self, reason: str) -> bool:
+        if self._ended.done():
+            return False
+        self._ended.set_result(reason)
+        self._server.links.remove(self)
+        return True
+
+
+def pool_of(net: "MemoryNet", *, on_change: Callable[[str], None] = lambda _: None, **limits: Any) -> Pool:
+    """A pool over `net` in which chance plays no part."""
+    return Pool({"stdio": net.open}, on_change=on_change, limits=PoolLimits(**limits), jitter=lambda: 0.0)
+
+
+class MemoryNet:
+    """Servers by id. An id that was never set up is a server that echoes."""
+
+    def __init__(self, **servers: MemoryServer) -> None:
+        self.servers: defaultdict[str, MemoryServer] = defaultdict(MemoryServer, servers)
+        self._pids = iter(range(1000, 1_000_000))
+
+    def __getitem__(self, server_id: str) -> MemoryServer:
+        return self.servers[server_id]
+
+    async def open(
+        self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None
+    ) -> MemoryLink:
+        server = self.servers[record.server_id]
+        server.starts_s.append(asyncio.get_running_loop().time())
+        server.known_eras.append(known_era)
+        server.starting += 1
+        server.most_starting = max(server.most_starting, server.starting)
+        try:
+            if server.on_start is not None:
+                await server.on_start()
+        finally:
+            server.starting -= 1
+        return MemoryLink(server, listener, next(self._pids))

@@ -1,0 +1,143 @@
+"""Admission: room, queue, order, deadlines, and places that never get lost."""
+
+import asyncio
+
+import pytest
+
+from tests.upstream.virtual_time import VIRTUAL, pass_time
+from toolgate.errors import CallTimedOut, ServerBusy
+from toolgate.upstream.gate import Gate
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> object:
+    return VIRTUAL
+
+
+def full_gate(*, limit: int = 1, queue: int = 64) -> Gate:
+    gate = Gate("one", limit=limit, queue=queue)
+    for _ in range(limit):
+        assert gate.try_enter()
+    return gate
+
+
+async def in_line(gate: Gate, *, until_s: float = 100.0) -> asyncio.Task[None]:
+    """Somebody who has begun to wait."""
+    waiting = asyncio.create_task(gate.enter(until_s))
+    await pass_time(0)
+    return waiting
+
+
+async def test_there_is_room_for_as_many_as_the_limit_says() -> None:
+    gate = Gate("one", limit=2, queue=64)
+
+    assert [gate.try_enter() for _ in range(3)] == [True, True, False]
+    assert gate.in_flight == 2
+
+
+async def test_whoever_waits_longest_comes_in_first_and_nobody_overtakes() -> None:
+    gate = full_gate()
+    first, second = await in_line(gate), await in_line(gate)
+
+    gate.leave()
+    overtook = gate.try_enter()
+    await first
+
+    assert (overtook, second.done(), gate.in_flight, gate.queued) == (False, False, 1, 1)
+    gate.leave()
+    await second
+
+
+async def test_a_full_queue_refuses_at_once() -> None:
+    gate = full_gate(queue=1)
+    waiting = await in_line(gate)
+
+    with pytest.raises(ServerBusy, match="`one` has 1 calls in flight and 1 waiting"):
+        await gate.enter(100.0)
+
+    gate.leave()
+    await waiting
+
+
+async def test_whoever_waits_too_long_leaves_the_queue() -> None:
+    gate = full_gate()
+
+    with pytest.raises(CallTimedOut, match="nothing was sent"):
+        await gate.enter(2.0)
+
+    assert (asyncio.get_running_loop().time(), gate.in_flight, gate.queued) == (2.0, 1, 0)
+
+
+async def test_whoever_goes_away_while_waiting_leaves_the_queue() -> None:
+    gate = full_gate()
+    waiting = await in_line(gate)
+
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+    assert (gate.in_flight, gate.queued) == (1, 0)
+
+
+async def test_a_place_given_in_the_moment_its_taker_goes_away_reaches_the_next() -> None:
+    gate = full_gate()
+    leaver, stayer = await in_line(gate), await in_line(gate)
+
+    gate.leave()
+    leaver.cancel()
+    await asyncio.gather(leaver, return_exceptions=True)
+    await stayer
+
+    assert (gate.in_flight, gate.queued) == (1, 0)
+
+
+async def test_a_place_whose_taker_timed_out_and_went_away_at_once_is_not_counted_twice() -> None:
+    gate = full_gate()
+    waiting = await in_line(gate, until_s=1.0)
+    asyncio.get_running_loop().call_at(1.0, waiting.cancel)
+
+    await asyncio.gather(waiting, return_exceptions=True)
+
+    assert (gate.in_flight, gate.queued) == (1, 0)
+
+
+async def test_more_room_lets_those_in_who_wait() -> None:
+    gate = full_gate()
+    waiting = [await in_line(gate) for _ in range(3)]
+
+    gate.resize(3)
+    await asyncio.gather(*waiting[:2])
+
+    assert (gate.in_flight, gate.queued) == (3, 1)
+    gate.leave()
+    await waiting[2]
+
+
+async def test_less_room_is_reached_as_calls_end() -> None:
+    gate = full_gate(limit=3)
+    waiting = await in_line(gate)
+
+    gate.resize(1)
+    gate.leave()
+    gate.leave()
+
+    assert (gate.in_flight, gate.queued) == (1, 1)
+    gate.leave()
+    await waiting
+    assert gate.in_flight == 1
+
+
+async def test_emptied_returns_when_the_last_has_left() -> None:
+    gate = full_gate(limit=2)
+    emptied = asyncio.create_task(gate.emptied())
+    await pass_time(0)
+
+    gate.leave()
+    await pass_time(0)
+    was_early = emptied.done()
+    gate.leave()
+    await emptied
+
+    assert not was_early
+    await gate.emptied()

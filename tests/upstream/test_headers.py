@@ -1,0 +1,85 @@
+"""The headers by which modern HTTP servers check routing against the body."""
+
+import msgspec
+import pytest
+from mcp.shared.inbound import decode_header_value, encode_header_value as sdk_encode, mcp_param_headers
+
+from tests.upstream.memory_link import params
+from toolgate.model.names import ToolRef
+from toolgate.model.tools import ToolDefinition
+from toolgate.upstream.headers import CallHeaders, encode_header_value
+
+PATHS = ((("region",), "Region"), (("deep", "limit"), "Limit"))
+
+
+def tool(*, param_headers: tuple[tuple[tuple[str, ...], str], ...] = ()) -> ToolDefinition:
+    return ToolDefinition(
+        ref=ToolRef("one", "query"), raw=b"{}", digest="", tokens=0, param_headers=param_headers
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain text",
+        "",
+        " edge",
+        "edge\t",
+        "Grüße",
+        "two\nlines",
+        "\x00",
+        "\x7f",
+        "=?base64?aGk=?=",
+        "=?base64?x",
+        "😀",
+        "a" * 5000,
+    ],
+)
+def test_a_header_value_survives_http_exactly_as_the_official_sdk_encodes_it(text: str) -> None:
+    encoded = encode_header_value(text)
+
+    assert (encoded, decode_header_value(encoded)) == (sdk_encode(text), text)
+    assert encoded.isascii()
+
+
+def test_calls_that_need_only_the_name_share_one_mapping() -> None:
+    headers = CallHeaders()
+
+    first = headers.of(tool(), params("query", region="eu"))
+
+    assert first == {"Mcp-Name": "query"}
+    assert headers.of(tool(), params("query")) is first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param({"region": "eu"}, {"Mcp-Param-Region": "eu"}, id="a string"),
+        pytest.param({"region": "Zürich"}, {"Mcp-Param-Region": "=?base64?WsO8cmljaA==?="}, id="not ASCII"),
+        pytest.param({"region": True}, {"Mcp-Param-Region": "true"}, id="a boolean"),
+        pytest.param(
+            {"region": 7, "deep": {"limit": -3}},
+            {"Mcp-Param-Region": "7", "Mcp-Param-Limit": "-3"},
+            id="integers, one nested",
+        ),
+        pytest.param({"region": 10**30}, {"Mcp-Param-Region": str(10**30)}, id="a large integer"),
+        pytest.param({"region": None}, {}, id="null is no value"),
+        pytest.param({"region": ["eu"], "deep": {"limit": {}}}, {}, id="what has no header form"),
+        pytest.param({"deep": "flat"}, {}, id="a path that does not exist"),
+        pytest.param({}, {}, id="nothing"),
+    ],
+)
+def test_annotated_arguments_are_mirrored(arguments: dict[str, object], expected: dict[str, str]) -> None:
+    mirrored = CallHeaders().of(tool(param_headers=PATHS), params("query", **arguments))
+
+    assert mirrored == {"Mcp-Name": "query", **expected}
+    by_sdk = mcp_param_headers(dict(PATHS), arguments)
+    assert {name.lower(): value for name, value in by_sdk.items()} == {
+        name.lower(): value for name, value in expected.items()
+    }
+
+
+def test_a_call_without_arguments_mirrors_none() -> None:
+    bare = {"name": msgspec.Raw(b'"query"')}
+
+    assert CallHeaders().of(tool(param_headers=PATHS), bare) == {"Mcp-Name": "query"}
