@@ -1,5 +1,8 @@
-"""One module per command; each talks to the REST API like any client."""
+"""The command line: one module per command, each a client of the REST API like any other.
 
+Only `up` builds a gateway. Nothing here decides policy, and no other package imports this one.
+"""
 
-def main() -> None:
-    """Run the command line."""
+from toolgate.cli.root import main
+
+__all__ = ["main"]

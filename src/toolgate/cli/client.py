@@ -1,0 +1,151 @@
+"""The REST API as commands see it. It alone knows the HTTP library; every failure leaves as CommandFailed.
+
+It never follows a redirect and never sends the key anywhere but to the address it was given.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import httpx2
+
+from toolgate import __version__
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.model.revisions import Kind
+
+COLLECTIONS: Final[Mapping[Kind, str]] = {
+    "server": "/admin/api/mcp/servers",
+    "task": "/admin/api/tasks",
+    "profile": "/admin/api/profiles",
+    "key": "/admin/api/keys",
+}
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+# A server may take 10 s to start and 30 s to list, and the gateway waits for both when asked to test it.
+_TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
+_AUTH_CODES: Final = frozenset({"unauthenticated", "forbidden"})
+
+
+class RestClient:
+    """One gateway's REST API."""
+
+    def __init__(self, http: httpx2.Client, url: str) -> None:
+        self._http = http
+        self.url = url
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        return self._send("GET", path, query=query)
+
+    def post(self, path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Any:
+        return self._send("POST", path, body=body, query=query)
+
+    def records(self, kind: Kind) -> list[dict[str, Any]]:
+        """All records of a kind."""
+        found: list[dict[str, Any]] = self.get(COLLECTIONS[kind])[f"{kind}s"]
+        return found
+
+    def record(self, kind: Kind, record_id: str) -> dict[str, Any]:
+        """One record."""
+        found: dict[str, Any] = self.get(record_path(kind, record_id))
+        return found
+
+    def put(self, kind: Kind, record_id: str, body: Mapping[str, Any], *, revision: int | None = None) -> Any:
+        """Create or replace a record; with `revision`, only if that is still its newest."""
+        return self._send("PUT", record_path(kind, record_id), body=body, headers=_if_match(revision))
+
+    def delete(self, kind: Kind, record_id: str, *, revision: int | None = None) -> Any:
+        """Remove a record; with `revision`, only if that is still its newest."""
+        return self._send("DELETE", record_path(kind, record_id), headers=_if_match(revision))
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        try:
+            answer = self._http.request(method, path, json=body, params=query, headers=headers)
+        except httpx2.ConnectError as exc:
+            raise _unreachable(self.url, str(exc)) from exc
+        except httpx2.TimeoutException as exc:
+            raise CommandFailed(
+                f"no answer from `{self.url}` in time",
+                hint="look at the gateway's log; `toolgate doctor` says what it is busy with",
+                code="timeout",
+                exit_code=Exit.UNREACHABLE,
+            ) from exc
+        except httpx2.HTTPError as exc:
+            raise _unreachable(self.url, str(exc)) from exc
+        if answer.is_success:
+            return _decode(answer, self.url) if answer.content else {}
+        raise _refused(answer, self.url)
+
+
+@contextmanager
+def open_client(url: str, key: str | None) -> Iterator[RestClient]:
+    """A client of the gateway at `url`, closed at the end."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise CommandFailed(
+            f"`{url}` is not the address of a gateway",
+            hint="give one like http://127.0.0.1:8080",
+            exit_code=Exit.USAGE,
+        )
+    headers = {"user-agent": f"toolgate-cli/{__version__}"}
+    if key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    # A proxy from the environment has no business between us and our own machine, nor with the key.
+    trust_env = parts.hostname not in LOOPBACK
+    with httpx2.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=trust_env) as http:
+        yield RestClient(http, url)
+
+
+def record_path(kind: Kind, record_id: str) -> str:
+    """Where a record lives."""
+    return f"{COLLECTIONS[kind]}/{quote(record_id, safe='')}"
+
+
+def _if_match(revision: int | None) -> dict[str, str]:
+    return {} if revision is None else {"if-match": f'"{revision}"'}
+
+
+def _unreachable(url: str, why: str) -> CommandFailed:
+    return CommandFailed(
+        f"cannot reach the gateway at `{url}`: {why}",
+        hint="is `toolgate up` running? another address goes into --url or TOOLGATE_URL",
+        code="unreachable",
+        exit_code=Exit.UNREACHABLE,
+    )
+
+
+def _decode(answer: httpx2.Response, url: str) -> Any:
+    try:
+        return answer.json()
+    except ValueError as exc:
+        raise _foreign(url) from exc
+
+
+def _foreign(url: str) -> CommandFailed:
+    return CommandFailed(
+        f"something answers at `{url}`, but it is not Toolgate",
+        hint="give the gateway's own address with --url or TOOLGATE_URL",
+        code="not_toolgate",
+        exit_code=Exit.UNREACHABLE,
+    )
+
+
+def _refused(answer: httpx2.Response, url: str) -> CommandFailed:
+    """The gateway's own error, with its hint."""
+    try:
+        error = answer.json()["error"]
+        code, message, hint = str(error["code"]), str(error["message"]), str(error.get("hint", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _foreign(url)
+    if code == "unauthenticated":
+        hint = "set TOOLGATE_KEY or give --key-file; `toolgate keys add` makes a key"
+    exit_code = Exit.AUTH if code in _AUTH_CODES else Exit.FAILED
+    return CommandFailed(message, hint=hint, code=code, exit_code=exit_code)

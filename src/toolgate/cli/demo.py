@@ -1,0 +1,125 @@
+"""`toolgate up --demo`: real servers, three tasks, and what to paste into a client.
+
+It prepares a directory, starts the gateway on it like any other, and then speaks to it as a client. All
+it makes lies in that directory; all it starts are the gateway's children, which end with it.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from toolgate.cli.client import RestClient, open_client
+from toolgate.cli.demo_install import install, is_installed
+from toolgate.cli.demo_kit import DATA, LOCK, load_tasks, write_servers
+from toolgate.cli.demo_progress import Progress
+from toolgate.cli.demo_repository import make_repository
+from toolgate.cli.failure import CommandFailed
+from toolgate.cli.output import Output, open_console
+from toolgate.cli.render.demo import TaskView, render_demo
+from toolgate.settings import parse_listen
+
+CONNECT_WITHIN_S: Final = 30.0
+POLL_EVERY_S: Final = 0.1
+
+_SETTLED: Final = frozenset({"connected", "down", "disabled"})
+
+
+class Demo:
+    """One run of the demo, in one directory."""
+
+    def __init__(self, directory: Path, *, as_json: bool) -> None:
+        self.directory = directory.resolve()
+        self._output = Output(as_json=as_json)
+        self._progress = Progress(open_console(to_stderr=True))
+
+    @property
+    def registry_dir(self) -> Path:
+        return self.directory / "demo-servers"
+
+    def prepare(self) -> None:
+        """Everything the servers need. A second start finds it there."""
+        environment = self.directory / "demo-venv"
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_installed(environment, LOCK):
+            with self._progress.step("installing mcp-server-git, mcp-server-time and the MCP SDK") as report:
+                install(environment, LOCK, report)
+        repository = self.directory / "demo-repository"
+        make_repository(repository)
+        places = {"bin": environment / "bin", "repository": repository, "kit": DATA}
+        write_servers(self.registry_dir, places)
+
+    async def present(self, _app: object, url: str) -> None:
+        """Once the gateway listens: its tasks, its servers, and then the table."""
+        try:
+            with open_client(url, None) as client:
+                await self._apply_tasks(client)
+                servers = await self._await_servers(client)
+                views = [await self._view(client, task.id) for task in load_tasks()]
+        except CommandFailed as failure:
+            # Stopped while starting, most likely; if not, the gateway still serves and the reason is told.
+            self._progress.failed(str(failure))
+            return
+        value = {"url": url, "tasks": [{"task_id": view.task_id, **view.answer} for view in views]}
+        self._output.show(value, render_demo(url, servers, views))
+
+    async def _apply_tasks(self, client: RestClient) -> None:
+        for task in load_tasks():
+            await asyncio.to_thread(client.put, task.kind, task.id, task.body)
+
+    async def _await_servers(self, client: RestClient) -> list[dict[str, Any]]:
+        """All servers, once each has connected or failed."""
+        deadline = time.monotonic() + CONNECT_WITHIN_S
+        told: set[str] = set()
+        with self._progress.step("connecting the servers") as report:
+            while True:
+                servers = await asyncio.to_thread(client.records, "server")
+                waiting = [one["server_id"] for one in servers if not self._tell(one, told)]
+                if not waiting or time.monotonic() > deadline:
+                    return servers
+                report(f"waiting for {', '.join(waiting)}")
+                await asyncio.sleep(POLL_EVERY_S)
+
+    def _tell(self, server: Mapping[str, Any], told: set[str]) -> bool:
+        """Whether the server has settled; the first time, say so."""
+        health = server.get("health") or {}
+        server_id, state = str(server["server_id"]), health.get("state")
+        if state not in _SETTLED or server_id in told:
+            return state in _SETTLED
+        told.add(server_id)
+        if state == "connected":
+            self._progress.done(f"{server_id}: {health['tools']} tools")
+        else:
+            self._progress.failed(f"{server_id}: {health.get('last_error') or state}")
+        return True
+
+    async def _view(self, client: RestClient, task_id: str) -> TaskView:
+        answer = await asyncio.to_thread(client.get, "/api/v1/mcp/tools", {"task": task_id})
+        return TaskView(task_id, answer)
+
+
+def demo_directory(environ: Mapping[str, str]) -> Path:
+    """Beside the project one stands in, else in the user's cache."""
+    here = Path.cwd()
+    if any((here / name).exists() for name in (".git", "pyproject.toml")) and os.access(here, os.W_OK):
+        return here / ".toolgate" / "demo"
+    cache = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "toolgate" / "demo"
+
+
+def check_port(listen: str) -> None:
+    """Say so before minutes of installing, not after, when the port is taken."""
+    host, port = parse_listen(listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as exc:
+            raise CommandFailed(
+                f"the demo cannot listen on `{listen}`: {(exc.strerror or str(exc)).lower()}",
+                hint="choose another port: toolgate up --demo --listen 127.0.0.1:8081",
+            ) from exc

@@ -1,0 +1,140 @@
+"""What is wrong with an installation and its servers, and what to do. Pure: facts in, findings out."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from toolgate.cli.render.layout import health_of
+
+Level = Literal["ok", "warning", "problem"]
+Facts = Mapping[str, Any]
+
+MIN_OPEN_FILES: Final = 1_024
+"""Each server takes up to five descriptors and each caller one; below this a busy node runs short."""
+
+_MISSING_VARIABLE: Final = re.compile(r"environment variable `([^`]+)`")
+_MISSING_SECRET: Final = re.compile(r"secret `([^`]+)`")
+_MISSING_COMMAND: Final = re.compile(r"there is no (?:command|file) `([^`]+)`")
+_BAD_DIRECTORY: Final = re.compile(r"its working directory `([^`]+)`")
+_NOT_EXECUTABLE: Final = re.compile(r"`([^`]+)` may not be executed")
+_TOO_SLOW: Final = re.compile(r"no connection within")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at, how it is, and the remedy where it is not well."""
+
+    level: Level
+    where: str
+    message: str
+    remedy: str = ""
+
+
+def judge_gateway(health: Facts, *, own_version: str) -> Finding:
+    """Whether this program and the gateway belong together."""
+    version = str(health.get("version"))
+    if version != own_version:
+        return Finding(
+            "warning",
+            "gateway",
+            f"it runs version {version}, this program is {own_version}",
+            "install the same version on both sides",
+        )
+    return Finding("ok", "gateway", f"version {version}, registry at revision {health.get('revision')}")
+
+
+def judge_server(server: Facts) -> Finding:
+    """One server by its state; the remedy by what it says went wrong."""
+    where = f"server {server['server_id']}"
+    health = health_of(server)
+    state = health.get("state", "unknown")
+    if state in {"disabled", "unknown"}:
+        return Finding("ok", where, "disabled by its record" if state == "disabled" else "not looked at yet")
+    if not server.get("allowed_tools"):
+        remedy = 'list patterns in `allowed_tools`, `["*"]` for all, and apply the record again'
+        return Finding("problem", where, "no tool of it is allowed (deny_all)", remedy)
+    if state in {"down", "degraded"}:
+        error = str(health.get("last_error") or "it gives no reason")
+        return Finding("problem" if state == "down" else "warning", where, error, _remedy(server, error))
+    if health.get("quarantined"):
+        message = f"{health['quarantined']} of its tools have definitions that were refused"
+        return Finding(
+            "warning", where, message, f"see why with `toolgate servers test {server['server_id']}`"
+        )
+    return Finding("ok", where, f"{state}, {health.get('tools', 0)} tools")
+
+
+def judge_rules(findings: Iterable[Facts]) -> list[Finding]:
+    """The gateway's own lint as findings."""
+    return [
+        Finding("warning", str(one["where"]), str(one["message"]), f"correct `{one['rule']}`, or remove it")
+        for one in findings
+    ]
+
+
+def judge_data_directory(path: str, mode: int | None, *, is_writable: bool) -> Finding:
+    """Whether the registry can be written, and by nobody else. `mode` is None where there is none yet."""
+    where = "data"
+    if mode is None:
+        return Finding("ok", where, f"`{path}` does not exist yet; `toolgate up` makes it")
+    if not is_writable:
+        return Finding(
+            "problem", where, f"`{path}` cannot be written", f"chown it to you: chown -R $USER {path}"
+        )
+    if mode & 0o077:
+        return Finding(
+            "warning", where, f"`{path}` is open to others ({mode:o})", f"close it: chmod 700 {path}"
+        )
+    return Finding("ok", where, f"`{path}` is yours alone")
+
+
+def judge_open_files(limit: int) -> Finding:
+    """Whether this user may open enough files for many servers and callers."""
+    if limit < MIN_OPEN_FILES:
+        return Finding(
+            "warning",
+            "limits",
+            f"only {limit} open files are allowed",
+            "raise it: ulimit -n 4096, then start again",
+        )
+    return Finding("ok", "limits", f"{limit:,} open files")
+
+
+def judge_port(address: str, *, is_free: bool) -> Finding:
+    """Where no gateway answers: whether one could be started there."""
+    if is_free:
+        return Finding("problem", "gateway", f"nothing listens at {address}", "start it: toolgate up")
+    return Finding(
+        "problem",
+        "gateway",
+        f"another program listens at {address}",
+        "stop it, or start the gateway elsewhere: toolgate up --listen 127.0.0.1:8081",
+    )
+
+
+def worst(findings: Sequence[Finding]) -> Level:
+    """The level of the whole."""
+    levels = {one.level for one in findings}
+    return "problem" if "problem" in levels else "warning" if "warning" in levels else "ok"
+
+
+def _remedy(server: Facts, error: str) -> str:
+    again = f"then `toolgate servers refresh {server['server_id']}`"
+    for pattern, remedy in _REMEDIES:
+        match = pattern.search(error)
+        if match:
+            return f"{remedy(match)}, {again}"
+    if server.get("transport") != "stdio":
+        return f"see that the server answers at `{(server.get('http') or {}).get('url')}`, {again}"
+    return f"see its last words with `toolgate servers test {server['server_id']}`"
+
+
+_REMEDIES: Final[Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]] = (
+    (_MISSING_VARIABLE, lambda match: f"set `{match[1]}` where the gateway runs and start it again"),
+    (_MISSING_SECRET, lambda match: f"put the secret `{match[1]}` into the secrets directory"),
+    (_MISSING_COMMAND, lambda match: f"install `{match[1]}`, or write its full path as `stdio.command`"),
+    (_BAD_DIRECTORY, lambda match: f"make `{match[1]}`, or correct `stdio.cwd`"),
+    (_NOT_EXECUTABLE, lambda match: f"make it executable: chmod +x {match[1]}"),
+    (_TOO_SLOW, lambda _: "start it by hand to see what keeps it"),
+)

@@ -1,0 +1,100 @@
+"""`toolgate doctor`: what is wrong with this installation and its servers, and what to do."""
+
+import os
+import resource
+import socket
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+from typer import Option
+
+from toolgate import __version__
+from toolgate.cli.client import RestClient
+from toolgate.cli.diagnosis import (
+    Finding,
+    judge_data_directory,
+    judge_gateway,
+    judge_open_files,
+    judge_port,
+    judge_rules,
+    judge_server,
+    worst,
+)
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.options import Connection, spread_options
+from toolgate.cli.render.findings import render_findings
+from toolgate.settings import load_settings
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("doctor")
+@spread_options
+def doctor_command(
+    connection: Connection,
+    data: Annotated[
+        Path | None, Option("--data", help="The gateway's data directory, if not the default.")
+    ] = None,
+) -> None:
+    """Look for what is wrong and say what to do; exit code 1 if something is."""
+    overrides = {} if data is None else {"data_dir": str(data)}
+    data_dir = load_settings(None, os.environ, overrides).data_dir
+    findings = [*_look_around(Path(data_dir)), *_ask_gateway(connection)]
+    connection.output.show([asdict(one) for one in findings], render_findings(findings))
+    if worst(findings) == "problem":
+        raise typer.Exit(Exit.FAILED)
+
+
+def _look_around(data_dir: Path) -> list[Finding]:
+    """What can be seen without a gateway."""
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    mode = stat.S_IMODE(data_dir.stat().st_mode) if data_dir.is_dir() else None
+    return [
+        judge_data_directory(str(data_dir), mode, is_writable=os.access(data_dir, os.W_OK)),
+        judge_open_files(soft_limit),
+    ]
+
+
+def _ask_gateway(connection: Connection) -> Iterator[Finding]:
+    """What the gateway says of itself; the first thing it will not say ends it."""
+    try:
+        with connection.open() as client:
+            yield judge_gateway(client.get("/healthz"), own_version=__version__)
+            yield from _ask_about_servers(client)
+    except CommandFailed as failure:
+        yield _judge_failure(failure, connection.url)
+
+
+def _ask_about_servers(client: RestClient) -> Iterator[Finding]:
+    servers = client.records("server")
+    if not servers:
+        yield Finding(
+            "warning",
+            "servers",
+            "none are registered",
+            "add one: toolgate servers apply -f FILE, or `import`",
+        )
+    for server in servers:
+        yield judge_server(server)
+    yield from judge_rules(client.get("/admin/api/lint")["findings"])
+
+
+def _judge_failure(failure: CommandFailed, url: str) -> Finding:
+    if failure.code != "unreachable":
+        return Finding("problem", "gateway", str(failure), failure.hint)
+    parts = urlsplit(url)
+    host, port = parts.hostname or "127.0.0.1", parts.port or (443 if parts.scheme == "https" else 80)
+    return judge_port(f"{host}:{port}", is_free=not _is_listening(host, port))
+
+
+def _is_listening(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=2.0):
+            return True
+    except OSError:
+        return False

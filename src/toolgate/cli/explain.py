@@ -1,0 +1,52 @@
+"""`toolgate explain`: which layer and rule hides a tool, or lets it through."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from toolgate.cli.client import RestClient
+from toolgate.cli.failure import CommandFailed
+from toolgate.cli.options import Connection, ScopeOptions, spread_options
+from toolgate.cli.render.scope import render_explanation
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("explain")
+@spread_options
+def explain_command(
+    scope: ScopeOptions,
+    connection: Connection,
+    tool: Annotated[
+        str | None, Argument(help="One tool: `git/git_log`, `git.git_log` or `git_log`. Default: all.")
+    ] = None,
+    key: Annotated[str | None, Option("--key", help="As this key sees it: its id, for admins.")] = None,
+) -> None:
+    """Say for every tool which layer and rule decided about it."""
+    query = scope.query | ({} if key is None else {"key": key})
+    with connection.open() as client:
+        answer = explain_tool(client, query, tool) if tool else client.get("/api/v1/mcp/explain", query)
+    connection.output.show(answer, render_explanation(answer))
+
+
+def explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Mapping[str, Any]:
+    """The answer about one tool. A dot may part server and tool, or be part of the tool's name."""
+    for reading in _readings(tool):
+        answer: Mapping[str, Any] = client.get("/api/v1/mcp/explain", {**query, **reading})
+        if answer.get("tools") or answer.get("servers") or answer.get("refusal"):
+            return answer
+    raise CommandFailed(
+        f"no server that you may see has a tool `{tool}`",
+        hint="list them with `toolgate explain`; names are case-sensitive",
+        code="unknown_tool",
+    )
+
+
+def _readings(tool: str) -> list[dict[str, str]]:
+    if "/" in tool:
+        server_id, _, name = tool.partition("/")
+        return [{"server": server_id, "tool": name}]
+    server_id, dot, name = tool.partition(".")
+    return ([{"server": server_id, "tool": name}] if dot else []) + [{"tool": tool}]

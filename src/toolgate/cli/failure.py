@@ -1,0 +1,25 @@
+"""The one way a command fails: a message, what to do about it, and the exit code scripts rely on."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes, the same for every command. 2 is also what the option parser uses."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    AUTH = 3
+    UNREACHABLE = 4
+
+
+class CommandFailed(Exception):
+    """A command that cannot go on. `hint` says what to do next; `code` is the gateway's where it has one."""
+
+    def __init__(
+        self, message: str, *, hint: str = "", code: str = "failed", exit_code: Exit = Exit.FAILED
+    ) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.code = code
+        self.exit_code = exit_code

@@ -1,0 +1,78 @@
+"""What the demo shows once it serves: what each task sees, what that saves, and how to connect."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from toolgate.cli.assistants import PROGRAMS, Door
+from toolgate.cli.options import DEFAULT_URL
+from toolgate.cli.render.layout import DIM, OK, cell, count, grid, health_of, sentence, stack, verbatim
+
+Answer = Mapping[str, Any]
+
+
+class TaskView(NamedTuple):
+    """A task and the gateway's answer about the tools it sees."""
+
+    task_id: str
+    answer: Answer
+
+
+def render_demo(url: str, servers: Sequence[Answer], views: Sequence[TaskView]) -> RenderableType:
+    """The table, and the lines to paste."""
+    at = "" if url == DEFAULT_URL else f" --url {url}"
+    first = views[0].task_id
+    commands = [
+        f"toolgate connect cursor --task {first} --write{at}",
+        f"toolgate tools --task {first}{at}",
+        f"toolgate explain --task {first}{at}",
+    ]
+    return stack(
+        _headline(url, servers),
+        _table(servers, views),
+        Group(
+            Text("Connect Claude Code to a task:", style="bold"), verbatim("\n".join(_claude_lines(views)))
+        ),
+        Group(
+            Text("Another client, what it will see, and why it sees no more:", style="bold"),
+            verbatim("\n".join(commands)),
+        ),
+        Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
+    )
+
+
+def _headline(url: str, servers: Sequence[Answer]) -> Text:
+    tools = sum(health_of(one).get("tools", 0) for one in servers)
+    return sentence(
+        "\n",
+        Text("Toolgate", style="bold"),
+        " serves ",
+        Text(f"{count(tools, 'tool')} of {count(len(servers), 'server')}", style=OK),
+        " at ",
+        cell(url, "bold"),
+    )
+
+
+def _table(servers: Sequence[Answer], views: Sequence[TaskView]) -> RenderableType:
+    offered = {str(one["server_id"]): health_of(one).get("tools", 0) for one in servers}
+    table = grid("TASK", "TOOLS", "TOKENS", "URL, AND WHAT IT SHOWS", flexible="URL, AND WHAT IT SHOWS")
+    for view in views:
+        answer = view.answer
+        seen = Counter(str(tool["server_id"]) for tool in answer["tools"])
+        shown = ", ".join(f"{name} {number}/{offered.get(name, 0)}" for name, number in sorted(seen.items()))
+        table.add_row(
+            cell(view.task_id, "bold"),
+            cell(f"{len(answer['tools'])} of {answer['registered_tools']}"),
+            cell(f"{answer['tokens']:,} of {answer['registered_tokens']:,}"),
+            Text("\n").join([cell(answer["url"]), cell(shown, DIM)]),
+        )
+    return table
+
+
+def _claude_lines(views: Sequence[TaskView]) -> list[str]:
+    command = PROGRAMS["claude-code"].command
+    assert command is not None  # Claude Code has one
+    return [command(Door(name=view.task_id, url=view.answer["url"])) for view in views]

@@ -1,0 +1,78 @@
+"""The few shapes all output is made of. All text passes `cell`, which escapes it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from toolgate.cli.escape import escape_line
+
+OK = "green"
+WARN = "yellow"
+BAD = "red"
+DIM = "dim"
+
+
+def cell(value: Any, style: str = "") -> Text:
+    """Anything as one line of harmless text; nothing stays empty."""
+    return Text(escape_line("" if value is None else str(value)), style=style)
+
+
+def grid(*columns: str, flexible: str = "") -> Table:
+    """A table without lines. The `flexible` column wraps at words; the others keep to one line."""
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
+    for name in columns:
+        if name == flexible:
+            table.add_column(name, ratio=1, overflow="fold")
+        else:
+            table.add_column(name, no_wrap=True)
+    return table
+
+
+def names(values: Iterable[str], style: str = "") -> Text:
+    """Names one after the other, to be wrapped between them and never within."""
+    return Text(", ").join([cell(value, style) for value in values])
+
+
+def sentence(*parts: Text | str) -> Text:
+    """Text put together from plain words and styled pieces."""
+    return Text.assemble(*parts)
+
+
+def stack(*parts: RenderableType | None) -> Group:
+    """Parts under each other, with an empty line between two of them."""
+    shown = [part for part in parts if part is not None]
+    spaced: list[RenderableType] = []
+    for part in shown:
+        spaced += [part, ""]
+    return Group(*spaced[:-1])
+
+
+def indent(part: RenderableType) -> Padding:
+    """`part`, two columns in."""
+    return Padding(part, (0, 0, 0, 2))
+
+
+def verbatim(text: str) -> Text:
+    """Lines to be copied: the terminal may break them, we may not. Nothing of a server's goes in here."""
+    return Text("\n".join(f"  {line}" for line in text.splitlines()), no_wrap=True, overflow="ignore")
+
+
+def warnings(found: Iterable[Any]) -> Group | None:
+    """The gateway's warnings, one a line; nothing when there are none."""
+    lines = [sentence(Text("warning: ", style=WARN), cell(one)) for one in found]
+    return Group(*lines) if lines else None
+
+
+def count(number: int, word: str) -> str:
+    """`1 tool`, `2 tools`, `1,234 tools`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def health_of(server: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A server's health in an answer; empty when it has none yet."""
+    health = server.get("health")
+    return health if isinstance(health, Mapping) else {}

@@ -1,0 +1,167 @@
+"""Servers: the list, one in full, and what came of testing or changing one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from toolgate.cli.escape import escape_block
+from toolgate.cli.render.layout import (
+    BAD,
+    DIM,
+    OK,
+    WARN,
+    cell,
+    count,
+    grid,
+    health_of,
+    indent,
+    names,
+    sentence,
+    stack,
+    warnings,
+)
+
+Record = Mapping[str, Any]
+
+STATE_STYLES: Final = {"connected": OK, "degraded": WARN, "down": BAD, "idle": "", "disabled": DIM}
+TRANSPORTS: Final = {"stdio": "stdio", "streamable_http": "http", "http_sse_legacy": "sse"}
+STDERR_LINES: Final = 12
+
+
+def render_servers(servers: Sequence[Record]) -> RenderableType:
+    """One line a server; what is wrong with one stands under the table, where there is room for it."""
+    if not servers:
+        return Text("no servers yet: add one with `toolgate servers apply -f FILE`")
+    table = grid("SERVER", "STATE", "TOOLS", "CALLS", "VIA", "TAGS", flexible="TAGS")
+    table.columns[2].justify = table.columns[3].justify = "right"
+    for server in servers:
+        health = health_of(server)
+        table.add_row(
+            cell(server["server_id"], "bold"),
+            _state(health),
+            cell(health.get("tools", 0)),
+            cell(f"{health.get('calls', 0):,}"),
+            cell(TRANSPORTS.get(server["transport"], server["transport"])),
+            names(server.get("tags", []), DIM),
+        )
+    return stack(table, _troubles(servers))
+
+
+def render_server(server: Record) -> RenderableType:
+    """Everything about one server. Secrets come masked from the gateway."""
+    health = health_of(server)
+    table = grid("", "", flexible="")
+    table.show_header = False
+    for label, value in _facts(server, health):
+        table.add_row(cell(label, DIM), value)
+    return stack(table, _stderr(str(health.get("stderr_tail") or "")))
+
+
+def render_test(server_id: str, report: Record) -> RenderableType:
+    """What happened when the gateway connected to a server once."""
+    error = report.get("error")
+    if error:
+        head = sentence(Text("✗ ", style=BAD), cell(server_id, "bold"), ": ", cell(error))
+        return stack(head, _stderr(str(report.get("stderr_tail") or "")))
+    tools: Sequence[str] = report.get("tools") or ()
+    head = sentence(
+        Text("✓ ", style=OK),
+        cell(server_id, "bold"),
+        f": {count(len(tools), 'tool')}, connected in {report.get('connect_ms')} ms,"
+        f" listed in {report.get('list_ms')} ms, protocol ",
+        cell(report.get("version")),
+    )
+    return stack(head, indent(names(tools)) if tools else None, _quarantine(report.get("quarantined") or {}))
+
+
+def render_refreshed(answer: Record) -> RenderableType:
+    """A server after its tools were listed again."""
+    tools: Sequence[str] = answer["tools"]
+    head = sentence(
+        cell(answer["server_id"], "bold"), ": ", _state(answer["health"]), f", {count(len(tools), 'tool')}"
+    )
+    error = answer["health"].get("last_error")
+    return stack(
+        Group(head, *([indent(cell(error, BAD))] if error and not tools else [])),
+        indent(names(tools)) if tools else None,
+        _quarantine(answer["quarantined"]),
+    )
+
+
+def render_applied(kind: str, record_id: str, answer: Record) -> RenderableType:
+    """A write that was acknowledged, at its revision."""
+    revision = answer.get("revision")
+    at = "" if revision is None else f" (revision {revision})"
+    head = sentence(Text("✓ ", style=OK), f"{kind} ", cell(record_id, "bold"), at)
+    return Group(head, *filter(None, [warnings(answer.get("warnings") or ())]))
+
+
+def _state(health: Record) -> Text:
+    state = str(health.get("state", "unknown"))
+    return cell(state, STATE_STYLES.get(state, ""))
+
+
+def _tool_count(health: Record) -> str:
+    quarantined = health.get("quarantined") or 0
+    return f"{health.get('tools', 0)}" + (f" (+{quarantined} refused)" if quarantined else "")
+
+
+def _troubles(servers: Sequence[Record]) -> RenderableType | None:
+    lines = [
+        sentence(cell(server["server_id"], style), ": ", cell(trouble))
+        for server in servers
+        for style, trouble in _troubles_of(server)
+    ]
+    return Group(*lines) if lines else None
+
+
+def _troubles_of(server: Record) -> Iterator[tuple[str, str]]:
+    health = health_of(server)
+    if health.get("state") in {"down", "degraded"} and health.get("last_error"):
+        yield STATE_STYLES[health["state"]], health["last_error"]
+    if health.get("quarantined"):
+        yield WARN, f"{count(health['quarantined'], 'tool')} refused; `toolgate servers test` says why"
+    if not server.get("allowed_tools"):
+        yield WARN, "no tool is allowed; fill `allowed_tools`"
+
+
+def _facts(server: Record, health: Record) -> list[tuple[str, Text]]:
+    budgets: Record = server.get("budgets") or {}
+    facts = [
+        ("server", cell(server["server_id"], "bold")),
+        ("name", cell(server.get("display_name"))),
+        ("state", _state(health)),
+        ("last error", cell(health.get("last_error"), BAD)),
+        ("reached by", _launch(server)),
+        ("environment", names((server.get("stdio") or {}).get("env", {}))),
+        ("allowed tools", names(server.get("allowed_tools", [])) or cell("none (deny all)", WARN)),
+        ("tools", cell(_tool_count(health))),
+        ("tags", names(server.get("tags", []))),
+        ("budgets", cell(", ".join(f"{name} {value:,}" for name, value in budgets.items()))),
+        ("protocol", cell(health.get("version"))),
+        ("process", cell(health.get("pid"))),
+        ("restarts", cell(health.get("restarts") or None)),
+        ("revision", cell(server.get("revision"))),
+    ]
+    return [(label, value) for label, value in facts if value.plain]
+
+
+def _launch(server: Record) -> Text:
+    if server.get("transport") == "stdio":
+        stdio: Record = server.get("stdio") or {}
+        return cell(" ".join([str(stdio.get("command", "")), *map(str, stdio.get("args", []))]))
+    return cell((server.get("http") or {}).get("url"))
+
+
+def _quarantine(found: Mapping[str, str]) -> RenderableType | None:
+    lines = [sentence(cell(name, WARN), ": ", cell(why)) for name, why in found.items()]
+    return Group(Text("refused definitions:", style=WARN), indent(Group(*lines))) if lines else None
+
+
+def _stderr(text: str) -> RenderableType | None:
+    lines = escape_block(text).splitlines()[-STDERR_LINES:]
+    if not lines:
+        return None
+    return Group(Text("its last words:", style=DIM), indent(Text("\n".join(lines))))

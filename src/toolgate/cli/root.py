@@ -1,0 +1,87 @@
+"""The `toolgate` program: finds the module of a command, runs it, and turns failures into exit codes.
+
+A command's module is imported when the command is used, so `toolgate up` pays for no HTTP client and
+`toolgate tools` for no gateway.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.output import print_failure
+from toolgate.errors import ToolgateError
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "up": "toolgate.cli.up",
+    "servers": "toolgate.cli.servers",
+    "tasks": "toolgate.cli.tasks",
+    "profiles": "toolgate.cli.profiles",
+    "keys": "toolgate.cli.keys",
+    "tools": "toolgate.cli.tools",
+    "explain": "toolgate.cli.explain",
+    "plan": "toolgate.cli.plan",
+    "lint": "toolgate.cli.lint",
+    "reload": "toolgate.cli.reload",
+    "connect": "toolgate.cli.connect",
+    "doctor": "toolgate.cli.doctor",
+    "version": "toolgate.cli.version",
+}
+"""Command → the module whose `app` it is, in the order of the help."""
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are modules, imported when asked for."""
+
+    def list_commands(self, _ctx: object) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
+        # An unknown name loads all of them: the parser suggests the nearest of those it has.
+        for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:
+            self.commands.setdefault(name, _load(name))
+        found = self.commands.get(cmd_name)
+        assert found is None or isinstance(found, TyperCommand | TyperGroup)
+        return found
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="toolgate",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def toolgate() -> None:
+    """Many MCP servers behind one URL; each caller sees only the tools it needs, and anyone can ask why."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line. Usage errors and `--help` leave as SystemExit, as the parser has it."""
+    words = list(sys.argv[1:] if args is None else args)
+    try:
+        app(words, prog_name="toolgate")
+    except CommandFailed as failure:
+        return _report(failure, words)
+    except ToolgateError as error:
+        return _report(CommandFailed(str(error), hint=error.hint, code=error.code), words)
+    return Exit.OK
+
+
+def _report(failure: CommandFailed, words: Sequence[str]) -> int:
+    print_failure(failure, as_json="--json" in words)
+    return failure.exit_code
+
+
+def _load(name: str) -> TyperCommand | TyperGroup:
+    command = typer.main.get_command(import_module(COMMANDS[name]).app)
+    assert isinstance(command, TyperCommand | TyperGroup)
+    command.name = name
+    return command

@@ -1,0 +1,101 @@
+"""`toolgate servers`: register MCP servers, look at them, test them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from toolgate.cli.client import record_path
+from toolgate.cli.client_configs import parse_client_config
+from toolgate.cli.failure import Exit
+from toolgate.cli.options import Connection, spread_options
+from toolgate.cli.record_commands import (
+    FilesOption,
+    IdArgument,
+    RevisionOption,
+    apply_files,
+    apply_records,
+    delete_record,
+)
+from toolgate.cli.record_files import load_object
+from toolgate.cli.render.servers import render_refreshed, render_server, render_servers, render_test
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Register MCP servers, look at them, test them."
+)
+
+
+@app.command("list")
+@spread_options
+def list_command(connection: Connection) -> None:
+    """List the servers with their state, tools and what is wrong with them."""
+    with connection.open() as client:
+        servers = client.records("server")
+    connection.output.show(servers, render_servers(servers))
+
+
+@app.command("get")
+@spread_options
+def get_command(server_id: IdArgument, connection: Connection) -> None:
+    """Show one server in full. Secrets are masked."""
+    with connection.open() as client:
+        server = client.record("server", server_id)
+    connection.output.show(server, render_server(server))
+
+
+@app.command("apply")
+@spread_options
+def apply_command(files: FilesOption, connection: Connection, revision: RevisionOption = None) -> None:
+    """Create or replace servers from files.
+
+    `toolgate plan -f FILE` shows beforehand what that does to each task.
+    """
+    apply_files("server", files, connection, revision=revision)
+
+
+@app.command("delete")
+@spread_options
+def delete_command(server_id: IdArgument, connection: Connection, revision: RevisionOption = None) -> None:
+    """Remove a server. Its connection is closed and its tools leave every scope."""
+    delete_record("server", server_id, connection, revision=revision)
+
+
+@app.command("test")
+@spread_options
+def test_command(server_id: IdArgument, connection: Connection) -> None:
+    """Connect to a server once and list its tools; exit code 1 if that fails."""
+    with connection.open() as client:
+        report = client.post(f"{record_path('server', server_id)}/test")
+    connection.output.show(report, render_test(server_id, report))
+    if report.get("error"):
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command("refresh")
+@spread_options
+def refresh_command(server_id: IdArgument, connection: Connection) -> None:
+    """Have the gateway list a server's tools again, now."""
+    with connection.open() as client:
+        answer = client.post(f"{record_path('server', server_id)}/refresh")
+    connection.output.show(answer, render_refreshed(answer))
+
+
+@app.command("import")
+@spread_options
+def import_command(
+    file: Annotated[
+        Path, Argument(help="`mcpServers` JSON of Claude, Cursor or Windsurf, or VS Code's `mcp.json`.")
+    ],
+    connection: Connection,
+    allow: Annotated[
+        list[str] | None,
+        Option("--allow", help="Pattern of tools to allow, `*` for all. Without it none are."),
+    ] = None,
+) -> None:
+    """Register the servers of another program's configuration.
+
+    A new server may offer no tool until `allowed_tools` says so: give --allow, or edit the records.
+    """
+    records = parse_client_config(load_object(file), allow or [])
+    apply_records(records, connection)

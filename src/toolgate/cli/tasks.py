@@ -1,0 +1,48 @@
+"""`toolgate tasks`: the named policy holders."""
+
+import typer
+
+from toolgate.cli.options import Connection, spread_options
+from toolgate.cli.record_commands import FilesOption, IdArgument, RevisionOption, apply_files, delete_record
+from toolgate.cli.render.records import render_task, render_tasks
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Tasks: which servers and tools each kind of work may use.",
+)
+
+
+@app.command("list")
+@spread_options
+def list_command(connection: Connection) -> None:
+    """List the tasks with their servers."""
+    with connection.open() as client:
+        tasks = client.records("task")
+    connection.output.show(tasks, render_tasks(tasks))
+
+
+@app.command("get")
+@spread_options
+def get_command(task_id: IdArgument, connection: Connection) -> None:
+    """Show one task with its config."""
+    with connection.open() as client:
+        task = client.record("task", task_id)
+    connection.output.show(task, render_task(task))
+
+
+@app.command("apply")
+@spread_options
+def apply_command(files: FilesOption, connection: Connection, revision: RevisionOption = None) -> None:
+    """Create or replace tasks from files.
+
+    Values in `config` may be written as they are (`true`, `["git"]`) or as JSON text.
+    """
+    apply_files("task", files, connection, revision=revision)
+
+
+@app.command("delete")
+@spread_options
+def delete_command(task_id: IdArgument, connection: Connection, revision: RevisionOption = None) -> None:
+    """Remove a task. Its URL then shows no tools."""
+    delete_record("task", task_id, connection, revision=revision)

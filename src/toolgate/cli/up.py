@@ -1,0 +1,92 @@
+"""`toolgate up`: the gateway itself, control and node in one process."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Option
+
+from toolgate.app import run
+from toolgate.cli.demo import Demo, check_port, demo_directory
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.options import spread_options
+from toolgate.cli.output import Output
+from toolgate.settings import LogLevel, Settings, load_settings
+
+app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingOptions:
+    """The settings one most often changes. All of them can stand in the file or in TOOLGATE_ variables."""
+
+    listen: Annotated[str | None, Option("--listen", metavar="HOST:PORT", help="Address to bind.")] = None
+    data: Annotated[
+        Path | None, Option("--data", metavar="DIR", help="Where registry and audit log live.")
+    ] = None
+    registry_dir: Annotated[
+        Path | None,
+        Option("--mcp-registry-dir", metavar="DIR", help="Directory of server files, loaded and watched."),
+    ] = None
+    is_strict: Annotated[
+        bool, Option("--strict", help="Refuse unknown fields and any invalid server file.")
+    ] = False
+    log_level: Annotated[LogLevel | None, Option("--log-level", help="How much is logged.")] = None
+    config: Annotated[Path | None, Option("--config", help="TOML file with settings.")] = None
+
+    def load(self, **more: Any) -> Settings:
+        """The settings, with `more` as further defaults of the command's own."""
+        given = {
+            "listen": self.listen,
+            "data_dir": self.data,
+            "mcp_registry_dir": self.registry_dir,
+            "strict": self.is_strict or None,
+            "log_level": self.log_level,
+        }
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return load_settings(self.config, os.environ, {**more, **chosen})
+
+
+@app.command("up")
+@spread_options
+def up_command(
+    settings: SettingOptions,
+    *,
+    is_demo: Annotated[
+        bool, Option("--demo", help="With real servers and three tasks to try; installs them once.")
+    ] = False,
+    is_dry_run: Annotated[
+        bool, Option("--dry-run", help="Show what the server files would change, and exit.")
+    ] = False,
+    as_json: Annotated[bool, Option("--json", help="Print what is printed as JSON.")] = False,
+) -> None:
+    """Start the gateway. It runs until Ctrl-C, and takes all its servers with it.
+
+    Bound to loopback it asks for no key; bound to anything else it refuses to start without one.
+    """
+    if is_demo:
+        _run_demo(settings, as_json=as_json)
+    elif is_dry_run:
+        _show_difference(settings.load(), Output(as_json=as_json))
+    else:
+        run(settings.load(), os.environ)
+
+
+def _run_demo(options: SettingOptions, *, as_json: bool) -> None:
+    if options.registry_dir is not None:
+        raise CommandFailed(
+            "--demo brings its own servers",
+            hint="leave out --mcp-registry-dir, or start without --demo",
+            exit_code=Exit.USAGE,
+        )
+    demo = Demo(options.data or demo_directory(os.environ), as_json=as_json)
+    settings = options.load(data_dir=demo.directory, mcp_registry_dir=demo.registry_dir, log_level="warning")
+    check_port(settings.listen)
+    demo.prepare()
+    run(settings, os.environ, demo.present)
+
+
+def _show_difference(settings: Settings, output: Output) -> None:
+    """What the server files would change, against the registry as it is."""
