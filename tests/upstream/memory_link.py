@@ -18,6 +18,7 @@ from toolgate.model.tools import Era
 from toolgate.upstream.discovery import LIST_CHANGED
 from toolgate.upstream.link import LEGACY_VERSIONS, MODERN_VERSION, Hello, LinkListener, Params, Reply
 from toolgate.upstream.pool import Pool, PoolLimits
+from toolgate.upstream.wire import meta_for
 
 Json = dict[str, Any]
 Handler = Callable[[Json], Awaitable[Reply]]
@@ -31,6 +32,8 @@ class Seen:
     params: Json
     timeout_s: float
     headers: Mapping[str, str]
+    meta: Json = field(default_factory=dict, compare=False)
+    """The `_meta` it carried; `params` are shown without."""
 
 
 def record(server_id: str = "one", *, command: str = "serve", **fields: Any) -> ServerRecord:
@@ -144,10 +147,13 @@ class MemoryLink:
         if self._ended.done():
             raise ServerUnavailable(self._ended.result())
         members: Json = {name: msgspec.json.decode(raw) for name, raw in params.items()}
+        meta = meta_for(self.hello.era, bytes(params["_meta"]) if "_meta" in params else None)
+        members.pop("_meta", None)
         if method == "tools/list":
             self._server.lists_s.append(asyncio.get_running_loop().time())
         else:
-            self._server.calls.append(Seen(method, members, timeout_s, headers))
+            seen_meta = {} if meta is None else msgspec.json.decode(meta)
+            self._server.calls.append(Seen(method, members, timeout_s, headers, seen_meta))
         answer = asyncio.ensure_future(self._server.handle(method, members))
         waited: set[asyncio.Future[Any]] = {answer, self._ended}
         try:

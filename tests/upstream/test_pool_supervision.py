@@ -203,15 +203,18 @@ async def test_calls_that_wait_for_a_start_fail_with_it_and_so_do_those_in_the_b
         assert (now_s(), len(net["one"].starts_s)) == (1.0, 1)
 
 
-async def test_a_call_after_the_backoff_tries_a_start() -> None:
+async def test_a_call_in_the_backoff_fails_and_one_after_it_is_served() -> None:
     net = MemoryNet(one=MemoryServer(on_start=refuse()))
     async with pool_of(net) as pool:
         pool.apply({"one": record()})
-        await pass_time(0.5)
+        await pass_time(2)
         net["one"].on_start = None
+        with pytest.raises(ServerUnavailable):
+            await pool.call("one", CALL, params("echo"))
+        await pass_time(8)
         await pool.call("one", CALL, params("echo"))
 
-        assert net["one"].starts_s == [0.0, 0.5]
+        assert net["one"].starts_s == pytest.approx([0, 0.1, 0.3, 0.7, 1.5, 10])
 
 
 async def test_chd_13_a_fatal_failure_is_not_tried_again_by_itself() -> None:

@@ -17,7 +17,7 @@ from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import Link, Params
+from toolgate.upstream.link import Link, Params, StartFailed
 
 LIST_CHANGED: Final = "notifications/tools/list_changed"
 MAX_PAGES: Final = 100
@@ -28,6 +28,7 @@ MIN_TTL_S: Final = 30.0
 MAX_TTL_S: Final = 300.0
 """Between these a server's own `ttlMs` is taken at its word."""
 _MAX_ERROR: Final = 300
+_MAX_DOUBLINGS: Final = 16
 
 
 class ListFailed(Exception):
@@ -187,19 +188,28 @@ class Discovery:
             )
         )
 
-    def on_failed(self, message: str, now_s: float, *, state: ListState, is_fatal: bool = False) -> bool:
-        """Keep the last good list, marked, or say why there is none. Returns whether the picture changed."""
+    def on_failed(self, failure: ListFailed, now_s: float) -> bool:
+        """A list could not be read. Returns whether the picture changed."""
         limits = self._limits
         wait_s = min(limits.list_retry_s * 2**self._failures, limits.list_retry_max_s)
-        self._failures = min(self._failures + 1, 16)
-        self.due_s = math.inf if is_fatal else now_s + wait_s
-        if self.tools.state == "ready":
-            return self._show(replace(self.tools, is_stale=True, detail=message))
-        return self._show(replace(self.tools, state=state, detail=message))
+        self._failures = min(self._failures + 1, _MAX_DOUBLINGS)
+        self.due_s = now_s + wait_s
+        return self._mark(str(failure), failure.state)
+
+    def on_start_failed(self, failure: StartFailed, *, due_s: float) -> bool:
+        """There was no link to list by; the next try is at `due_s`. Returns whether the picture changed."""
+        self.due_s = due_s
+        return self._mark(str(failure), failure.state)
 
     def rest(self) -> None:
         """No list until the server is connected again."""
         self.due_s = math.inf
+
+    def _mark(self, detail: str, state: ListState) -> bool:
+        """Keep the last good list, marked, or say why there is none."""
+        if self.tools.state == "ready":
+            return self._show(replace(self.tools, is_stale=True, detail=detail))
+        return self._show(replace(self.tools, state=state, detail=detail))
 
     def _show(self, tools: ServerTools) -> bool:
         # The same value stays the same object, so whoever holds it need not compare.

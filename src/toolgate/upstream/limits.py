@@ -17,8 +17,8 @@ class PoolLimits:
     """Links opened at once: starting interpreters is what a node's processors feel."""
     start_slot_s: float = 2.0
     """How long a start counts as one of those. One that hangs longer burns nothing and frees its place."""
-    start_timeout_s: float = START_TIMEOUT_S + 6.0
-    """When an opener is given up. It keeps to START_TIMEOUT_S itself; stopping a child may take 6 s more."""
+    start_timeout_s: float = START_TIMEOUT_S + 2.0
+    """When an opener is given up. It keeps to START_TIMEOUT_S itself, and may need a moment to clear up."""
 
     backoff_s: float = 0.1
     backoff_max_s: float = 30.0

@@ -289,14 +289,11 @@ class Supervisor:
         self._announce_start_ended()
 
     def _on_start_failed(self, failure: StartFailed) -> None:
-        now_s = self._clock()
         self._known_era = None
-        self._restarts.on_failed(now_s, is_fatal=failure.fatal)
+        self._restarts.on_failed(self._clock(), is_fatal=failure.fatal)
         self._enter("down", error=str(failure))
-        is_changed = self._discovery.on_failed(
-            str(failure), now_s, state=failure.state, is_fatal=failure.fatal
-        )
-        self._settle(is_changed=is_changed)
+        due_s = math.inf if failure.fatal else self._restarts.not_before_s
+        self._settle(is_changed=self._discovery.on_start_failed(failure, due_s=due_s))
         _end(self._refreshes)
         self._announce_start_ended()
 
@@ -324,8 +321,7 @@ class Supervisor:
     def _on_list_failed(self, failure: ListFailed) -> None:
         if self.link is not None:
             self._enter("degraded", error=str(failure))
-        is_changed = self._discovery.on_failed(str(failure), self._clock(), state=failure.state)
-        self._settle(is_changed=is_changed)
+        self._settle(is_changed=self._discovery.on_failed(failure, self._clock()))
 
     async def _reap(self) -> None:
         self._let_go()

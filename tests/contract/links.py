@@ -1,0 +1,221 @@
+"""Every transport under the contract of `Link`, each with the same server at its other end."""
+
+import asyncio
+import json
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+from tests.contract.link_server import LIST_CHANGED, PROGRESS, ContractServer, Message
+from tests.upstream.faulty_http import FaultyHttp, Peer, Request
+from tests.upstream.memory_link import Json, MemoryNet, MemoryServer
+from tests.upstream.memory_link import record as memory_record
+from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
+from toolgate.model.tools import Era
+from toolgate.upstream.children import Warden
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.link import Opener, Reply, StartFailed
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.streamable import StreamableOpener
+
+
+@dataclass
+class Ears:
+    """A listener that remembers."""
+
+    notifications: list[str] = field(default_factory=list)
+    closings: list[str] = field(default_factory=list)
+
+    def on_notification(self, method: str, params: bytes) -> None:
+        self.notifications.append(method)
+
+    def on_closed(self, reason: str) -> None:
+        self.closings.append(reason)
+
+    def on_stderr(self, text: bytes) -> None:
+        """Nothing of the contract's."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One transport, and servers to reach by it."""
+
+    opener: Opener
+    record: ServerRecord
+    """A server that obeys `link_server`."""
+    silent: ServerRecord
+    """One that can be reached and never says a word."""
+    missing: ServerRecord
+    """One that cannot be reached at all."""
+    count_open: Callable[[], int]
+    """Connections or children that exist now."""
+
+
+OpenSubject = Callable[[Era], AbstractAsyncContextManager[Subject]]
+
+
+@asynccontextmanager
+async def open_memory(era: Era) -> AsyncIterator[Subject]:
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async def refuse() -> None:
+        raise StartFailed("there is no such server")
+
+    good = MemoryServer(era=era)
+    brain = ContractServer(era, announce=lambda: good.announce_tools(*good.tools), die=good.crash)
+
+    async def handle(members: Json) -> Reply:
+        params = {**members, "_meta": good.calls[-1].meta}
+        answer = brain.answer({"id": 1, "method": "tools/call", "params": params})
+        if answer is None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                brain.stop(len(good.calls))
+        assert answer is not None
+        return Reply(**{name: _encode(value) for name, value in answer.items()})
+
+    tools = ("echo", "meta", "stopped", "announce", "die", "refuse", "hang", "progress")
+    good.on_call = dict.fromkeys(tools, handle)
+    net = MemoryNet(good=good, silent=MemoryServer(on_start=hang), missing=MemoryServer(on_start=refuse))
+    yield Subject(
+        opener=net.open,
+        record=memory_record("good"),
+        silent=memory_record("silent"),
+        missing=memory_record("missing"),
+        count_open=lambda: sum(len(server.links) + server.starting for server in net.servers.values()),
+    )
+
+
+@asynccontextmanager
+async def open_stdio(era: Era) -> AsyncIterator[Subject]:
+    mark = uuid.uuid4().hex
+    program = str(Path(__file__).with_name("link_server.py"))
+
+    def launch(command: str, *words: str) -> ServerRecord:
+        stdio = StdioLaunch(command=command, args=("-I", "-S", program, mark, *words))
+        return ServerRecord(server_id="child", transport="stdio", stdio=stdio)
+
+    warden = Warden()
+    try:
+        yield Subject(
+            opener=StdioOpener(warden, Secrets(os.environ)),
+            record=launch(sys.executable, era),
+            silent=launch(sys.executable, "silent"),
+            missing=launch("/nowhere/python"),
+            count_open=lambda: sum(
+                mark.encode() in _command_line(entry) for entry in Path("/proc").iterdir()
+            ),
+        )
+    finally:
+        await warden.aclose()
+
+
+def _command_line(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@asynccontextmanager
+async def open_http(era: Era) -> AsyncIterator[Subject]:
+    async def say_nothing(_: Request, peer: Peer) -> None:
+        await peer.gone()
+
+    def record_of(server: FaultyHttp) -> ServerRecord:
+        return ServerRecord(server_id="there", transport="streamable_http", http=HttpEndpoint(url=server.url))
+
+    door = _HttpDoor(era)
+    async with FaultyHttp(door.serve) as good, FaultyHttp(say_nothing) as silent:
+        door.server = good
+        async with FaultyHttp(say_nothing) as closed:
+            missing = record_of(closed)
+        yield Subject(
+            opener=StreamableOpener(Secrets({}), Egress(allow_private=True)),
+            record=record_of(good),
+            silent=record_of(silent),
+            missing=missing,
+            count_open=lambda: len(good._tasks) + len(silent._tasks),
+        )
+
+
+class _HttpDoor:
+    """Carries the messages of a ContractServer, with one stream for what it says unasked."""
+
+    server: FaultyHttp
+
+    def __init__(self, era: Era) -> None:
+        self._brain = ContractServer(era, announce=self._announce, die=self._die)
+        self._listening: set[Peer] = set()
+        self._saying: set[asyncio.Task[None]] = set()
+
+    async def serve(self, request: Request, peer: Peer) -> None:
+        if request.rpc in {"GET", "subscriptions/listen"}:
+            await self._listen(request, peer)
+        elif request.method == "DELETE":
+            await peer.answer()
+        else:
+            await self._answer(request.message, peer)
+
+    async def _answer(self, message: Message, peer: Peer) -> None:
+        members = self._brain.answer(message)
+        if "id" not in message:
+            await peer.answer(status=202)
+        elif members is not None:
+            await peer.answer(_encode({"jsonrpc": "2.0", "id": message["id"], **members}))
+        else:
+            try:
+                await _never_answer(message, peer)
+            finally:
+                self._brain.stop(message["id"])
+
+    async def _listen(self, request: Request, peer: Peer) -> None:
+        await peer.open_stream()
+        if request.body:
+            meta = {"io.modelcontextprotocol/subscriptionId": request.message["id"]}
+            method = "notifications/subscriptions/acknowledged"
+            await peer.event({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta}})
+        self._listening.add(peer)
+        try:
+            await peer.gone()
+        finally:
+            self._listening.discard(peer)
+
+    def _announce(self) -> None:
+        for peer in self._listening:
+            saying = asyncio.create_task(peer.event(LIST_CHANGED))
+            self._saying.add(saying)
+            saying.add_done_callback(self._saying.discard)
+
+    def _die(self) -> None:
+        self.server._server.close()
+        for task in self.server._tasks:
+            task.cancel()
+
+
+async def _never_answer(message: Message, peer: Peer) -> None:
+    if message["params"]["name"] == "progress":
+        await peer.open_stream()
+        while True:
+            await peer.event(PROGRESS)
+            await asyncio.sleep(0.01)
+    await peer.gone()
+
+
+def _encode(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+SUBJECTS: dict[str, tuple[OpenSubject, Era]] = {
+    f"{transport}, {era}": (opens, era)
+    for transport, opens in {"memory": open_memory, "stdio": open_stdio, "http": open_http}.items()
+    for era in get_args(Era)
+}

@@ -1,0 +1,220 @@
+"""What every link promises the pool, whatever carries its messages."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.contract.link_server import REFUSAL
+from tests.contract.links import SUBJECTS, Ears, Subject
+from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.tools import Era
+from toolgate.upstream.link import LEGACY_VERSIONS, MODERN_VERSION, Link, Params, Reply, StartFailed
+from toolgate.upstream.wire import CAPABILITIES_KEY, CLIENT_INFO_KEY, PROTOCOL_VERSION_KEY
+
+pytestmark = pytest.mark.anyio
+
+CALL = "tools/call"
+
+
+@pytest.fixture(params=SUBJECTS)
+async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+    opens, era = SUBJECTS[request.param]
+    async with opens(era) as subject:
+        yield subject
+
+
+@pytest.fixture
+def ears() -> Ears:
+    return Ears()
+
+
+@pytest.fixture
+async def link(subject: Subject, ears: Ears) -> AsyncIterator[Link]:
+    link = await subject.opener(subject.record, ears, known_era=None)
+    yield link
+    await link.aclose()
+
+
+def params(name: str, arguments: Any = None, **members: Any) -> Params:
+    sent = {"name": name, "arguments": arguments or {}, **members}
+    return {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in sent.items()}
+
+
+async def ask(link: Link, name: str, *, timeout_s: float = 5.0, **members: Any) -> Any:
+    """The `echo` in the result of a tool."""
+    reply = await link.request(CALL, params(name, **members), timeout_s=timeout_s)
+    assert reply.result is not None, reply
+    return msgspec.json.decode(reply.result).get("echo")
+
+
+async def until(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
+    """Wait for what happens outside this loop: in a child, or behind a socket."""
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def until_stopped(link: Link, *, times: int) -> None:
+    async with asyncio.timeout(5):
+        while await ask(link, "stopped") < times:
+            await asyncio.sleep(0.01)
+
+
+async def hanging(link: Link) -> asyncio.Task[Reply]:
+    """A request that has reached the server, which will never answer it."""
+    task = asyncio.create_task(link.request(CALL, params("hang"), timeout_s=5))
+    await asyncio.sleep(0)
+    await ask(link, "echo")
+    return task
+
+
+async def test_an_opener_gives_a_link_that_knows_its_server(subject: Subject, link: Link, ears: Ears) -> None:
+    versions = {"legacy": LEGACY_VERSIONS[0], "modern": MODERN_VERSION}
+
+    assert (link.hello.version, link.hello.has_list_changed) == (versions[link.hello.era], True)
+    assert (link.pid is not None) == (subject.record.transport == "stdio")
+    assert ears.closings == []
+
+
+@pytest.mark.parametrize("known", ["right", "wrong"])
+async def test_an_opener_takes_a_known_era_as_a_hint_only(
+    subject: Subject, link: Link, ears: Ears, known: str
+) -> None:
+    other: Era = "modern" if link.hello.era == "legacy" else "legacy"
+    era = link.hello.era if known == "right" else other
+    again = await subject.opener(subject.record, ears, known_era=era)
+    try:
+        assert again.hello.era == link.hello.era
+        assert await ask(again, "echo", arguments={"a": 1}) == {"a": 1}
+    finally:
+        await again.aclose()
+
+
+async def test_a_result_comes_back_as_it_was_sent(link: Link) -> None:
+    arguments = {
+        "text": 'line\n"quoted" \\ \u2028 漢字 😀 \x00',
+        "number": 12345678901234567890,
+        "none": None,
+    }
+
+    assert await ask(link, "echo", arguments=arguments) == arguments
+
+
+async def test_an_error_of_the_server_is_a_reply(link: Link) -> None:
+    reply = await link.request(CALL, params("refuse"), timeout_s=5)
+
+    assert reply.result is None
+    assert msgspec.json.decode(reply.error or b"") == REFUSAL
+
+
+async def test_answers_find_their_requests(link: Link) -> None:
+    answers = await asyncio.gather(*(ask(link, "echo", arguments={"n": n}) for n in range(100)))
+
+    assert answers == [{"n": n} for n in range(100)]
+
+
+async def test_the_envelope_is_the_one_of_the_era(link: Link) -> None:
+    sent = {"vendor": 1, "progressToken": "mine", PROTOCOL_VERSION_KEY: MODERN_VERSION}
+
+    meta = await ask(link, "meta", _meta=sent)
+    bare = await ask(link, "meta")
+
+    if link.hello.era == "legacy":
+        assert (meta, bare) == ({"vendor": 1}, {})
+    else:
+        envelope = {PROTOCOL_VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY}
+        assert (meta["vendor"], meta.keys(), bare.keys()) == (1, envelope | {"vendor"}, envelope)
+
+
+async def test_chd_3_a_request_times_out_alone_and_the_server_is_told(link: Link, ears: Ears) -> None:
+    waiting = asyncio.create_task(ask(link, "hang", timeout_s=0.3))
+    echoed = await ask(link, "echo", arguments={"a": 1})
+    with pytest.raises(CallTimedOut):
+        await waiting
+    await until_stopped(link, times=1)
+
+    assert (echoed, ears.closings) == ({"a": 1}, [])
+
+
+async def test_bud_8_a_caller_that_goes_away_stops_the_server(link: Link) -> None:
+    waiting = await hanging(link)
+
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await until_stopped(link, times=1)
+
+    assert waiting.cancelled()
+
+
+async def test_bud_2_progress_does_not_prolong_a_request(link: Link) -> None:
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+
+    with pytest.raises(CallTimedOut):
+        await ask(link, "progress", timeout_s=0.3)
+
+    assert 0.2 < loop.time() - began_s < 2
+
+
+async def test_what_the_server_says_unasked_reaches_the_listener(link: Link, ears: Ears) -> None:
+    async with asyncio.timeout(5):
+        while not ears.notifications:
+            await ask(link, "announce")
+            await asyncio.sleep(0.02)
+
+    assert set(ears.notifications) == {"notifications/tools/list_changed"}
+
+
+async def test_chd_4_when_the_server_dies_every_request_fails_and_the_listener_is_told_once(
+    link: Link, ears: Ears
+) -> None:
+    waiting = [await hanging(link) for _ in range(10)]
+
+    with pytest.raises(ServerUnavailable):
+        await ask(link, "die")
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    for _ in range(2):
+        with pytest.raises(ServerUnavailable):
+            await ask(link, "echo")
+    await until(lambda: ears.closings)
+    await link.aclose()
+
+    assert {type(outcome) for outcome in outcomes} == {ServerUnavailable}
+    assert len(ears.closings) == 1
+
+
+async def test_a_link_that_was_closed_fails_its_requests_and_tells_nobody(
+    subject: Subject, link: Link, ears: Ears
+) -> None:
+    waiting = await hanging(link)
+
+    await link.aclose()
+    await link.aclose()
+    outcome = await asyncio.gather(waiting, return_exceptions=True)
+    with pytest.raises(ServerUnavailable):
+        await ask(link, "echo")
+    await until(lambda: subject.count_open() == 0)
+
+    assert isinstance(outcome[0], ServerUnavailable)
+    assert ears.closings == []
+
+
+async def test_a_server_that_cannot_be_reached_is_a_failed_start(subject: Subject, ears: Ears) -> None:
+    with pytest.raises(StartFailed):
+        await subject.opener(subject.missing, ears, known_era=None)
+
+    assert ears == Ears()
+
+
+async def test_shu_6_a_start_that_is_given_up_leaves_nothing(subject: Subject, ears: Ears) -> None:
+    opening = asyncio.ensure_future(subject.opener(subject.silent, ears, known_era=None))
+    await until(subject.count_open)
+
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    await until(lambda: subject.count_open() == 0)
+
+    assert (opening.cancelled(), ears) == (True, Ears())
