@@ -1,0 +1,74 @@
+"""How this surface answers: JSON, the headers every answer carries, and the one translation of errors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from toolgate.errors import MethodNotAllowed, ToolgateError, Unauthenticated
+from toolgate.model.servers import EMPTY
+
+JSON: Final = "application/json"
+
+# `no-store`: an answer is for one caller at one moment, and no cache on the way can tell callers apart.
+_HARDENING: Final[Mapping[str, str]] = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a handler answers with. `body` is plain data, in which models may stand, or finished bytes."""
+
+    body: Mapping[str, Any] | BaseModel | bytes
+    status: int = 200
+    revision: int | None = None
+    """Of the record answered with; becomes its ETag."""
+    headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+
+
+def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
+    """The answer as it goes out."""
+    body = answer.body if isinstance(answer.body, bytes) else _encode(answer.body)
+    etag = {} if answer.revision is None else {"etag": f'"{answer.revision}"'}
+    return Response(
+        body,
+        status_code=answer.status,
+        media_type=media_type,
+        headers={**_HARDENING, **etag, **answer.headers},
+    )
+
+
+def encode_error(exc: ToolgateError) -> Response:
+    """The one shape of every REST error."""
+    error: dict[str, Any] = {"code": exc.code, "message": str(exc), "hint": exc.hint}
+    if exc.data:
+        error["data"] = exc.data
+    return encode_answer(Answer({"error": error}, exc.wire.http, headers=_headers_of(exc)))
+
+
+def _headers_of(exc: ToolgateError) -> Mapping[str, str]:
+    if isinstance(exc, Unauthenticated):
+        return {"www-authenticate": 'Bearer realm="toolgate"'}
+    if isinstance(exc, MethodNotAllowed):
+        return {"allow": ", ".join(exc.data["allowed"])}
+    return EMPTY
+
+
+def _encode(body: object) -> bytes:
+    return msgspec.json.encode(body, enc_hook=_plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        # Member by member: nested models come back here, and so do values typed as anything.
+        return dict(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError(f"{type(value).__name__} is not plain data")

@@ -1,0 +1,121 @@
+"""The one way in which this surface writes: check against the registry as it is, commit, take note.
+
+A check that involves other records holds at the commit too: if anything was committed in between, it
+is made again. Every write that was acknowledged stands in the audit log.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from toolgate.audit.events import AdminRecorded
+from toolgate.errors import Conflict, InvalidRecord
+from toolgate.model.principals import Principal
+from toolgate.model.revisions import Kind, Listing, Stored, Write
+from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Snapshot
+from toolgate.registry.bodies import default_namespace
+from toolgate.registry.records import Record, encode_record
+from toolgate.registry.reload_plan import source_of
+from toolgate.registry.store import Store
+from toolgate.surfaces.rest.control import Control
+from toolgate.surfaces.rest.drafts import Draft, parse_draft
+from toolgate.surfaces.rest.foresight import warn_of, with_record, without_record
+from toolgate.surfaces.rest.records import find_record
+
+MAX_RECORDS: Final = 5_000
+"""Of each kind. More than a node can serve, and few enough for every list to stay quick."""
+ATTEMPTS: Final = 8
+"""How often a check is made again when others keep committing in between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A write that was acknowledged."""
+
+    stored: Stored
+    revision: int
+    """Of the registry; that of the record is older when the write changed nothing."""
+    is_new: bool
+    warnings: list[str]
+
+
+async def put_record(control: Control, actor: Principal, draft: Draft) -> Written:
+    """Store a record, or raise what is wrong with it."""
+    served = control.gateway.snapshot
+    for _ in range(ATTEMPTS):
+        listing = await control.store.list(draft.kind)
+        before = next((one for one in listing.records if one.id == draft.id), None)
+        record = parse_draft(draft, before)
+        _check_beside(listing, record, is_new=before is None)
+        write = Write(kind=draft.kind, id=draft.id, body=encode_record(record), if_revision=draft.if_revision)
+        revision = await _try_write(control.store, write, actor=actor, seen=listing.revision)
+        if revision is not None:
+            note(control, actor, operation="put", kind=draft.kind, record_id=draft.id)
+            return Written(
+                stored=await find_record(control, draft.kind, draft.id),
+                revision=revision,
+                is_new=before is None,
+                warnings=await _warnings(before, with_record(served, record), draft.kind, draft.id),
+            )
+    raise Conflict("the registry changes too fast to check this record against the others")
+
+
+async def delete_record(
+    control: Control, actor: Principal, *, kind: Kind, record_id: str, if_revision: int | None
+) -> tuple[int, list[str]]:
+    """Remove a record. Returns the revision and what refers to nothing from now on."""
+    served = control.gateway.snapshot
+    before = await control.store.get(kind, record_id)
+    write = Write(kind=kind, id=record_id, body=None, if_revision=if_revision)
+    revision = await control.store.write([write], actor=actor.id)
+    note(control, actor, operation="delete", kind=kind, record_id=record_id)
+    after = without_record(served, kind, record_id)
+    return revision, await _warnings(before, after, kind, record_id)
+
+
+def note(control: Control, actor: Principal, *, operation: str, kind: Kind, record_id: str) -> None:
+    """Take note of what was done, in the audit log."""
+    control.gateway.audit.record(
+        AdminRecorded(
+            at_ms=control.clock_ms(),
+            principal=actor.id,
+            operation=operation,
+            kind=kind,
+            record_id=record_id,
+            revision=control.store.revision,
+        )
+    )
+
+
+async def _try_write(store: Store, write: Write, *, actor: Principal, seen: int) -> int | None:
+    """The revision of the commit, or None when others have committed since the revision that was `seen`."""
+    try:
+        return await store.write([write], actor=actor.id, if_store_revision=seen)
+    except Conflict:
+        if store.revision == seen:
+            raise  # it is the record's own precondition that fails
+        return None
+
+
+async def _warnings(before: Stored | None, after: Snapshot, kind: Kind, record_id: str) -> list[str]:
+    """What whoever changed `before` should know. In a thread: rules are held against every tool there is."""
+    found = await asyncio.to_thread(warn_of, after, kind=kind, record_id=record_id)
+    file = source_of(before) if before is not None else None
+    if file is not None:
+        found.insert(0, f"`{record_id}` comes from `{file}`, which wins when the files are next read")
+    return found
+
+
+def _check_beside(listing: Listing, record: Record, *, is_new: bool) -> None:
+    """Raises InvalidRecord when `record` cannot stand beside the others of its kind."""
+    if is_new and len(listing.records) >= MAX_RECORDS:
+        raise InvalidRecord(
+            f"the registry holds {MAX_RECORDS} records of this kind, and takes no more",
+            hint="delete what is not needed any more",
+        )
+    if isinstance(record, ServerRecord):
+        for other in listing.records:
+            namespace = other.body.get("tool_namespace") or default_namespace(other.id)
+            if other.id != record.server_id and namespace == record.tool_namespace:
+                raise InvalidRecord(f"`tool_namespace`: server `{other.id}` has `{namespace}` already")

@@ -1,0 +1,26 @@
+"""What the routes act on, handed to them whole by the composition root. They keep nothing of their own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import Identities
+from toolgate.registry.reload import DirectoryLoader
+from toolgate.registry.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """The parts of a running gateway that this surface reads and governs."""
+
+    gateway: Gateway
+    store: Store
+    identities: Identities
+    loader: DirectoryLoader | None
+    """None: no directory of server files is configured."""
+    clock_ms: Callable[[], int]
+    """Wall clock: what audit records are dated by."""
+    started_at_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "started_at_ms", self.clock_ms())

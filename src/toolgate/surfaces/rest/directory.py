@@ -1,0 +1,54 @@
+"""The directory of server files, read again on demand."""
+
+from typing import Any, Final
+
+from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
+from toolgate.registry.diff import RecordDiff
+from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.changes import note
+from toolgate.surfaces.rest.control import Control
+from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint, Parameter
+from toolgate.surfaces.rest.shapes import NoBody, ReloadAnswer
+
+_SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
+
+
+async def reload_directory(control: Control, call: Call[NoBody]) -> Answer:
+    """Make the registry agree with the directory of server files, or, in a dry run, only say how."""
+    loader = control.loader
+    if loader is None:
+        raise NotFound("there is no directory of server files", hint="start with `--mcp-registry-dir DIR`")
+    is_dry_run = call.flag("dry_run")
+    report = await (loader.preview() if is_dry_run else loader.reload())
+    if not is_dry_run:
+        for diff in report.applied:
+            note(control, call.caller, operation="reload", kind="server", record_id=diff.server_id)
+    return Answer(
+        ReloadAnswer(
+            revision=report.revision,
+            applied=[_render_diff(diff) for diff in report.applied],
+            kept=list(report.kept),
+            warnings=list(report.warnings),
+            problems=list(map(str, report.problems)),
+        )
+    )
+
+
+def _render_diff(diff: RecordDiff) -> str:
+    fields = f": {'; '.join(map(str, diff.fields))}" if diff.operation == "changed" else ""
+    return f"{_SIGNS[diff.operation]} {diff.server_id} ({diff.file}){fields}"
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="POST",
+        path="/admin/api/registry/reload",
+        role="admin",
+        summary="Read the server files again",
+        handler=reload_directory,
+        body=NOTHING,
+        query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", is_flag=True),),
+        answer=ReloadAnswer,
+        errors=(NotFound, InvalidRecord, Conflict, StorageFailed),
+    ),
+)

@@ -1,0 +1,173 @@
+"""What comes in with a request, checked in one place: ids, query, preconditions, body.
+
+Strict throughout: what could be read in two ways is refused, because one of them might be the wrong
+one. No message repeats a value of a body, which may be a secret.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+
+from toolgate.errors import (
+    BodyTooLarge,
+    CallCancelled,
+    InvalidRequest,
+    NotFound,
+    ParseFailed,
+    UnsupportedMedia,
+)
+from toolgate.model.names import parse_server_id, parse_task_id
+from toolgate.surfaces.rest.answers import JSON
+
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MAX_DEPTH: Final = 64
+MAX_QUERY_BYTES: Final = 16 * 1024
+
+PATH_PARAMETERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "server_id": parse_server_id,
+    "task_id": parse_task_id,
+    "profile_id": parse_task_id,
+    "key_id": parse_task_id,
+}
+"""Every name that may stand in the path of an endpoint, and what its values must be."""
+
+_NO_MEMBERS: Final = b"{}"
+_TAG = re.compile(r'"(0|[1-9][0-9]{0,17})"')
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def check_path(path: str) -> None:
+    """Refuse a path no route can mean: Starlette's own match would overlook a newline at its end."""
+    if not path.isprintable():
+        raise NotFound("nothing is found under this path")
+
+
+def parse_path(values: Mapping[str, str]) -> Mapping[str, str]:
+    """The ids in the path, or InvalidRecord."""
+    return {name: PATH_PARAMETERS[name](value) for name, value in values.items()}
+
+
+def parse_query(query: bytes, known: Collection[str]) -> Mapping[str, str]:
+    """The parameters of a query: each once, each known. Or InvalidRequest."""
+    if len(query) > MAX_QUERY_BYTES:
+        raise InvalidRequest(f"the query is longer than {MAX_QUERY_BYTES} bytes")
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query), errors="strict"
+        )
+    except ValueError as exc:
+        raise InvalidRequest("the query cannot be read") from exc
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in known:
+            allowed = ", ".join(f"`{one}`" for one in sorted(known)) or "none"
+            raise InvalidRequest(
+                f"unknown parameter `{ascii(name[:40])[1:-1]}`", hint=f"this route takes {allowed}"
+            )
+        if name in values:
+            raise InvalidRequest(f"`{name}` stands twice", hint="separate several values by commas")
+        if not value.isprintable():
+            raise InvalidRequest(f"`{name}` holds characters that cannot be seen")
+        values[name] = value
+    return values
+
+
+def parse_precondition(headers: Headers) -> int | None:
+    """The revision a write depends on: `If-Match: "7"` is 7, `If-None-Match: *` is 0, neither is None."""
+    matches = headers.getlist("if-match")
+    none_matches = headers.getlist("if-none-match")
+    if not matches and not none_matches:
+        return None
+    if none_matches == ["*"] and not matches:
+        return 0
+    tag = _TAG.fullmatch(matches[0]) if len(matches) == 1 and not none_matches else None
+    if tag is None:
+        raise InvalidRequest(
+            "the precondition cannot be read",
+            hint='send `If-Match: "<revision>"` with the ETag of the record, or `If-None-Match: *`',
+        )
+    return int(tag[1])
+
+
+async def read_body(request: Request, *, may_be_empty: bool) -> bytes:
+    """The body, which must call itself plain JSON and stay within the limit.
+
+    The declared type also keeps out what a foreign web page can send without asking first (CSRF).
+    """
+    declared = request.headers.get("content-type")
+    if declared is None and may_be_empty:
+        if await _read_bounded(request, max_bytes=0):
+            raise UnsupportedMedia("the request has a body and does not say that it is JSON")
+        return _NO_MEMBERS
+    if declared is None or declared.partition(";")[0].strip().lower() != JSON:
+        raise UnsupportedMedia("the request does not declare a body of JSON")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMedia("the body is encoded")
+    body = await _read_bounded(request, max_bytes=MAX_BODY_BYTES)
+    if len(body) > MAX_BODY_BYTES:
+        raise BodyTooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes")
+    return _NO_MEMBERS if may_be_empty and not body else body
+
+
+async def _read_bounded(request: Request, *, max_bytes: int) -> bytes:
+    """The body as far as it had come when it passed `max_bytes`; the rest is never read."""
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > max_bytes:
+                break
+    except ClientDisconnect as exc:
+        raise CallCancelled("the caller went away before its request was complete") from exc
+    return bytes(body)
+
+
+def parse_json(body: bytes) -> Any:
+    """The body as JSON, or ParseFailed."""
+    hint = "send one JSON object in UTF-8, without NaN or Infinity"
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ParseFailed("the body is not JSON", hint=hint) from exc
+    if _is_deeper(value, MAX_DEPTH):
+        raise ParseFailed(f"the body is nested deeper than {MAX_DEPTH} levels", hint=hint)
+    return value
+
+
+def parse_object(value: Any) -> Mapping[str, Any]:
+    """A JSON object whose members somebody else checks, or InvalidRequest."""
+    if isinstance(value, dict):
+        return value
+    raise InvalidRequest("the body must be a JSON object")
+
+
+def parse_model(model: type[Model], value: Any) -> Model:
+    """A JSON value as `model`, or InvalidRequest naming each wrong field."""
+    try:
+        return model.model_validate(parse_object(value))
+    except ValidationError as exc:
+        errors = exc.errors(include_url=False, include_input=False, include_context=False)
+        problems = [
+            {"field": ".".join(map(str, error["loc"])), "problem": error["msg"]} for error in errors[:10]
+        ]
+        first = problems[0]
+        raise InvalidRequest(
+            f"`{ascii(first['field'][:80])[1:-1]}`: {first['problem']}", data={"problems": problems}
+        ) from None
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit + 1):
+        containers = [one for one in level if isinstance(one, dict | list)]
+        if not containers:
+            return False
+        level = [inner for one in containers for inner in (one.values() if isinstance(one, dict) else one)]
+    return True

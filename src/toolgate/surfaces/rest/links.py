@@ -1,0 +1,14 @@
+"""URLs of the MCP door, as one pastes them into a client."""
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from toolgate.model.servers import EMPTY
+
+
+def mcp_url(base_url: str, task_id: str | None, selection: Mapping[str, str] = EMPTY) -> str:
+    """The URL of a task, or of everything, narrowed by a selection (`servers`, `tools`, `profile`)."""
+    path = f"/api/mcp/t/{task_id}" if task_id else "/api/mcp"
+    # Commas, stars and slashes are legal in a query and far easier to read than their escapes.
+    query = "&".join(f"{name}={quote(value, safe=',*/')}" for name, value in selection.items())
+    return f"{base_url}{path}{'?' if query else ''}{query}"

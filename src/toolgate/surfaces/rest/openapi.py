@@ -1,0 +1,170 @@
+"""The OpenAPI document, made from the route table and the models. Nothing in it is written twice."""
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
+from toolgate import __version__
+from toolgate.errors import (
+    WIRE,
+    BodyTooLarge,
+    Forbidden,
+    InvalidRecord,
+    InvalidRequest,
+    ParseFailed,
+    ToolgateError,
+    Unauthenticated,
+    UnsupportedMedia,
+)
+from toolgate.surfaces.rest.answers import JSON
+from toolgate.surfaces.rest.routing import ANYONE, Endpoint
+from toolgate.surfaces.rest.shapes import ErrorAnswer
+
+Json = dict[str, Any]
+
+_DESCRIPTION: Final = (
+    "Governs a Toolgate gateway and tells what it serves. Every error has one shape, and its code is stable."
+    " On loopback, where the gateway trusts it, a request without a key is the local administrator's."
+)
+_REF: Final = "#/components/schemas/{model}"
+_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
+# One mode for all: members of a record that have a default may be left out both ways.
+_MODE: Final[JsonSchemaMode] = "validation"
+
+
+def describe(endpoints: Sequence[Endpoint[Any]]) -> Json:
+    """The document of `endpoints`."""
+    paths: dict[str, Json] = defaultdict(dict)
+    for endpoint in endpoints:
+        paths[endpoint.path][endpoint.method.lower()] = _operation(endpoint)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Toolgate",
+            "version": __version__,
+            "description": _DESCRIPTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": dict(paths),
+        "components": {
+            "schemas": _schemas(endpoints),
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A gateway's key."}
+            },
+        },
+    }
+
+
+def documented_errors(endpoint: Endpoint[Any]) -> Iterator[type[ToolgateError]]:
+    """Every error the endpoint may answer with: those of the checks before its handler, then its own."""
+    yield Unauthenticated
+    yield InvalidRequest
+    if endpoint.role is not ANYONE:
+        yield Forbidden
+    if _PATH_PARAMETER.search(endpoint.path):
+        yield InvalidRecord
+    if endpoint.body is not None:
+        yield from (ParseFailed, UnsupportedMedia, BodyTooLarge)
+    yield from endpoint.errors
+    yield ToolgateError
+
+
+def _operation(endpoint: Endpoint[Any]) -> Json:
+    operation: Json = {
+        "operationId": re.sub(r"[^a-z]+", "-", endpoint.summary.lower()),
+        "summary": endpoint.summary,
+        "description": f"{inspect.getdoc(endpoint.handler)}\n\n{_who(endpoint)}",
+        "security": [] if endpoint.role is ANYONE else [{"key": []}],
+        "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint), *_headers(endpoint)],
+        "responses": {**_successes(endpoint), **_failures(endpoint)},
+    }
+    if endpoint.body is not None:
+        operation["requestBody"] = {
+            "required": not endpoint.body.may_be_empty,
+            "content": {JSON: {"schema": _ref(endpoint.body.model)}},
+        }
+    return operation
+
+
+def _who(endpoint: Endpoint[Any]) -> str:
+    return "For anyone." if endpoint.role is ANYONE else f"For the role `{endpoint.role}` and those above it."
+
+
+def _path_parameters(endpoint: Endpoint[Any]) -> Iterator[Json]:
+    for name in _PATH_PARAMETER.findall(endpoint.path):
+        yield {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": f"The id of the {name.removesuffix('_id')}.",
+            "schema": {"type": "string", "minLength": 1},
+        }
+
+
+def _query_parameters(endpoint: Endpoint[Any]) -> Iterator[Json]:
+    for one in endpoint.query:
+        yield {
+            "name": one.name,
+            "in": "query",
+            "description": one.description,
+            "schema": {"type": "boolean", "default": False} if one.is_flag else {"type": "string"},
+        }
+
+
+def _headers(endpoint: Endpoint[Any]) -> Iterator[Json]:
+    if endpoint.is_conditional:
+        yield {
+            "name": "If-Match",
+            "in": "header",
+            "description": "The ETag of the record: refuse with `conflict` when it has changed since.",
+            "schema": {"type": "string", "pattern": '^"[0-9]+"$'},
+        }
+        yield {
+            "name": "If-None-Match",
+            "in": "header",
+            "description": "`*`: refuse with `conflict` when the record exists.",
+            "schema": {"const": "*"},
+        }
+
+
+def _successes(endpoint: Endpoint[Any]) -> Json:
+    schema = {} if isinstance(endpoint.answer, str) else _ref(endpoint.answer)
+    content = {endpoint.media_type: {"schema": schema}}
+    return {
+        str(status): {"description": HTTPStatus(status).phrase, "content": content}
+        for status in endpoint.statuses
+    }
+
+
+def _failures(endpoint: Endpoint[Any]) -> Json:
+    codes: dict[int, set[str]] = defaultdict(set)
+    for error in documented_errors(endpoint):
+        codes[WIRE[error.code].http].add(f"`{error.code}`")
+    content = {JSON: {"schema": _ref(ErrorAnswer)}}
+    return {
+        str(status): {"description": ", ".join(sorted(names)), "content": content}
+        for status, names in sorted(codes.items())
+    }
+
+
+def _schemas(endpoints: Iterable[Endpoint[Any]]) -> Json:
+    models: set[type[BaseModel]] = {ErrorAnswer}
+    models |= {one.body.model for one in endpoints if one.body is not None}
+    models |= {one.answer for one in endpoints if not isinstance(one.answer, str)}
+    _, schema = models_json_schema([(model, _MODE) for model in sorted(models, key=_name)], ref_template=_REF)
+    found: Json = schema["$defs"]
+    return found
+
+
+def _ref(model: type[BaseModel]) -> Json:
+    return {"$ref": _REF.format(model=_name(model))}
+
+
+def _name(model: type[BaseModel]) -> str:
+    return model.__name__

@@ -1,0 +1,174 @@
+"""Tasks and profiles, and what can be found out about policy before and after it is written."""
+
+import asyncio
+from typing import Any, Final
+
+from toolgate.errors import InvalidRecord, NotFound
+from toolgate.model.principals import Ceiling
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tasks import Task
+from toolgate.policy.compose import compose
+from toolgate.policy.layers import SessionRequest, parse_task_policy
+from toolgate.policy.limits import Limits
+from toolgate.policy.lint import Finding, lint
+from toolgate.policy.plan import TaskChange, plan
+from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.collection import Collection, collection_endpoints
+from toolgate.surfaces.rest.control import Control
+from toolgate.surfaces.rest.drafts import Draft, parse_draft, parse_id
+from toolgate.surfaces.rest.foresight import with_record, without_record
+from toolgate.surfaces.rest.links import mcp_url
+from toolgate.surfaces.rest.records import find_record
+from toolgate.surfaces.rest.routing import Call, Endpoint, checked
+from toolgate.surfaces.rest.shapes import (
+    FindingShown,
+    LintAnswer,
+    OverviewAnswer,
+    PlanAnswer,
+    PlanSent,
+    ProfileList,
+    ProfileSent,
+    ProfileShown,
+    ProfileWritten,
+    TaskList,
+    TaskOverview,
+    TaskPlan,
+    TaskSent,
+    TaskShown,
+    TaskWritten,
+    show_refusal,
+)
+
+TASKS: Final = Collection(
+    kind="task",
+    path="/admin/api/tasks",
+    writer="publisher",
+    sent=TaskSent,
+    shown=TaskShown,
+    listed=TaskList,
+    written=TaskWritten,
+)
+PROFILES: Final = Collection(
+    kind="profile",
+    path="/admin/api/profiles",
+    writer="publisher",
+    sent=ProfileSent,
+    shown=ProfileShown,
+    listed=ProfileList,
+    written=ProfileWritten,
+)
+
+
+async def plan_change(control: Control, call: Call[PlanSent]) -> Answer:
+    """What writing or, with a null body, deleting a record would do to each task. Changes nothing."""
+    before = control.gateway.snapshot
+    after = await _foresee(control, before, call.body)
+    # Every task is composed twice: too long for the event loop when there are many.
+    changes = (await asyncio.to_thread(plan, before, after, limits=control.gateway.limits)).changes
+    noticed = [_show_change(one) for one in changes if one.has_effect]
+    return Answer(PlanAnswer(tasks=noticed, unchanged=len(changes) - len(noticed)))
+
+
+async def _foresee(control: Control, before: Snapshot, sent: PlanSent) -> Snapshot:
+    record_id = parse_id(sent.kind, sent.id)
+    if sent.body is None:
+        await find_record(control, sent.kind, record_id)
+        return without_record(before, sent.kind, record_id)
+    stored = await control.store.get(sent.kind, record_id)
+    return with_record(before, parse_draft(Draft(kind=sent.kind, id=record_id, sent=sent.body), stored))
+
+
+def _show_change(change: TaskChange) -> TaskPlan:
+    return TaskPlan(
+        task_id=change.task_id,
+        added=list(map(str, change.added)),
+        removed=list(map(str, change.removed)),
+        reach_added=list(map(str, change.reach_added)),
+        reach_removed=list(map(str, change.reach_removed)),
+        refusal=show_refusal(change.refusal_after),
+        problem=change.problem_after,
+    )
+
+
+async def lint_policy(control: Control, _call: Call[None]) -> Answer:
+    """Rules that match nothing, name what is not there, or cancel out."""
+    findings = await asyncio.to_thread(lint, control.gateway.snapshot)
+    return Answer(LintAnswer(findings=[_show_finding(one) for one in findings]))
+
+
+def _show_finding(finding: Finding) -> FindingShown:
+    return FindingShown(
+        code=finding.code,
+        where=f"{finding.kind} {finding.id}",
+        kind=finding.kind,
+        id=finding.id,
+        rule=finding.rule,
+        subject=finding.subject,
+        message=finding.message,
+    )
+
+
+async def show_overview(control: Control, call: Call[None]) -> Answer:
+    """What each task sees of what is registered, and the URL to see it at."""
+    return Answer(
+        await asyncio.to_thread(_overview, control.gateway.snapshot, control.gateway.limits, call.base_url)
+    )
+
+
+def _overview(snapshot: Snapshot, limits: Limits, base_url: str) -> OverviewAnswer:
+    tasks = sorted(snapshot.tasks.values(), key=lambda task: task.task_id)
+    offers = snapshot.servers.values()
+    return OverviewAnswer(
+        revision=snapshot.revision,
+        registered_tools=sum(len(offer.tools) for offer in offers),
+        registered_tokens=sum(tool.tokens for offer in offers for tool in offer.tools.values()),
+        tasks=[_overlook(snapshot, limits, task, base_url) for task in tasks],
+    )
+
+
+def _overlook(snapshot: Snapshot, limits: Limits, task: Task, base_url: str) -> TaskOverview:
+    scope = compose(
+        snapshot, Ceiling(), task=parse_task_policy(task), request=SessionRequest(), limits=limits
+    )
+    return TaskOverview(
+        task_id=task.task_id,
+        display_name=task.display_name,
+        servers=list(scope.servers),
+        tools=len(scope.tools),
+        tokens=scope.tokens,
+        url=mcp_url(base_url, task.task_id),
+        refusal=show_refusal(scope.refusal),
+        warnings=list(scope.warnings),
+    )
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    *collection_endpoints(TASKS),
+    *collection_endpoints(PROFILES),
+    Endpoint(
+        method="POST",
+        path="/admin/api/plan",
+        role="viewer",
+        summary="Show what a change would do",
+        handler=plan_change,
+        body=checked(PlanSent),
+        answer=PlanAnswer,
+        errors=(InvalidRecord, NotFound),
+    ),
+    Endpoint(
+        method="GET",
+        path="/admin/api/lint",
+        role="viewer",
+        summary="Find rules that do nothing",
+        handler=lint_policy,
+        answer=LintAnswer,
+    ),
+    Endpoint(
+        method="GET",
+        path="/admin/api/mcp/tasks-overview",
+        role="viewer",
+        summary="Show what each task sees",
+        handler=show_overview,
+        answer=OverviewAnswer,
+    ),
+)

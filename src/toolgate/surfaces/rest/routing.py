@@ -1,0 +1,218 @@
+"""The route table: what an endpoint is, and the one way every request takes to its handler.
+
+Role, ids, query, precondition, content type, size and JSON are checked here and nowhere else, so a
+new endpoint cannot forget them; routes and OpenAPI document both come from the table.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from toolgate.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ToolgateError
+from toolgate.gateway.identity import Identities
+from toolgate.model.principals import Principal, Role
+from toolgate.surfaces.guard import AsgiScope, Receive, Send
+from toolgate.surfaces.rest.answers import JSON, Answer, encode_answer, encode_error
+from toolgate.surfaces.rest.control import Control
+from toolgate.surfaces.rest.intake import (
+    check_path,
+    parse_json,
+    parse_model,
+    parse_object,
+    parse_path,
+    parse_precondition,
+    parse_query,
+    read_body,
+)
+from toolgate.surfaces.rest.roles import reaches
+from toolgate.surfaces.rest.shapes import NoBody
+
+Method = Literal["GET", "POST", "PUT", "DELETE"]
+B = TypeVar("B")
+Model = TypeVar("Model", bound=BaseModel)
+
+ANYONE: Final = None
+"""The role of an endpoint that needs no credential. A wrong one is still refused there."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter an endpoint takes in its query."""
+
+    name: str
+    description: str
+    is_flag: bool = False
+    """`true` or `false`, where others are text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake(Generic[B]):
+    """A request body: the model that documents it, and how it becomes what the handler gets."""
+
+    model: type[BaseModel]
+    parse: Callable[[Any], B]
+    may_be_empty: bool = False
+
+
+def checked(model: type[Model]) -> Intake[Model]:
+    """A body that is checked by its model."""
+    return Intake(model, partial(parse_model, model))
+
+
+def unchecked(model: type[BaseModel]) -> Intake[Mapping[str, Any]]:
+    """A body shaped like `model`, which the registry checks when it is stored."""
+    return Intake(model, parse_object)
+
+
+NOTHING: Final = Intake(NoBody, partial(parse_model, NoBody), may_be_empty=True)
+"""The body of an action that needs none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[B]):
+    """A request that passed every check of its endpoint."""
+
+    principal: Principal | None
+    """None only where the endpoint is for anyone and no credential was sent."""
+    ids: Mapping[str, str]
+    query: Mapping[str, str]
+    if_revision: int | None
+    base_url: str
+    """How the caller reached this gateway, without a slash at its end."""
+    body: B
+
+    @property
+    def caller(self) -> Principal:
+        """The principal, on every endpoint that has a role."""
+        assert self.principal is not None
+        return self.principal
+
+    def flag(self, name: str) -> bool:
+        """Whether a flag of the query is set, or InvalidRequest when it is neither that nor unset."""
+        value = self.query.get(name, "false")
+        if value not in {"true", "false"}:
+            raise InvalidRequest(f"`{name}` must be `true` or `false`")
+        return value == "true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint(Generic[B]):
+    """One row of the table. Its handler parses nothing, catches nothing: one call, one answer."""
+
+    method: Method
+    path: str
+    role: Role | None
+    summary: str
+    handler: Callable[[Control, Call[B]], Awaitable[Answer]]
+    """Its docstring is the description in the document."""
+    answer: type[BaseModel] | str
+    """The model of the body it answers with, or the media type of what is not JSON."""
+    body: Intake[B] | None = None
+    query: tuple[Parameter, ...] = ()
+    statuses: tuple[int, ...] = (200,)
+    """Of success."""
+    errors: tuple[type[ToolgateError], ...] = ()
+    """Those of the handler; those of the checks before it are known from the row."""
+    is_conditional: bool = False
+    """Takes `If-Match` and `If-None-Match`."""
+
+    @property
+    def media_type(self) -> str:
+        return self.answer if isinstance(self.answer, str) else JSON
+
+
+def make_router(endpoints: Sequence[Endpoint[Any]], control: Control) -> Router:
+    """The routes of the table, and one answer for every other path."""
+    by_path: dict[str, list[Endpoint[Any]]] = defaultdict(list)
+    for endpoint in endpoints:
+        by_path[endpoint.path].append(endpoint)
+    return Router(
+        [Route(path, _Path(control, found)) for path, found in by_path.items()],
+        redirect_slashes=False,
+        default=_Path(control, ()),
+    )
+
+
+class _Path:
+    """All endpoints of one path, as an ASGI application; with none of them, the path of nothing."""
+
+    def __init__(self, control: Control, endpoints: Iterable[Endpoint[Any]]) -> None:
+        self._control = control
+        self._by_method: Mapping[str, Endpoint[Any]] = {one.method: one for one in endpoints}
+        self._is_open = any(one.role is ANYONE for one in self._by_method.values())
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        response = await self._respond(request)
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        try:
+            # Before anything else, so that without a valid key every path looks the same.
+            principal = _authenticate(self._control.identities, request, is_open=self._is_open)
+            check_path(request.scope["path"])
+            endpoint = self._endpoint(request.method)
+            call = await _parse_call(endpoint, request, principal)
+            return encode_answer(await endpoint.handler(self._control, call), endpoint.media_type)
+        except ToolgateError as exc:
+            return encode_error(exc)
+        except Exception:
+            # Where the request ends: what happened stands in the log alone, once.
+            _log.exception("`%s %s` failed", request.method, request.scope["path"])
+            return encode_error(ToolgateError("the request failed inside the gateway"))
+
+    def _endpoint(self, method: str) -> Endpoint[Any]:
+        if not self._by_method:
+            raise NotFound("nothing is found under this path", hint="see `/openapi.json` for what there is")
+        endpoint = self._by_method.get("GET" if method == "HEAD" else method)
+        if endpoint is None:
+            raise MethodNotAllowed(
+                f"`{method[:20]}` is not a method of this path", data={"allowed": sorted(self._by_method)}
+            )
+        return endpoint
+
+
+def _authenticate(identities: Identities, request: Request, *, is_open: bool) -> Principal | None:
+    credentials = request.headers.getlist("authorization")
+    if is_open and not credentials:
+        return None
+    # Two headers are one wrong credential: nobody picks the one that passes.
+    return identities.authenticate(", ".join(credentials) if credentials else None)
+
+
+async def _parse_call(endpoint: Endpoint[B], request: Request, principal: Principal | None) -> Call[B]:
+    _check_role(endpoint, principal)
+    ids = parse_path(request.path_params)
+    query = parse_query(request.scope["query_string"], {one.name for one in endpoint.query})
+    if_revision = parse_precondition(request.headers) if endpoint.is_conditional else None
+    body: Any = None
+    if endpoint.body is not None:
+        sent = await read_body(request, may_be_empty=endpoint.body.may_be_empty)
+        body = endpoint.body.parse(parse_json(sent))
+    return Call(
+        principal=principal,
+        ids=ids,
+        query=query,
+        if_revision=if_revision,
+        base_url=f"{request.scope.get('scheme', 'http')}://{request.headers.get('host', 'localhost')}",
+        body=body,
+    )
+
+
+def _check_role(endpoint: Endpoint[Any], principal: Principal | None) -> None:
+    if endpoint.role is ANYONE:
+        return
+    if principal is None or not reaches(principal.role, endpoint.role):
+        raise Forbidden(f"this needs the role `{endpoint.role}`")

@@ -1,0 +1,50 @@
+"""Whether the gateway serves, and its numbers."""
+
+from collections import Counter
+from typing import Any, Final
+
+from toolgate import __version__
+from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.control import Control
+from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint
+from toolgate.surfaces.rest.shapes import HealthAnswer
+from toolgate.telemetry import CONTENT_TYPE
+
+
+async def show_health(control: Control, _call: Call[None]) -> Answer:
+    """Answers once the gateway serves. Needs no key, and names no server."""
+    states = Counter(health.state for health in control.gateway.pool.health().values())
+    return Answer(
+        HealthAnswer(
+            status="ok",
+            version=__version__,
+            revision=control.gateway.snapshot.revision,
+            servers=dict(states),
+            uptime_s=max(0, control.clock_ms() - control.started_at_ms) / 1000,
+        )
+    )
+
+
+async def show_metrics(control: Control, _call: Call[None]) -> Answer:
+    """The metrics of this node, as Prometheus reads them."""
+    return Answer(control.gateway.metrics.render())
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="GET",
+        path="/healthz",
+        role=ANYONE,
+        summary="Whether the gateway serves",
+        handler=show_health,
+        answer=HealthAnswer,
+    ),
+    Endpoint(
+        method="GET",
+        path="/metrics",
+        role="viewer",
+        summary="The metrics of this node",
+        handler=show_metrics,
+        answer=CONTENT_TYPE,
+    ),
+)

@@ -1,0 +1,226 @@
+"""A gateway in memory with its REST surface. Every answer a test gets has been held against the document."""
+
+import asyncio
+import importlib
+import json
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx2
+
+from tests.upstream.memory_link import MemoryNet, pool_of
+from toolgate.audit.events import AdminRecorded
+from toolgate.audit.log import AuditLog
+from toolgate.audit.sinks import MemorySink
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import Identities, hash_key
+from toolgate.model.principals import Role
+from toolgate.model.revisions import Kind, Write
+from toolgate.model.snapshot import Snapshot
+from toolgate.policy.limits import Limits
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.source import watch_registry
+from toolgate.registry.store import Store
+from toolgate.surfaces.guard import Guard
+from toolgate.surfaces.rest.app import ENDPOINTS, rest_app
+from toolgate.surfaces.rest.control import Control
+from toolgate.surfaces.rest.openapi import describe
+from toolgate.telemetry import Metrics
+
+Json = dict[str, Any]
+
+BASE_URL: Final = "http://127.0.0.1:8080"
+NOW_MS: Final = 1_700_000_000_000
+DOCUMENT: Final = describe(ENDPOINTS)
+ROLES: Final[tuple[Role, ...]] = ("viewer", "publisher", "agent", "admin")
+SERVERS: Final = "/admin/api/mcp/servers"
+TASKS: Final = "/admin/api/tasks"
+PROFILES: Final = "/admin/api/profiles"
+KEYS: Final = "/admin/api/keys"
+
+# Has no type information, which the strict checker would hold against a plain import.
+_jsonschema = importlib.import_module("jsonschema")
+
+
+def secret_of(role: str) -> str:
+    """The key of the principal that has this role."""
+    return f"tg_{role}_{'x' * 40}"
+
+
+def stdio(server_id: str, **fields: Any) -> Json:
+    """The body of a server in memory; all its tools are allowed unless said otherwise."""
+    launch = {"command": "serve"} | fields.pop("stdio", {})
+    return {"server_id": server_id, "transport": "stdio", "stdio": launch, "allowed_tools": ["*"], **fields}
+
+
+def http(server_id: str, **fields: Any) -> Json:
+    """The body of a server behind a URL. It is disabled: nothing listens there."""
+    endpoint = {"url": "https://mcp.example/mcp"} | fields.pop("http", {})
+    return {
+        "server_id": server_id,
+        "transport": "streamable_http",
+        "http": endpoint,
+        "enabled": False,
+    } | fields
+
+
+def task(task_id: str, **config: Any) -> Json:
+    """The body of a task that is enabled; `default_server_ids` and the like are the ends of `mcp.` keys."""
+    texts = {f"mcp.{name}": json.dumps(value) for name, value in ({"enabled": True} | config).items()}
+    return {"task_id": task_id, "config": texts}
+
+
+@dataclass
+class RestHouse:
+    """Everything a REST test looks at."""
+
+    net: MemoryNet
+    control: Control
+    store: Store
+    http: httpx2.AsyncClient
+    sink: MemorySink
+    answers: int = field(default=0)
+
+    async def ask(
+        self, method: str, url: str, body: Any = None, *, key: str | None = None, **headers: str
+    ) -> httpx2.Response:
+        """One request; `body` is sent as JSON unless it is bytes already. Header names have underscores."""
+        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        sent = {} if content is None else {"content-type": "application/json"}
+        if key is not None:
+            sent["authorization"] = f"Bearer {key}"
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        async with asyncio.timeout(10):
+            answer = await self.http.request(method, url, content=content, headers=sent)
+        check_documented(method, answer.request.url.path, answer)
+        self.answers += 1
+        return answer
+
+    async def get(self, url: str, *, key: str | None = None) -> Any:
+        """The body of a GET that succeeds."""
+        return self._body(await self.ask("GET", url, key=key))
+
+    async def post(self, url: str, body: Any = None, *, key: str | None = None) -> Any:
+        """The body of a POST that succeeds."""
+        return self._body(await self.ask("POST", url, body, key=key))
+
+    async def put(self, url: str, body: Any, *, key: str | None = None) -> Any:
+        """The body of a PUT that succeeds."""
+        return self._body(await self.ask("PUT", url, body, key=key))
+
+    def _body(self, answer: httpx2.Response) -> Any:
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    async def seed(self, **records: list[Json]) -> None:
+        """Write records past the surface: kind to bodies. Returns when they are served and listed."""
+        writes = [
+            Write(kind=_kind(kind), id=body[f"{kind}_id"], body=body)
+            for kind, bodies in records.items()
+            for body in bodies
+        ]
+        await self.store.write(writes, actor="seed")
+        await self.served()
+
+    async def served(self) -> None:
+        """Returns when the node serves the newest revision and has heard of all its servers."""
+        gateway = self.control.gateway
+        async with asyncio.timeout(5):
+            while gateway.snapshot.revision < self.store.revision:
+                await asyncio.sleep(0)
+            await gateway.pool.settled(gateway.pool.tools())
+            await asyncio.sleep(0)
+
+    @property
+    def audited(self) -> list[AdminRecorded]:
+        self.control.gateway.audit.flush()
+        return [event for _, event in self.sink.events if isinstance(event, AdminRecorded)]
+
+
+def error_of(answer: httpx2.Response) -> tuple[int, str]:
+    """Status and code of a refusal."""
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+@asynccontextmanager
+async def open_rest(
+    net: MemoryNet | None = None, *, loader: Any = None, trusts_local: bool = True, store: Store | None = None
+) -> AsyncIterator[RestHouse]:
+    """A house with a key for each role, and nothing else in its registry."""
+    net = net or MemoryNet()
+    store = store or MemoryStore(lambda: NOW_MS)
+    sink = MemorySink()
+
+    def changed(server_id: str) -> None:
+        gateway.on_tools_changed(server_id)
+
+    async with pool_of(net, on_change=changed) as pool:
+        gateway = Gateway(
+            pool, AuditLog(sink), metrics=Metrics(), limits=Limits(max_tools=8), snapshot=Snapshot()
+        )
+        identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: NOW_MS / 1000)
+        control = Control(
+            gateway=gateway, store=store, identities=identities, loader=loader, clock_ms=lambda: NOW_MS
+        )
+
+        async def follow() -> None:
+            async for state in watch_registry(store):
+                identities.apply(state.keys)
+                gateway.apply(state)
+
+        asgi = Guard(rest_app(control), {"127.0.0.1"})
+        transport = httpx2.ASGITransport(app=asgi)
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(follow())
+            async with httpx2.AsyncClient(transport=transport, base_url=BASE_URL) as client:
+                house = RestHouse(net, control, store, client, sink)
+                await house.seed(
+                    key=[
+                        {"key_id": role, "sha256": hash_key(secret_of(role)), "role": role} for role in ROLES
+                    ]
+                )
+                yield house
+            following.cancel()
+
+
+def check_documented(method: str, path: str, answer: httpx2.Response) -> None:
+    """Fails when an answer of a documented operation is not what the document says."""
+    operation = _operation(method, path)
+    if operation is None:
+        return
+    described = operation["responses"].get(str(answer.status_code))
+    assert described is not None, f"{method} {path}: {answer.status_code} is not documented: {answer.text}"
+    media_type = answer.headers["content-type"]
+    assert media_type in described["content"], f"{method} {path}: {media_type} is not documented"
+    schema = described["content"][media_type]["schema"]
+    if schema:
+        _validator(schema).validate(answer.json())
+
+
+def _validator(schema: Mapping[str, Any]) -> Any:
+    return _jsonschema.Draft202012Validator({**schema, "components": DOCUMENT["components"]})
+
+
+def _operation(method: str, path: str) -> Json | None:
+    for template, item in DOCUMENT["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
+            found: Json | None = item.get("get" if method == "HEAD" else method.lower())
+            return found
+    return None
+
+
+def operations() -> Iterator[tuple[str, str]]:
+    """Method and path of every documented operation."""
+    for path, item in DOCUMENT["paths"].items():
+        for method in item:
+            yield method.upper(), path
+
+
+def _kind(text: str) -> Kind:
+    match text:
+        case "server" | "task" | "profile" | "key":
+            return text
+    raise AssertionError(text)

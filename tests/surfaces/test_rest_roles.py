@@ -1,0 +1,195 @@
+"""Who may do what: every route against every kind of caller, as a table that must be complete."""
+
+from typing import Any, Final
+
+import pytest
+
+from tests.surfaces.rest_house import (
+    KEYS,
+    PROFILES,
+    ROLES,
+    SERVERS,
+    TASKS,
+    error_of,
+    open_rest,
+    operations,
+    secret_of,
+    stdio,
+    task,
+)
+from toolgate.gateway.identity import hash_key
+
+pytestmark = pytest.mark.anyio
+
+CALLERS: Final = ("none", "wrong", "expired", "agent", "viewer", "publisher", "admin")
+# One column for each caller, in that order. A route that is not here fails the test below.
+MATRIX: Final = {
+    "GET /healthz": "200 401 401 200 200 200 200",
+    "GET /openapi.json": "200 401 401 200 200 200 200",
+    "GET /metrics": "401 401 401 403 200 200 200",
+    "GET /admin/api/mcp/servers": "401 401 401 403 200 200 200",
+    "POST /admin/api/mcp/servers": "401 401 401 403 403 403 201",
+    "GET /admin/api/mcp/servers/{server_id}": "401 401 401 403 200 200 200",
+    "PUT /admin/api/mcp/servers/{server_id}": "401 401 401 403 403 403 200",
+    "DELETE /admin/api/mcp/servers/{server_id}": "401 401 401 403 403 403 200",
+    "POST /admin/api/mcp/servers/{server_id}/test": "401 401 401 403 403 403 200",
+    "POST /admin/api/mcp/servers/{server_id}/refresh": "401 401 401 403 403 403 200",
+    "GET /admin/api/tasks": "401 401 401 403 200 200 200",
+    "POST /admin/api/tasks": "401 401 401 403 403 201 201",
+    "GET /admin/api/tasks/{task_id}": "401 401 401 403 200 200 200",
+    "PUT /admin/api/tasks/{task_id}": "401 401 401 403 403 200 200",
+    "DELETE /admin/api/tasks/{task_id}": "401 401 401 403 403 200 200",
+    "GET /admin/api/profiles": "401 401 401 403 200 200 200",
+    "POST /admin/api/profiles": "401 401 401 403 403 201 201",
+    "GET /admin/api/profiles/{profile_id}": "401 401 401 403 200 200 200",
+    "PUT /admin/api/profiles/{profile_id}": "401 401 401 403 403 200 200",
+    "DELETE /admin/api/profiles/{profile_id}": "401 401 401 403 403 200 200",
+    "GET /admin/api/keys": "401 401 401 403 200 200 200",
+    "POST /admin/api/keys": "401 401 401 403 403 403 201",
+    "GET /admin/api/keys/{key_id}": "401 401 401 403 200 200 200",
+    "DELETE /admin/api/keys/{key_id}": "401 401 401 403 403 403 200",
+    "POST /admin/api/plan": "401 401 401 403 200 200 200",
+    "GET /admin/api/lint": "401 401 401 403 200 200 200",
+    "GET /admin/api/mcp/tasks-overview": "401 401 401 403 200 200 200",
+    "POST /admin/api/registry/reload": "401 401 401 403 403 403 404",
+    "GET /api/v1/mcp/servers": "401 401 401 200 200 200 200",
+    "GET /api/v1/mcp/tools": "401 401 401 200 200 200 200",
+    "GET /api/v1/mcp/explain": "401 401 401 200 200 200 200",
+}
+BODIES: Final[dict[str, Any]] = {
+    "POST /admin/api/mcp/servers": stdio("new"),
+    "PUT /admin/api/mcp/servers/{server_id}": stdio("git", display_name="Git"),
+    "POST /admin/api/tasks": task("new"),
+    "PUT /admin/api/tasks/{task_id}": task("review", default_server_ids=["git"]),
+    "POST /admin/api/profiles": {"profile_id": "new"},
+    "PUT /admin/api/profiles/{profile_id}": {"deny": ["push"]},
+    "POST /admin/api/keys": {"key_id": "new", "role": "agent"},
+    "POST /admin/api/plan": {"kind": "task", "id": "review", "body": None},
+}
+SECRETS: Final = {"none": None, "wrong": "tg_wrong", "expired": "tg_late" * 8} | {
+    role: secret_of(role) for role in ROLES
+}
+IDS: Final = {"server_id": "git", "task_id": "review", "profile_id": "coding", "key_id": "spare"}
+
+
+def test_adm_1_the_matrix_and_the_routes_match_both_ways() -> None:
+    assert set(MATRIX) == {f"{method} {path}" for method, path in operations()}
+
+
+@pytest.mark.parametrize("row", MATRIX)
+async def test_adm_1_every_route_answers_every_caller_as_the_matrix_says(row: str) -> None:
+    method, path = row.split()
+    found = []
+    for caller in CALLERS:
+        async with open_rest(trusts_local=False) as house:
+            late = {"key_id": "late", "role": "admin", "sha256": hash_key("tg_late" * 8), "expires_at_s": 1}
+            spare = {"key_id": "spare", "role": "agent", "sha256": hash_key("tg_spare" * 8)}
+            await house.seed(
+                server=[stdio("git")],
+                task=[task("review")],
+                profile=[{"profile_id": "coding"}],
+                key=[late, spare],
+            )
+            answer = await house.ask(method, path.format(**IDS), BODIES.get(row), key=SECRETS[caller])
+        found.append(str(answer.status_code))
+
+    assert " ".join(found) == MATRIX[row]
+
+
+async def test_adm_7_a_wrong_credential_is_never_anonymous_whatever_the_path_and_its_shape() -> None:
+    paths = [path.format(**IDS) for path in {path for _, path in operations()}]
+    paths += ["/", "/admin", "/admin/api/nothing", "/console", "/api/v1/mcp/servers/", "//healthz"]
+    credentials = ["Bearer wrong", "Bearer ", "Basic YWRtaW46", "bearer", "Bearer a b", "", " ", "admin"]
+    async with open_rest(trusts_local=True) as house:
+        statuses = {
+            (path, credential): (await house.ask("GET", path, authorization=credential)).status_code
+            for path in paths
+            for credential in credentials
+        }
+
+    assert {pair: status for pair, status in statuses.items() if status != 401} == {}
+
+
+async def test_two_credentials_are_one_wrong_one() -> None:
+    async with open_rest() as house:
+        pair = [("authorization", f"Bearer {secret_of(role)}") for role in ("viewer", "admin")]
+        answer = await house.http.get(SERVERS, headers=pair)
+
+    assert error_of(answer) == (401, "unauthenticated")
+    assert answer.headers["www-authenticate"] == 'Bearer realm="toolgate"'
+
+
+async def test_adm_9_nothing_but_the_credential_says_who_calls() -> None:
+    admin = secret_of("admin")
+    async with open_rest(trusts_local=False) as house:
+        answers = [
+            await house.ask("GET", f"{SERVERS}?key={admin}"),
+            await house.ask("GET", f"{SERVERS}?role=admin&user=admin"),
+            await house.ask("GET", f"/admin/{SERVERS}"),
+            await house.ask("GET", SERVERS, x_user="admin", x_forwarded_user="admin", x_api_key=admin),
+            await house.ask("GET", SERVERS, cookie=f"key={admin}"),
+            await house.ask("POST", TASKS, {**task("new"), "_meta": {"authorization": f"Bearer {admin}"}}),
+        ]
+
+    assert [error_of(answer) for answer in answers] == [(401, "unauthenticated")] * 6
+
+
+async def test_without_a_key_a_caller_is_the_local_administrator_only_where_loopback_is_trusted() -> None:
+    async with open_rest(trusts_local=True) as trusting, open_rest(trusts_local=False) as strict:
+        statuses = [(await house.ask("POST", TASKS, task("a"))).status_code for house in (trusting, strict)]
+
+    assert statuses == [201, 401]
+
+
+async def test_adm_3_and_4_a_viewer_or_publisher_starts_no_program() -> None:
+    async with open_rest() as house:
+        await house.seed(server=[stdio("idle", enabled=False)])
+        refused = [
+            await house.ask(method, path, body, key=secret_of(role))
+            for role in ("viewer", "publisher")
+            for method, path, body in (
+                ("POST", SERVERS, stdio("evil")),
+                ("PUT", f"{SERVERS}/evil", stdio("evil")),
+                ("PUT", f"{SERVERS}/idle", stdio("idle", stdio={"command": "evil"})),
+                ("POST", f"{SERVERS}/idle/test", None),
+                ("POST", f"{SERVERS}/idle/test", stdio("evil")),
+                ("POST", f"{SERVERS}/idle/refresh", None),
+            )
+        ]
+        plan = {"kind": "server", "id": "evil", "body": stdio("evil")}
+        planned = await house.ask("POST", "/admin/api/plan", plan, key=secret_of("viewer"))
+        await house.served()
+
+        assert {error_of(answer) for answer in refused} == {(403, "forbidden")}
+        assert planned.status_code == 200
+        assert dict(house.net.servers) == {}
+        assert [one.id for one in (await house.store.list("server")).records] == ["idle"]
+
+
+async def test_adm_2_no_get_changes_state() -> None:
+    async with open_rest() as house:
+        await house.seed(server=[stdio("git")], task=[task("review")], profile=[{"profile_id": "coding"}])
+        before = await house.store.list()
+        for method, path in operations():
+            if method == "GET":
+                answer = await house.ask("GET", path.format(**IDS | {"key_id": "agent"}))
+                assert answer.status_code == 200, path
+        await house.served()
+
+        assert await house.store.list() == before
+        assert house.audited == []
+
+
+@pytest.mark.parametrize("path", [SERVERS, TASKS, PROFILES, KEYS, f"{SERVERS}/git/test", "/admin/api/plan"])
+async def test_adm_2_a_form_of_a_foreign_page_is_refused(path: str) -> None:
+    form = {"content_type": "application/x-www-form-urlencoded", "cookie": "session=valid"}
+    async with open_rest() as house:
+        await house.seed(server=[stdio("git", enabled=False)])
+        foreign = await house.ask("POST", path, b"a=b", origin="https://evil.example", **form)
+        no_origin = await house.ask("POST", path, b"a=b", **form)
+        text = await house.ask("POST", path, b"{}", content_type="text/plain")
+
+        assert error_of(foreign) == (403, "foreign_origin")
+        assert error_of(no_origin) == (415, "unsupported_media")
+        assert error_of(text) == (415, "unsupported_media")
+        assert house.audited == []
