@@ -26,7 +26,7 @@ from toolgate.policy.rules import compiled
 from toolgate.policy.scope import Decision, Scope
 
 CASES_PER_EXAMPLE = 60
-MANY = settings(max_examples=200, derandomize=True, deadline=None, database=None)  # 12,000 cases a property
+MANY = settings(max_examples=170, derandomize=True, deadline=None, database=None)  # 10,200 cases a property
 LAYERS = dict(zip(("platform", "key", "task", "request"), model.LAYERS, strict=True))
 
 seeds = st.integers(min_value=0, max_value=2**32)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling, Key
-from toolgate.model.servers import ServerRecord
+from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import ENVIRONMENTS, Environment, Profile, Selection, Task
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
@@ -27,21 +27,17 @@ def offer(
     tags: tuple[str, ...] = (),
     enabled: bool = True,
     state: ListState = "ready",
-    **more: object,
+    quarantined: Mapping[str, str] = EMPTY,
+    detail: str = "",
 ) -> ServerTools:
     """A server with these tools; everything about it as good as can be unless said otherwise."""
-    quarantined = more.pop("quarantined", {})
-    detail = more.pop("detail", "")
-    assert isinstance(quarantined, Mapping)
-    assert isinstance(detail, str)
-    assert not more
     return ServerTools(
         record=ServerRecord(
             server_id=server_id, transport="stdio", allowed_tools=allowed, tags=tags, enabled=enabled
         ),
         state=state,
         tools=MappingProxyType({name: _definition(server_id, name) for name in names}),
-        quarantined=MappingProxyType(dict(quarantined)),
+        quarantined=quarantined,
         detail=detail,
     )
 

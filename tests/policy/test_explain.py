@@ -1,0 +1,81 @@
+"""`explain`: every registered tool, in or out, by which layer and rule."""
+
+from dataclasses import replace
+
+from tests.policy.worlds import offer, refs, snapshot
+from toolgate.model.principals import Ceiling
+from toolgate.policy.compose import compose
+from toolgate.policy.explain import Explanation, explain
+from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.limits import Limits
+from toolgate.policy.scope import Decision, Reason
+
+PLATFORM = snapshot(
+    offer("fs", "read", "write", allowed=("read",)),
+    offer("git", "push", "log", quarantined={"bad": "no schema"}),
+    offer("slow", state="pending"),
+)
+TASK = TaskPolicy(task_id="t", enabled=True, default=("fs", "ghost", "slow"))
+
+
+def test_every_registered_tool_has_one_decision_and_so_has_a_server_that_does_not_exist() -> None:
+    explanation = explain(PLATFORM, Ceiling(), task=TASK, request=SessionRequest())
+    git = Decision(
+        server_id="git",
+        tool=None,
+        allowed=False,
+        layer="task",
+        reason=Reason.NOT_ALLOWED_BY_TASK,
+        rule="mcp.default_server_ids",
+    )
+    ghost = Decision(
+        server_id="ghost",
+        tool=None,
+        allowed=False,
+        layer="platform",
+        reason=Reason.UNKNOWN_SERVER,
+        rule="mcp.default_server_ids",
+    )
+
+    assert explanation == Explanation(
+        scope=compose(PLATFORM, Ceiling(), task=TASK, request=SessionRequest()),
+        tools=(
+            Decision(
+                server_id="fs",
+                tool="read",
+                allowed=True,
+                layer="platform",
+                reason=None,
+                rule="allowed_tools `read`",
+            ),
+            Decision(
+                server_id="fs",
+                tool="write",
+                allowed=False,
+                layer="platform",
+                reason=Reason.NOT_IN_SERVER_ALLOWLIST,
+                rule="allowed_tools",
+            ),
+            replace(git, tool="bad"),
+            replace(git, tool="log"),
+            replace(git, tool="push"),
+        ),
+        servers=(ghost, git),
+        pending=("slow",),
+    )
+
+
+def test_a_scope_refused_for_its_size_is_explained_by_what_the_rules_admit() -> None:
+    explanation = explain(
+        PLATFORM, Ceiling(), task=None, request=SessionRequest(), limits=Limits(max_tools=1)
+    )
+
+    assert explanation.scope.refusal is not None
+    assert explanation.scope.admitted == set(refs("fs/read", "git/log", "git/push"))
+    assert [one.tool for one in explanation.tools if one.allowed] == ["read", "log", "push"]
+
+
+def test_a_server_that_listed_nothing_is_not_pending() -> None:
+    explanation = explain(snapshot(offer("fs")), Ceiling(), task=None, request=SessionRequest())
+
+    assert (explanation.tools, explanation.servers, explanation.pending) == ((), (), ())

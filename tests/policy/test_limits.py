@@ -1,0 +1,85 @@
+"""How large a scope may be."""
+
+import pytest
+
+from tests.policy.worlds import TOKENS, offer, refs, snapshot
+from toolgate.model.principals import Ceiling
+from toolgate.policy.compose import compose
+from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.limits import Limits
+from toolgate.policy.scope import Refusal, Scope
+
+PLATFORM = snapshot(offer("fs", "list", "read", "write"))
+TOOLS = refs("fs/list", "fs/read", "fs/write")
+HINT = "narrow the scope with `?tools=`, `?servers=`, a task or a profile"
+
+
+def scope_within(limits: Limits, request: SessionRequest | None = None) -> Scope:
+    return compose(PLATFORM, Ceiling(), task=None, request=request or SessionRequest(), limits=limits)
+
+
+def test_the_limits_unless_set_otherwise() -> None:
+    assert Limits() == Limits(max_tools=128, max_definition_tokens=None, on_too_many="refuse")
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(max_tools=3), Limits(max_definition_tokens=3 * TOKENS)], ids=["tools", "tokens"]
+)
+def test_a_scope_may_be_as_large_as_its_limit(limits: Limits) -> None:
+    scope = scope_within(limits)
+
+    assert (scope.tools, scope.tokens, scope.refusal, scope.is_searchable) == (TOOLS, 3 * TOKENS, None, False)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        pytest.param(Limits(max_tools=1), "the scope has 3 tools, 2 more than `max_tools` 1", id="tools"),
+        pytest.param(
+            Limits(max_definition_tokens=25),
+            "the scope has definitions of 30 tokens, 5 more than `max_definition_tokens` 25",
+            id="tokens",
+        ),
+        pytest.param(
+            Limits(max_tools=2, max_definition_tokens=25),
+            "the scope has 3 tools, 1 more than `max_tools` 2",
+            id="both",
+        ),
+    ],
+)
+def test_a_larger_scope_is_refused_whole_and_says_by_how_much(limits: Limits, message: str) -> None:
+    scope = scope_within(limits)
+
+    assert scope.refusal == Refusal(code="too_many_tools", message=message, hint=HINT)
+    assert (scope.tools, scope.servers, scope.tokens, scope.warnings) == ((), (), 0, ())
+    assert not scope.holds(TOOLS[0])
+
+
+def test_a_scope_refused_for_its_size_still_shows_what_the_rules_admit() -> None:
+    scope = scope_within(Limits(max_tools=1))
+
+    assert scope.admitted == set(TOOLS)
+
+
+def test_a_larger_scope_can_be_made_searchable_and_loses_nothing() -> None:
+    scope = scope_within(Limits(max_tools=1, on_too_many="find"))
+
+    assert (scope.tools, scope.refusal, scope.is_searchable) == (TOOLS, None, True)
+    assert scope.servers == ("fs",)
+    assert scope.tokens == 3 * TOKENS
+
+
+def test_a_narrower_request_brings_a_scope_under_its_limit() -> None:
+    scope = scope_within(Limits(max_tools=1), SessionRequest(tools=("fs/read",)))
+
+    assert (scope.tools, scope.refusal) == (refs("fs/read"), None)
+
+
+def test_a_request_the_task_refuses_is_refused_for_that_and_not_for_its_size() -> None:
+    task = TaskPolicy(task_id="t", enabled=True, default=("fs",))
+    scope = compose(
+        PLATFORM, Ceiling(), task=task, request=SessionRequest(servers=("git",)), limits=Limits(max_tools=0)
+    )
+
+    assert scope.refusal is not None
+    assert scope.refusal.code == "mcp_policy_denied"

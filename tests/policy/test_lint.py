@@ -1,0 +1,239 @@
+"""`lint`: rules that match nothing, name what is not there, or cancel out."""
+
+import json
+
+import pytest
+
+from tests.policy.worlds import offer, snapshot
+from toolgate.model.principals import Ceiling, Key
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tasks import Environment, Profile, Selection, Task
+from toolgate.policy.lint import Finding, FindingCode, lint
+
+SERVERS = (
+    offer("fs", "read", "write", tags=("local",)),
+    offer("git", "log", "push"),
+    offer("off", "x", enabled=False),
+    offer("slow", state="pending"),
+)
+
+
+def with_task(**config: object) -> Snapshot:
+    """A platform with one task on `fs`, with more `mcp.` keys."""
+    values = {"enabled": True, "default_server_ids": ["fs"], **config}
+    texts = {f"mcp.{key}": json.dumps(value) for key, value in values.items()}
+    return snapshot(*SERVERS, tasks=(Task(task_id="t", config=texts),))
+
+
+def with_profile(selection: Selection, dev: Selection | None = None) -> Snapshot:
+    environments: dict[Environment, Selection] = {} if dev is None else {"dev": dev}
+    return snapshot(
+        *SERVERS, profiles=(Profile(profile_id="p", selection=selection, environments=environments),)
+    )
+
+
+def with_key(ceiling: Ceiling, default_task: str | None = None) -> Snapshot:
+    key = Key(key_id="k", sha256="", role="agent", ceiling=ceiling, default_task=default_task)
+    return snapshot(*SERVERS, keys=(key,), tasks=(Task(task_id="t"), Task(task_id="u")))
+
+
+def in_task(code: FindingCode, rule: str, subject: str, message: str) -> Finding:
+    return Finding(code=code, kind="task", id="t", rule=rule, subject=subject, message=message)
+
+
+def in_profile(code: FindingCode, rule: str, subject: str, message: str) -> Finding:
+    return Finding(code=code, kind="profile", id="p", rule=rule, subject=subject, message=message)
+
+
+def in_key(code: FindingCode, rule: str, subject: str, message: str) -> Finding:
+    return Finding(code=code, kind="key", id="k", rule=rule, subject=subject, message=message)
+
+
+@pytest.mark.parametrize(
+    "platform",
+    [
+        pytest.param(snapshot(), id="an empty platform"),
+        pytest.param(snapshot(*SERVERS), id="servers alone"),
+        pytest.param(
+            with_task(tool_allowlist=["r*"], tool_denylist=["fs/write"], tags=["local"]), id="a good task"
+        ),
+        pytest.param(
+            with_task(default_server_ids=["slow"], tool_denylist=["any"]), id="a server not listed yet"
+        ),
+        pytest.param(with_task(enabled=False, default_server_ids=[]), id="a task that is off"),
+        pytest.param(with_profile(Selection(servers=("git",), allow=("*",), deny=("push",))), id="a profile"),
+        pytest.param(with_key(Ceiling(tasks=("t",), servers=("fs",), allow=("*",)), "t"), id="a good key"),
+        pytest.param(with_key(Ceiling(), "u"), id="a key without a ceiling"),
+    ],
+)
+def test_rules_that_do_what_they_say_are_not_complained_of(platform: Snapshot) -> None:
+    assert lint(platform) == ()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        pytest.param(("read", "raed"), ["raed"], id="a slip of the pen"),
+        pytest.param(("git/*", "fs/*"), ["git/*"], id="a pattern for another server"),
+        pytest.param((), [], id="nothing allowed is a decision, not a slip"),
+    ],
+)
+def test_allowed_tools_that_match_nothing_are_found(allowed: tuple[str, ...], expected: list[str]) -> None:
+    findings = lint(snapshot(offer("fs", "read", allowed=allowed)))
+
+    assert findings == tuple(
+        Finding(
+            code="matches_nothing",
+            kind="server",
+            id="fs",
+            rule="allowed_tools",
+            subject=text,
+            message=f"no tool it speaks of matches `{text}`",
+        )
+        for text in expected
+    )
+
+
+def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> None:
+    assert lint(snapshot(offer("fs", state="list_failed", allowed=("read",)))) == ()
+    assert [one.subject for one in lint(snapshot(offer("fs", state="pending", allowed=("git/x",))))] == [
+        "git/x"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("platform", "expected"),
+    [
+        pytest.param(
+            with_task(allowed_server_ids=["fs", "ghost"]),
+            in_task("unknown_server", "mcp.allowed_server_ids", "ghost", "there is no server `ghost`"),
+            id="an allowed server that does not exist",
+        ),
+        pytest.param(
+            with_task(default_server_ids=["fs", "ghost"]),
+            in_task("unknown_server", "mcp.default_server_ids", "ghost", "there is no server `ghost`"),
+            id="a default server that does not exist",
+        ),
+        pytest.param(
+            with_task(default_server_ids=["fs", "off"]),
+            in_task("disabled_server", "mcp.default_server_ids", "off", "the server `off` is disabled"),
+            id="a default server that is disabled",
+        ),
+        pytest.param(
+            with_task(tool_allowlist=["read", "log"]),
+            in_task("matches_nothing", "mcp.tool_allowlist", "log", "no tool it speaks of matches `log`"),
+            id="an allow that matches nothing on the task's servers",
+        ),
+        pytest.param(
+            with_task(tool_denylist=["delete_*"]),
+            in_task(
+                "matches_nothing", "mcp.tool_denylist", "delete_*", "no tool it speaks of matches `delete_*`"
+            ),
+            id="a deny that matches nothing",
+        ),
+        pytest.param(
+            with_task(tool_allowlist=["read", "w*"], tool_denylist=["write"]),
+            in_task(
+                "shadowed",
+                "mcp.tool_allowlist",
+                "w*",
+                "all that `w*` allows is denied by `mcp.tool_denylist`",
+            ),
+            id="a deny that takes all an allow gives",
+        ),
+        pytest.param(
+            with_task(tags=["local", "remote"]),
+            in_task("matches_nothing", "mcp.tags", "remote", "no server has the tag `remote`"),
+            id="a tag no server has",
+        ),
+        pytest.param(
+            with_task(profile="nowhere"),
+            in_task(
+                "unknown_profile",
+                "mcp.profile",
+                "nowhere",
+                "there is no profile `nowhere`, so no tool passes",
+            ),
+            id="a profile that does not exist",
+        ),
+        pytest.param(
+            with_task(profile_overrides={"server_ids": ["ghost"]}),
+            in_task(
+                "unknown_server", "mcp.profile_overrides server_ids", "ghost", "there is no server `ghost`"
+            ),
+            id="overrides",
+        ),
+        pytest.param(
+            with_task(default_server_ids=[]),
+            in_task(
+                "no_servers", "mcp.default_server_ids", "t", "the task is enabled and no server is its own"
+            ),
+            id="enabled without a server",
+        ),
+        pytest.param(
+            snapshot(tasks=(Task(task_id="t", config={"mcp.x": "1"}),)),
+            in_task("invalid_record", "config", "t", "task `t`: `mcp.x` is not a key of a task"),
+            id="a config that cannot be read",
+        ),
+        pytest.param(
+            with_profile(Selection(servers=("fs", "ghost"))),
+            in_profile("unknown_server", "servers", "ghost", "there is no server `ghost`"),
+            id="a profile's server",
+        ),
+        pytest.param(
+            with_profile(Selection(servers=("fs",), allow=("log",))),
+            in_profile("matches_nothing", "allow", "log", "no tool it speaks of matches `log`"),
+            id="a profile's allow",
+        ),
+        pytest.param(
+            with_profile(Selection(), Selection(tags=("remote",))),
+            in_profile("matches_nothing", "dev tags", "remote", "no server has the tag `remote`"),
+            id="a profile's selection for an environment",
+        ),
+        pytest.param(
+            with_key(Ceiling(servers=("ghost",))),
+            in_key("unknown_server", "key servers", "ghost", "there is no server `ghost`"),
+            id="a key's server",
+        ),
+        pytest.param(
+            with_key(Ceiling(servers=("fs",), deny=("log",))),
+            in_key("matches_nothing", "key deny", "log", "no tool it speaks of matches `log`"),
+            id="a key's deny",
+        ),
+        pytest.param(
+            with_key(Ceiling(tasks=("t", "v"))),
+            in_key("unknown_task", "key tasks", "v", "there is no task `v`"),
+            id="a key's task",
+        ),
+        pytest.param(
+            with_key(Ceiling(), "v"),
+            in_key("unknown_task", "default_task", "v", "the key reaches no task `v`"),
+            id="a key's default task",
+        ),
+        pytest.param(
+            with_key(Ceiling(tasks=("u",)), "t"),
+            in_key("unknown_task", "default_task", "t", "the key reaches no task `t`"),
+            id="a default task outside the key's own",
+        ),
+    ],
+)
+def test_a_rule_that_does_nothing_is_found(platform: Snapshot, expected: Finding) -> None:
+    assert lint(platform) == (expected,)
+
+
+def test_findings_are_sorted_by_record_and_rule() -> None:
+    task = Task(task_id="t", config={"mcp.tool_denylist": '["z", "y"]', "mcp.default_server_ids": '["fs"]'})
+    platform = snapshot(
+        offer("git", "log", allowed=("x",)),
+        offer("fs", "read", allowed=("x",)),
+        tasks=(task,),
+        keys=(Key(key_id="k", sha256="", role="agent", default_task="v"),),
+    )
+
+    assert [(one.kind, one.id, one.subject) for one in lint(platform)] == [
+        ("key", "k", "v"),
+        ("server", "fs", "x"),
+        ("server", "git", "x"),
+        ("task", "t", "y"),
+        ("task", "t", "z"),
+    ]

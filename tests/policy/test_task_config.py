@@ -1,0 +1,239 @@
+"""`Task.config`: read exactly, or refused with the key and the reason."""
+
+import pytest
+
+from toolgate.errors import InvalidRecord
+from toolgate.model.tasks import Selection, Task
+from toolgate.policy.layers import TaskPolicy, parse_task_policy
+
+
+def parse(**config: str) -> TaskPolicy:
+    """The policy of a task with these `mcp.` keys."""
+    return parse_task_policy(Task(task_id="t", config={f"mcp.{key}": text for key, text in config.items()}))
+
+
+def test_a_task_without_mcp_keys_is_disabled_and_empty() -> None:
+    task = Task(task_id="t", config={"model": "not JSON", "mcpx": "["})
+
+    assert parse_task_policy(task) == TaskPolicy(task_id="t")
+
+
+def test_every_key_is_read() -> None:
+    policy = parse(
+        enabled="true",
+        default_server_ids='["git", "fs"]',
+        allowed_server_ids='["fs", "git", "time"]',
+        tool_allowlist='["read_*", "git/*"]',
+        tool_denylist='["*_delete"]',
+        profile='"code-review"',
+        profile_overrides='{"server_ids": ["fs"], "tags": ["scm"], "tool_allowlist": ["*"], '
+        '"tool_denylist": ["x"]}',
+        tags='["scm", "local"]',
+    )
+
+    assert policy == TaskPolicy(
+        task_id="t",
+        enabled=True,
+        default=("fs", "git"),
+        allowed=("fs", "git", "time"),
+        allow=("git/*", "read_*"),
+        deny=("*_delete",),
+        profile="code-review",
+        overrides=Selection(servers=("fs",), tags=("scm",), allow=("*",), deny=("x",)),
+        tags=("local", "scm"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        pytest.param("enabled", "false", TaskPolicy(task_id="t"), id="false"),
+        pytest.param(
+            "enabled", " true\n", TaskPolicy(task_id="t", enabled=True), id="JSON may have space around"
+        ),
+        pytest.param(
+            "default_server_ids", "[]", TaskPolicy(task_id="t", is_default_empty=True), id="an empty default"
+        ),
+        pytest.param("allowed_server_ids", "[]", TaskPolicy(task_id="t", allowed=()), id="nothing allowed"),
+        pytest.param("tool_allowlist", "[]", TaskPolicy(task_id="t", allow=()), id="an empty allowlist"),
+        pytest.param("tool_denylist", "[]", TaskPolicy(task_id="t"), id="an empty denylist"),
+        pytest.param("tags", "[]", TaskPolicy(task_id="t", tags=()), id="no tag will do"),
+        pytest.param("profile_overrides", "{}", TaskPolicy(task_id="t"), id="no overrides"),
+        pytest.param(
+            "profile_overrides",
+            '{"tool_allowlist": []}',
+            TaskPolicy(task_id="t", overrides=Selection(allow=())),
+            id="an empty list in the overrides",
+        ),
+    ],
+)
+def test_absent_and_empty_are_told_apart(key: str, text: str, expected: TaskPolicy) -> None:
+    assert parse(**{key: text}) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["True", "TRUE", "1", "0", "yes", "on", '"true"', "null", "", "[true]", "true,"]
+)
+def test_a_flag_is_the_json_true_or_false_and_nothing_else(text: str) -> None:
+    with pytest.raises(
+        InvalidRecord, match=r"task `t`: `mcp\.enabled`: the value is not JSON of the right shape"
+    ):
+        parse(enabled=text)
+
+
+LISTS = ("default_server_ids", "allowed_server_ids", "tool_allowlist", "tool_denylist", "tags")
+
+
+@pytest.mark.parametrize("key", LISTS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "fs",
+        "fs,git",
+        '["fs","git"',
+        '["fs",1]',
+        '["fs",null]',
+        '"fs"',
+        "{}",
+        "null",
+        '[["fs"]]',
+        "\ud800",
+    ],
+)
+def test_a_list_is_a_json_array_of_strings_and_nothing_else(key: str, text: str) -> None:
+    with pytest.raises(
+        InvalidRecord, match=rf"task `t`: `mcp\.{key}`: the value is not JSON of the right shape"
+    ):
+        parse(**{key: text})
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        pytest.param(
+            "enabled",
+            "yes",
+            "task `t`: `mcp.enabled`: the value is not JSON of the right shape: "
+            "JSON is malformed: invalid character (byte 0)",
+            id="not JSON",
+        ),
+        pytest.param(
+            "tool_allowlist",
+            '["read_*", 7]',
+            "task `t`: `mcp.tool_allowlist`: the value is not JSON of the right shape: "
+            "Expected `str`, got `int` - at `$[1]`",
+            id="an element that is no string",
+        ),
+        pytest.param(
+            "tool_denylist",
+            '["read file"]',
+            "task `t`: `mcp.tool_denylist`: the pattern `read file` holds a space or a character "
+            "that cannot be seen",
+            id="an element that is no pattern",
+        ),
+        pytest.param(
+            "default_server_ids",
+            '["FS"]',
+            "task `t`: `mcp.default_server_ids`: `FS` is not a server id",
+            id="an element that is no server id",
+        ),
+        pytest.param(
+            "default_server_ids",
+            '[" fs"]',
+            "task `t`: `mcp.default_server_ids`: ` fs` is not a server id",
+            id="elements are not trimmed",
+        ),
+        pytest.param(
+            "allowed_server_ids",
+            '[""]',
+            "task `t`: `mcp.allowed_server_ids`: `` is not a server id",
+            id="empty elements are not dropped",
+        ),
+        pytest.param("tags", '["a\\u0000"]', "task `t`: `mcp.tags`: `a\\x00` is not a tag", id="no tag"),
+        pytest.param("tags", '[""]', "task `t`: `mcp.tags`: `` is not a tag", id="an empty tag"),
+        pytest.param(
+            "profile", '"a b"', "task `t`: `mcp.profile`: `a b` is not a name", id="no profile name"
+        ),
+        pytest.param(
+            "profile",
+            "review",
+            "task `t`: `mcp.profile`: the value is not JSON of the right shape: "
+            "JSON is malformed: invalid character (byte 0)",
+            id="a name without quotes",
+        ),
+        pytest.param(
+            "profile_overrides",
+            '{"servers": ["fs"]}',
+            "task `t`: `mcp.profile_overrides`: the value is not JSON of the right shape: "
+            "Object contains unknown field `servers`",
+            id="an unknown name in the overrides",
+        ),
+        pytest.param(
+            "profile_overrides",
+            '{"tool_denylist": null}',
+            "task `t`: `mcp.profile_overrides`: the value is not JSON of the right shape: "
+            "Expected `array`, got `null` - at `$.tool_denylist`",
+            id="a null is not an absent list",
+        ),
+        pytest.param(
+            "profile_overrides",
+            '{"tool_denylist": ["a"], "tool_denylist": []}',
+            "task `t`: `mcp.profile_overrides`: a name stands in it twice",
+            id="a name twice in the overrides",
+        ),
+        pytest.param(
+            "profile_overrides",
+            '{"server_ids": ["a.b"]}',
+            "task `t`: `mcp.profile_overrides`: `a.b` is not a server id",
+            id="no server id in the overrides",
+        ),
+        pytest.param(
+            "tool_allow_list",
+            "[]",
+            "task `t`: `mcp.tool_allow_list` is not a key of a task",
+            id="an unknown key is not passed over",
+        ),
+        pytest.param(
+            "a\x1b[2J",
+            "[]",
+            "task `t`: `mcp.a\\x1b[2J` is not a key of a task",
+            id="an unknown key is shown harmless",
+        ),
+    ],
+)
+def test_what_is_refused_is_told_with_its_key_and_the_reason(key: str, text: str, expected: str) -> None:
+    with pytest.raises(InvalidRecord) as caught:
+        parse(**{key: text})
+
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("enabled", "write `true` or `false`"),
+        ("tags", 'write a JSON array of strings, like `["a", "b"]`'),
+        ("profile", 'write a JSON string, like `"code-review"`'),
+        ("profile_overrides", 'write a JSON object, like `{"tool_denylist": ["delete_*"]}`'),
+    ],
+)
+def test_the_hint_says_what_to_write_instead(key: str, expected: str) -> None:
+    with pytest.raises(InvalidRecord) as caught:
+        parse(**{key: "?"})
+
+    assert caught.value.hint == expected
+
+
+def test_the_default_must_lie_within_the_allowed_servers() -> None:
+    with pytest.raises(InvalidRecord) as caught:
+        parse(default_server_ids='["fs", "git"]', allowed_server_ids='["fs"]')
+
+    assert str(caught.value) == (
+        "task `t`: `mcp.default_server_ids`: `git` is not one of `mcp.allowed_server_ids`"
+    )
+
+
+def test_deeply_nested_text_is_refused_like_any_other() -> None:
+    with pytest.raises(InvalidRecord):
+        parse(profile_overrides='{"tags":' + "[" * 100_000)
