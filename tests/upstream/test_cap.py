@@ -177,6 +177,19 @@ def test_a_cap_too_small_for_any_result_refuses() -> None:
         cap_result(encode({"content": [{"type": "text", "text": "x" * 500}]}), 100)
 
 
+def test_what_adorns_a_text_goes_before_the_text_does() -> None:
+    cut = cap({"content": [{"type": "text", "text": "x" * 9000, "annotations": {"pad": "y" * 9000}}]}, 1024)
+
+    assert cut["content"][0].keys() == {"type", "text"}
+    assert cut["content"][0]["text"].startswith("xxx")
+
+
+def test_a_block_that_is_no_object_is_left_out_whole() -> None:
+    cut = cap({"content": ["x" * 9000]}, 1024)
+
+    assert cut["content"][0] == {"type": "text", "text": "[toolgate: left out: a block, 9002 bytes]"}
+
+
 def test_a_content_that_is_no_list_is_replaced() -> None:
     cut = cap({"content": "x" * 9000}, 1024)
 

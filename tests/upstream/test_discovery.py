@@ -281,6 +281,21 @@ async def test_a_server_whose_first_list_fails_has_no_tools_and_a_reason(on_list
     assert found.detail
 
 
+async def test_a_server_that_dies_while_it_is_listed_is_listed_again() -> None:
+    net = MemoryNet(one=MemoryServer(on_list=never))
+    async with pool_of(net) as pool:
+        pool.apply({"one": record()})
+        await pass_time(1)
+        net["one"].crash("it exited with 9")
+        await pool.settled(["one"])
+        failed = pool.tools()["one"]
+        net["one"].on_list = None
+        await pass_time(2)
+
+        assert (failed.state, failed.detail) == ("list_failed", "it exited with 9")
+        assert (pool.tools()["one"].state, len(net["one"].starts_s)) == ("ready", 2)
+
+
 async def test_pages_have_their_time_together() -> None:
     async def slow(members: Json) -> Reply:
         await asyncio.sleep(4)

@@ -37,6 +37,14 @@ async def test_there_is_room_for_as_many_as_the_limit_says() -> None:
     assert gate.in_flight == 2
 
 
+async def test_whoever_finds_room_does_not_wait() -> None:
+    gate = Gate("one", limit=1, queue=0)
+
+    await gate.enter(until_s=0.0)
+
+    assert gate.in_flight == 1
+
+
 async def test_whoever_waits_longest_comes_in_first_and_nobody_overtakes() -> None:
     gate = full_gate()
     first, second = await in_line(gate), await in_line(gate)

@@ -344,6 +344,23 @@ async def test_shu_6_leaving_while_servers_start_and_links_drain_takes_no_time()
     assert isinstance(outcome[0], ServerUnavailable)
 
 
+async def test_leaving_cuts_a_drain_under_way_short() -> None:
+    net = MemoryNet(one=MemoryServer(on_call={"slow": after_three_seconds}))
+    async with pool_of(net) as pool:
+        pool.apply({"one": record()})
+        await pool.settled(["one"])
+        slow = asyncio.create_task(pool.call("one", CALL, params("slow")))
+        await pass_time(1)
+        pool.apply({"one": record(command="other")})
+        await pass_time(1)
+        pool.apply({"one": record(command="another")})
+        await pass_time(0.5)
+    outcome = await asyncio.gather(slow, return_exceptions=True)
+
+    assert (now_s(), net["one"].links) == (2.5, [])
+    assert isinstance(outcome[0], ServerUnavailable)
+
+
 async def test_leaving_by_an_error_closes_all_the_same_and_lets_it_through() -> None:
     net = MemoryNet()
 

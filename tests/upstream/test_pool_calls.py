@@ -1,7 +1,7 @@
 """The way of a call through the pool: admission, budgets, deadlines, headers, the cap."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -20,8 +20,9 @@ from tests.upstream.memory_link import (
 )
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, OutputTooLarge, ServerBusy, ServerUnavailable
-from toolgate.model.servers import EMPTY
-from toolgate.upstream.link import Reply
+from toolgate.model.servers import EMPTY, ServerRecord
+from toolgate.model.tools import Era
+from toolgate.upstream.link import LEGACY_VERSIONS, Hello, Link, LinkListener, Params, Reply
 from toolgate.upstream.pool import Answer, Pool
 
 pytestmark = pytest.mark.anyio
@@ -71,6 +72,32 @@ async def test_a_call_is_answered_with_the_reply_and_the_era(pool: Pool, net: Me
 
     assert answer == Answer(Reply(result=text_result('{"a":1}')), "modern")
     assert net["one"].calls == [Seen(CALL, {"name": "echo", "arguments": {"a": 1}}, 2.0, EMPTY)]
+
+
+async def test_a_call_that_finds_link_and_room_goes_straight_to_the_link() -> None:
+    """It never suspends by itself: a link that answers at once is answered at once."""
+
+    class Instant:
+        hello = Hello(era="legacy", version=LEGACY_VERSIONS[0])
+        pid: int | None = None
+
+        async def request(
+            self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+        ) -> Reply:
+            return Reply(result=b"{}")
+
+        async def aclose(self) -> None:
+            """Nothing to close."""
+
+    async def open_instantly(record: ServerRecord, listener: LinkListener, *, known_era: Era | None) -> Link:
+        return Instant()
+
+    async with Pool({"stdio": open_instantly}, on_change=lambda _: None) as pool:
+        await apply(pool)
+        with pytest.raises(StopIteration) as answered:
+            pool.call("one", CALL, params("echo")).send(None)
+
+        assert answered.value.value == Answer(Reply(result=b"{}"), "legacy")
 
 
 async def test_an_error_of_the_server_is_an_answer(pool: Pool, net: MemoryNet) -> None:

@@ -1,5 +1,6 @@
 """What a node can say about a server: its state, why, and the last words of its child."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -58,6 +59,22 @@ class TestReport:
     stderr_tail: str = ""
 
 
+class Condition:
+    """The state of one server, since when, and the newest failure."""
+
+    __slots__ = ("last_error", "since", "state")
+
+    def __init__(self, state: HealthState) -> None:
+        self.state: HealthState = state
+        self.since = _wall_ms()
+        self.last_error = ""
+
+    def enter(self, state: HealthState, *, error: str = "") -> None:
+        self.last_error = error or self.last_error
+        if state != self.state:
+            self.state, self.since = state, _wall_ms()
+
+
 class StderrTail:
     """The last 64 KiB that a server's children wrote to their standard error, over all restarts."""
 
@@ -74,3 +91,7 @@ class StderrTail:
 
     def __str__(self) -> str:
         return self._kept[-STDERR_TAIL_BYTES:].decode("utf-8", "replace")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -7,7 +7,6 @@ task while the link is up. A server's failures must never reach another server o
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from toolgate.model.tools import Era, ServerTools
 from toolgate.upstream.discovery import LIST_CHANGED, Discovery, Listed, ListFailed, list_tools
 from toolgate.upstream.gate import Gate
 from toolgate.upstream.headers import CallHeaders
-from toolgate.upstream.health import HealthState, ServerHealth, StderrTail
+from toolgate.upstream.health import Condition, ServerHealth, StderrTail
 from toolgate.upstream.limits import CALL_CEILING_S, PoolLimits
 from toolgate.upstream.link import Link, StartFailed
 from toolgate.upstream.opening import Openers
@@ -74,9 +73,7 @@ class Supervisor:
         self._clock = around.clock
         self._restarts = Restarts(around.limits, around.jitter)
         self._discovery = Discovery(record, around.limits, around.jitter)
-        self._state: HealthState = "idle" if record.enabled else "disabled"
-        self._since = _wall_ms()
-        self._last_error = ""
+        self._condition = Condition("idle" if record.enabled else "disabled")
         self._known_era: Era | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -143,7 +140,7 @@ class Supervisor:
 
     def replace_record(self, record: ServerRecord) -> None:
         """Another record with the same launch: its budgets hold for new calls, its rules from now on."""
-        is_retry = self._state == "down" and record != self.record
+        is_retry = self._condition.state == "down" and record != self.record
         self._discovery.replace_record(record)
         self.timeout_s = min(record.budgets.tool_timeout_ms / 1000, CALL_CEILING_S)
         self.max_output_bytes = record.budgets.max_tool_output_bytes
@@ -161,8 +158,8 @@ class Supervisor:
                 raise ServerUnavailable(f"server `{server_id}` is disabled")
             if self._is_stopped:
                 raise ServerUnavailable(f"server `{server_id}` was changed meanwhile; nothing was sent")
-            if self._state == "down" and self._clock() < self._restarts.not_before_s:
-                raise ServerUnavailable(f"server `{server_id}` is down: {self._last_error}")
+            if self._condition.state == "down" and self._clock() < self._restarts.not_before_s:
+                raise ServerUnavailable(f"server `{server_id}` is down: {self._condition.last_error}")
             self._is_demanded = True
             self._wake.set()
             try:
@@ -188,9 +185,9 @@ class Supervisor:
     def health(self) -> ServerHealth:
         link = self.link
         return ServerHealth(
-            state=self._state,
-            last_error=self._last_error,
-            since=self._since,
+            state=self._condition.state,
+            last_error=self._condition.last_error,
+            since=self._condition.since,
             restarts=self._restarts.count,
             pid=link.pid if link else None,
             era=link.hello.era if link else self._known_era,
@@ -214,7 +211,7 @@ class Supervisor:
         now_s = self._clock()
         self._let_go()
         self._restarts.on_lost(now_s)
-        self._enter("down" if self._restarts.is_exhausted(now_s) else "degraded", error=reason)
+        self._condition.enter("down" if self._restarts.is_exhausted(now_s) else "degraded", error=reason)
         self._wake.set()
 
     # The task
@@ -285,13 +282,13 @@ class Supervisor:
         self._known_era = link.hello.era
         self.last_used_s = now_s
         self._discovery.ask(now_s)
-        self._enter("connected")
+        self._condition.enter("connected")
         self._announce_start_ended()
 
     def _on_start_failed(self, failure: StartFailed) -> None:
         self._known_era = None
         self._restarts.on_failed(self._clock(), is_fatal=failure.fatal)
-        self._enter("down", error=str(failure))
+        self._condition.enter("down", error=str(failure))
         due_s = math.inf if failure.fatal else self._restarts.not_before_s
         self._settle(is_changed=self._discovery.on_start_failed(failure, due_s=due_s))
         _end(self._refreshes)
@@ -315,19 +312,19 @@ class Supervisor:
 
     def _on_listed(self, listed: Listed) -> None:
         if self.link is not None:
-            self._enter("connected")
+            self._condition.enter("connected")
         self._settle(is_changed=self._discovery.on_listed(listed, self._clock()))
 
     def _on_list_failed(self, failure: ListFailed) -> None:
         if self.link is not None:
-            self._enter("degraded", error=str(failure))
+            self._condition.enter("degraded", error=str(failure))
         self._settle(is_changed=self._discovery.on_failed(failure, self._clock()))
 
     async def _reap(self) -> None:
         self._let_go()
         self._restarts.forgive()
         self._discovery.rest()
-        self._enter("idle")
+        self._condition.enter("idle")
 
     async def _wind_down(self) -> None:
         if self.link is not None:
@@ -353,11 +350,6 @@ class Supervisor:
         except Exception:
             _logger.exception("server `%s`: its link did not close", self.record.server_id)
 
-    def _enter(self, state: HealthState, *, error: str = "") -> None:
-        self._last_error = error or self._last_error
-        if state != self._state:
-            self._state, self._since = state, _wall_ms()
-
     def _settle(self, *, is_changed: bool) -> None:
         if is_changed:
             self.headers.clear()
@@ -374,7 +366,3 @@ def _end(refreshes: Iterable[asyncio.Future[None]]) -> None:
     for ended in refreshes:
         if not ended.done():
             ended.set_result(None)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
