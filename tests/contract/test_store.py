@@ -239,6 +239,13 @@ async def test_history_tells_who_changed_what_and_when_newest_first(store: Store
     assert [change.revision for change in await store.history("server", "fs")] == [3, 2, 1]
 
 
+async def test_one_transaction_may_carry_the_work_of_several_actors(store: Store) -> None:
+    await store.write([put("a"), Write(kind="server", id="b", body={}, actor="bob")], actor="ada")
+
+    assert [(stored.id, stored.actor) for stored in (await store.list()).records] == [("a", "ada"), ("b", "bob")]
+    assert [change.actor for change in await store.history("server", "b")] == ["bob"]
+
+
 async def test_history_ends_where_the_log_was_compacted(store: Store, clock: Clock) -> None:
     for n in range(5):
         await store.write([put("fs", n=n)], actor="ada")

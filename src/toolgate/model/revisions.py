@@ -31,6 +31,8 @@ class Write:
     id: str
     body: Body | None
     if_revision: int | None = None
+    actor: str | None = None
+    """Who this one is by, where not by the transaction's own actor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

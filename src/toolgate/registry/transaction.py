@@ -64,7 +64,7 @@ def plan_transaction(
                     kind=key.kind,
                     id=key.id,
                     operation="delete" if after is None else "put",
-                    actor=actor,
+                    actor=write.actor or actor,
                     at_ms=at_ms,
                     before=before,
                     after=after,
