@@ -74,6 +74,8 @@ class MemoryServer:
     """Awaited while a link is opened; may hang, or raise StartFailed."""
     on_list: Callable[[Json], Awaitable[Reply]] | None = None
     """Answers `tools/list` instead of `tools` on one page."""
+    on_close: Callable[[], Awaitable[None]] | None = None
+    """Awaited while a link is closed; may hang, or raise."""
     on_call: Mapping[str, Handler] = field(default_factory=dict)
     """Tool name to what it does; any other answers with its arguments."""
 
@@ -175,6 +177,8 @@ class MemoryLink:
     async def aclose(self) -> None:
         self._end("the link was closed")
         await asyncio.sleep(0)
+        if self._server.on_close is not None:
+            await self._server.on_close()
 
     def _end(self, reason: str) -> bool:
         if self._ended.done():

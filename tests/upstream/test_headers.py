@@ -2,7 +2,8 @@
 
 import msgspec
 import pytest
-from mcp.shared.inbound import decode_header_value, encode_header_value as sdk_encode, mcp_param_headers
+from mcp.shared.inbound import decode_header_value, mcp_param_headers
+from mcp.shared.inbound import encode_header_value as sdk_encode
 
 from tests.upstream.memory_link import params
 from toolgate.model.names import ToolRef

@@ -7,12 +7,12 @@ import asyncio
 import selectors
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, Final
+from typing import Final, TypeVar, TypeVarTuple
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 _STUCK_S: Final = 5.0
-
-VIRTUAL: Final = ("asyncio", {"loop_factory": lambda: VirtualLoop()})
-"""What an `anyio_backend` fixture returns to run its tests on such a loop."""
 
 pass_time = asyncio.sleep
 """Lets so many seconds go by: every timer due in them fires, in order, and all it starts runs on."""
@@ -41,10 +41,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now_s
 
-    def run_in_executor(  # type: ignore[override]
-        self, executor: Executor | None, func: Callable[..., Any], *args: Any
-    ) -> asyncio.Future[Any]:
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts
+    ) -> asyncio.Future[_T]:
         """Work is done on the spot: a thread would need time that does not pass here."""
-        done: asyncio.Future[Any] = self.create_future()
+        done: asyncio.Future[_T] = self.create_future()
         done.set_result(func(*args))
         return done
+
+
+VIRTUAL: Final = ("asyncio", {"loop_factory": VirtualLoop})
+"""What an `anyio_backend` fixture returns to run its tests on such a loop."""

@@ -134,7 +134,7 @@ class Supervisor:
         self._drain_s = drain_s
         self.attempted.set()
         self._announce_start_ended()
-        _end(self._refreshes)
+        _end(self._take_refreshes())
         if self._task is not None:
             self._task.cancel()
 
@@ -291,13 +291,13 @@ class Supervisor:
         self._condition.enter("down", error=str(failure))
         due_s = math.inf if failure.fatal else self._restarts.not_before_s
         self._settle(is_changed=self._discovery.on_start_failed(failure, due_s=due_s))
-        _end(self._refreshes)
+        _end(self._take_refreshes())
         self._announce_start_ended()
 
     async def _list(self) -> None:
         link = self.link
         assert link is not None  # `_next` lists only where there is a link
-        refreshes, self._refreshes = self._refreshes, []
+        refreshes = self._take_refreshes()
         self._discovery.on_begun(self._clock())
         try:
             listed = await list_tools(
@@ -355,6 +355,10 @@ class Supervisor:
             self.headers.clear()
             self._around.on_change(self.record.server_id)
         self.attempted.set()
+
+    def _take_refreshes(self) -> list[asyncio.Future[None]]:
+        refreshes, self._refreshes = self._refreshes, []
+        return refreshes
 
     def _announce_start_ended(self) -> None:
         self._is_demanded = False
