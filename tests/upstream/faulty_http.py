@@ -82,8 +82,8 @@ class Peer:
     async def chunk(self, data: bytes) -> None:
         await self.send(b"%x\r\n%b\r\n" % (len(data), data))
 
-    async def event(self, message: Any, *, id: str = "") -> None:
-        prefix = f"id: {id}\n" if id else ""
+    async def event(self, message: Any, *, position: str = "") -> None:
+        prefix = f"id: {position}\n" if position else ""
         await self.chunk(f"{prefix}event: message\ndata: {json.dumps(message)}\n\n".encode())
 
     async def end_stream(self) -> None:
@@ -108,7 +108,7 @@ Script = Callable[[Request, Peer], Awaitable[None]]
 
 
 class FaultyHttp:
-    """Serves on loopback while entered. A script that returns keeps its connection open for the next request."""
+    """Serves on loopback while entered. A script that returns leaves its connection open for another."""
 
     def __init__(self, script: Script, *, tls: ssl.SSLContext | None = None) -> None:
         self._script = script
@@ -130,6 +130,11 @@ class FaultyHttp:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def stop_listening(self) -> None:
+        """Refuse new connections; those there are go on."""
+        self._server.close()
+        await asyncio.sleep(0)
 
     @property
     def url(self) -> str:

@@ -62,7 +62,7 @@ async def test_ssr_1_some_addresses_are_never_connected_to(egress: Egress, addre
 
 @pytest.mark.parametrize("address", PRIVATE)
 async def test_ssr_1_private_addresses_are_the_operators_choice(address: str) -> None:
-    with pytest.raises(EgressRefused, match="a (loopback|private) address"):
+    with pytest.raises(EgressRefused, match=r"a (loopback|private) address"):
         await PUBLIC_ONLY.resolve(address, 80)
     assert await ANY.resolve(address, 80) == [address]
 

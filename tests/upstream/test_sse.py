@@ -102,11 +102,8 @@ def test_an_id_with_a_null_is_ignored() -> None:
     ],
 )
 def test_ups_6_an_endless_event_is_refused_at_the_bound(chunk: bytes) -> None:
-    parser = SseParser(LIMIT)
-
     with pytest.raises(EventTooLarge):
-        for _ in range(LIMIT):
-            parser.feed(chunk)
+        parse(*[chunk] * LIMIT)
 
 
 @pytest.mark.parametrize("flood", [b": ping\n" * 1000, b":" + b"x" * 8000], ids=["many", "one endless"])
@@ -115,7 +112,7 @@ def test_ups_6_a_flood_of_comments_takes_no_memory(flood: bytes) -> None:
     parser.feed(flood)
 
     tracemalloc.start()
-    for _ in range(500):
+    for _ in range(100):
         parser.feed(flood)
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -15,8 +15,7 @@ import httptools
 
 from toolgate.upstream.link import MAX_MESSAGE_BYTES
 
-EVENT_STREAM: Final = b"text/event-stream"
-
+_EVENT_STREAM: Final = b"text/event-stream"
 _DRAIN_S: Final = 1.0
 """How long a stream may go on after its answer came before its connection is given up."""
 _BODILESS: Final = (204, 304)
@@ -46,7 +45,7 @@ class Answer(NamedTuple):
 
     @property
     def is_stream(self) -> bool:
-        return self.status == 200 and self.headers.get(b"content-type", b"").startswith(EVENT_STREAM)
+        return _is_stream(self.status, self.headers)
 
 
 class ExchangeFailed(Exception):
@@ -269,7 +268,7 @@ class HttpConnection(asyncio.Protocol):
     def _open_sink(self) -> None:
         if self._sink is None:
             return
-        if self._status == 200 and self._headers.get(b"content-type", b"").startswith(EVENT_STREAM):
+        if _is_stream(self._status, self._headers):
             self._sink.begin()
         else:
             self._sink = None
@@ -298,3 +297,7 @@ class HttpConnection(asyncio.Protocol):
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(Answer(self._status, self._headers, bytes(self._body)))
+
+
+def _is_stream(status: int, headers: dict[bytes, bytes]) -> bool:
+    return status == 200 and headers.get(b"content-type", b"").lower().startswith(_EVENT_STREAM)

@@ -4,10 +4,8 @@ Follows the event stream format of the HTML standard for what MCP uses of it. An
 server that never ends one cannot fill memory; comments are dropped as they come.
 """
 
-import re
 from dataclasses import dataclass
 
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -55,16 +53,16 @@ class SseParser:
         if self._skips_newline and chunk:
             # The last chunk ended in CR; a LF that follows belongs to that same line end.
             chunk = chunk.removeprefix(b"\n")
+        lines = chunk.splitlines()
+        rest = b"" if chunk.endswith((b"\n", b"\r")) or not lines else lines.pop()
         events: list[Event] = []
-        start = 0
-        for match in _LINE_END.finditer(chunk):
-            event = self._take_line(self._finish_line(chunk[start : match.start()]))
-            start = match.end()
+        for line in lines:
+            event = self._take_line(self._finish_line(line))
             if event is not None:
                 events.append(event)
         if chunk:
             self._skips_newline = chunk.endswith(b"\r")
-            self._keep(chunk[start:])
+            self._keep(rest)
         return events
 
     def restart(self) -> None:
@@ -94,6 +92,8 @@ class SseParser:
     def _take_line(self, line: bytes) -> Event | None:
         if not line:
             return self._dispatch()
+        if line.startswith(b":"):
+            return None
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":

@@ -1,0 +1,112 @@
+"""Finding out what an HTTP server is: how statuses and headers become evidence for `negotiate`.
+
+A status says less than a body, so the body is looked at first. What proves nothing about the era (no
+connection, 401, 5xx) ends the start, and nothing is remembered of it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from toolgate.model.tools import Era
+from toolgate.upstream.http import ConnectFailed, HttpPool
+from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut
+from toolgate.upstream.link import LEGACY_VERSIONS, Hello, Params, Reply, StartFailed
+from toolgate.upstream.negotiate import negotiate
+from toolgate.upstream.streamable.heads import Heads, Session, parse_session_id, with_body
+from toolgate.upstream.streamable.messages import NoResponse, PendingResponse, Rejected
+from toolgate.upstream.wire import Incoming, encode_notification, encode_request, reply_of
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How one server is reached, and the numbers its requests get."""
+
+    pool: HttpPool
+    heads: Heads
+    numbers: Iterator[int]
+
+
+class _Handshake(msgspec.Struct, rename="camel"):
+    protocol_version: str = LEGACY_VERSIONS[0]
+
+
+class Greeting:
+    """One negotiation with one server."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self.session: Session | None = None
+        """What the handshake agreed on, where the server turns out to be legacy."""
+
+    async def hello(self, *, known_era: Era | None) -> Hello:
+        """Raises StartFailed. The caller sets the deadline."""
+        return await negotiate(self._ask, self._notify, known_era=known_era)
+
+    async def _ask(self, method: str, params: Params, timeout_s: float) -> Reply:
+        heads = self._endpoint.heads
+        head = heads.initialize() if method == "initialize" else heads.modern(method)
+        number = next(self._endpoint.numbers)
+        pending = PendingResponse(number, _ignore)
+        try:
+            answer = await self._send(head, encode_request(number, method, params), timeout_s, pending)
+            reply = reply_of(pending.take(answer))
+        except Rejected as exc:
+            return _evidence(exc)
+        except NoResponse as exc:
+            return _made_up_error(str(exc))
+        if method == "initialize" and reply.result is not None:
+            self.session = _parse_session(reply.result, answer)
+        return reply
+
+    async def _notify(self, method: str, params: Params) -> None:
+        assert self.session is not None  # only a handshake has something to say
+        head = self._endpoint.heads.legacy(self.session)
+        answer = await self._send(head, encode_notification(method, params))
+        if answer.status >= 300:
+            raise StartFailed(f"it answered `{method}` with status {answer.status}")
+
+    async def _send(
+        self, head: bytes, body: bytes, timeout_s: float = 5.0, pending: PendingResponse | None = None
+    ) -> Answer:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        try:
+            return await self._endpoint.pool.send(with_body(head, body), deadline=deadline, sink=pending)
+        except ExchangeTimedOut as exc:
+            raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
+        except (ConnectFailed, ExchangeFailed) as exc:
+            raise StartFailed(str(exc)) from exc
+
+
+def _evidence(rejected: Rejected) -> Reply:
+    """What a status other than 200 says about the server; StartFailed when it says nothing."""
+    status = rejected.status
+    if status in (401, 403):
+        raise StartFailed(f"it wants authorization (status {status}): set `auth_ref` or `headers`")
+    if 300 <= status < 400:
+        raise StartFailed(f"it redirects (status {status}), which is not followed: register its real URL")
+    if rejected.error is not None:
+        return Reply(error=bytes(rejected.error.error))
+    if status == 429 or status >= 500:
+        raise StartFailed(f"it answered with status {status}")
+    return _made_up_error(f"status {status}")
+
+
+def _made_up_error(message: str) -> Reply:
+    return Reply(error=msgspec.json.encode({"code": 0, "message": message}))
+
+
+def _parse_session(result: bytes, answer: Answer) -> Session | None:
+    try:
+        version = msgspec.json.decode(result, type=_Handshake).protocol_version
+    except (msgspec.DecodeError, RecursionError):
+        return None  # for `negotiate` to refuse
+    if version not in LEGACY_VERSIONS:
+        return None
+    return Session(version, parse_session_id(answer.headers.get(b"mcp-session-id")))
+
+
+def _ignore(message: Incoming) -> None:
+    """Nothing a server says before it was greeted concerns anybody."""

@@ -1,0 +1,223 @@
+"""The handshake era (2025-03-26 to 2025-11-25): a session, which the server may lose at any time.
+
+A request that was refused because its session is unknown was not executed, so it alone may be sent a
+second time. Nothing else is.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from toolgate.upstream.http import ConnectFailed
+from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
+from toolgate.upstream.link import START_TIMEOUT_S, Hello, LinkListener, Params, StartFailed
+from toolgate.upstream.streamable.background import Background
+from toolgate.upstream.streamable.dialect import Doubt, LinkLost, forward
+from toolgate.upstream.streamable.greeting import Endpoint, Greeting
+from toolgate.upstream.streamable.heads import Session, with_body, without_body
+from toolgate.upstream.streamable.listening import MIN_DELAY_S, TOOLS_CHANGED, Listening
+from toolgate.upstream.streamable.messages import PendingResponse, Rejected
+from toolgate.upstream.wire import Incoming, encode_notification, encode_request, meta_for
+
+_METHOD_NOT_FOUND: Final = -32601
+_TELL_TIMEOUT_S: Final = 2.0
+_LEAVE_TIMEOUT_S: Final = 1.0
+_MAX_BESIDE: Final = 32
+"""A server that asks more than this at once, beside its answers, is flooding and gets no reply."""
+
+
+class _RpcError(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+class LegacyDialect:
+    """Requests within a session."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        background: Background,
+        *,
+        hello: Hello,
+        session: Session,
+        listener: LinkListener,
+    ) -> None:
+        self._endpoint = endpoint
+        self._background = background
+        self._hello = hello
+        self._listener = listener
+        self._renewal: asyncio.Task[None] | None = None
+        self._renewal_failure = "the link has ended"
+        self._listening: asyncio.Task[None] | None = None
+        self._doubt = Doubt(self._is_still_legacy)
+        self._enter(session)
+
+    def _enter(self, session: Session) -> None:
+        self._session = session
+        self._head = self._endpoint.heads.legacy(session)
+
+    async def ask(
+        self, method: str, params: Params, _headers: Mapping[str, str], deadline: float, /
+    ) -> Incoming:
+        number = next(self._endpoint.numbers)
+        body = encode_request(number, method, _without_envelope(params))
+        session = self._session
+        try:
+            try:
+                return await self._exchange(number, body, deadline)
+            except Rejected as exc:
+                if session.id is None or not _means_session_lost(exc):
+                    raise
+            await self._renewed(session, deadline)
+            return await self._exchange(number, body, deadline)
+        except Rejected as exc:
+            await self._doubt.check(exc, deadline)
+            raise
+        except (ExchangeTimedOut, asyncio.CancelledError):
+            # In this era a closed connection does not mean "stop".
+            cancelled: Params = {"requestId": msgspec.Raw(b"%d" % number)}
+            self._tell_beside(encode_notification("notifications/cancelled", cancelled))
+            raise
+
+    async def _exchange(self, number: int, body: bytes, deadline: float) -> Incoming:
+        """The response, from the answer to one POST or from the streams that continue it."""
+        pending = PendingResponse(number, self._take)
+        session = self._session
+        pool = self._endpoint.pool
+        try:
+            answer = await pool.send(with_body(self._head, body), deadline=deadline, sink=pending)
+        except ExchangeFailed:
+            if not pending.position:
+                raise
+        else:
+            if pending.response is not None or not (answer.is_stream and pending.position):
+                return pending.take(answer)
+        while pending.response is None:
+            await self._resume(session, pending, deadline)
+        return pending.response
+
+    async def _resume(self, session: Session, pending: PendingResponse, deadline: float) -> None:
+        """Ask for the rest of a stream that ended early, as servers may do on purpose (SEP-1699)."""
+        position = pending.position
+        await _sleep_within(deadline, max(pending.retry_s, MIN_DELAY_S))
+        request = without_body(self._endpoint.heads.listen(session, after=position))
+        try:
+            answer = await self._endpoint.pool.send(request, deadline=deadline, sink=pending)
+        except ExchangeFailed:
+            return  # broken off again, perhaps further on
+        if not answer.is_stream:
+            raise ExchangeFailed(f"the server does not resume its stream (status {answer.status})")
+
+    async def _renewed(self, lost: Session, deadline: float) -> None:
+        """Returns with another session than `lost`. One handshake serves all who lost it."""
+        if self._session is lost:
+            if self._renewal is None or self._renewal.done():
+                self._renewal = self._background.start(self._renew())
+            if self._renewal is not None:
+                timeout_s = deadline - asyncio.get_running_loop().time()
+                done, _ = await asyncio.wait({self._renewal}, timeout=timeout_s)
+                if not done:
+                    raise ExchangeTimedOut("the session was lost, and no new one came within the deadline")
+        if self._session is lost:
+            raise LinkLost(self._renewal_failure)
+
+    async def _renew(self) -> None:
+        greeting = Greeting(self._endpoint)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await greeting.hello(known_era="legacy")
+        except TimeoutError:
+            self._renewal_failure = "the session was lost, and opening another took too long"
+        except StartFailed as exc:
+            self._renewal_failure = f"the session was lost, and no other opened: {exc}"
+        else:
+            self._renewal_failure = "the session was lost, and the server now speaks another era"
+            if greeting.session is not None:
+                self._enter(greeting.session)
+                self.listen()
+                # Servers lose sessions when they are restarted, often with other tools.
+                self._listener.on_notification(TOOLS_CHANGED, b"{}")
+
+    async def _is_still_legacy(self, deadline: float) -> bool:
+        """Any answer to a ping will do, as long as HTTP delivers it: modern servers refuse it there."""
+        number = next(self._endpoint.numbers)
+        try:
+            await self._exchange(number, encode_request(number, "ping", {}), deadline)
+        except Rejected as exc:
+            return _means_session_lost(exc)
+        return True
+
+    def listen(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+        if self._hello.has_list_changed:
+            listening = Listening(self._endpoint.pool, self._take, self._stream_request)
+            self._listening = self._background.start(listening.run())
+
+    async def leave(self) -> None:
+        if self._session.id is not None:
+            request = without_body(self._endpoint.heads.leave(self._session))
+            await self._send_quietly(request, _LEAVE_TIMEOUT_S)
+
+    def _stream_request(self, position: bytes) -> tuple[None, bytes]:
+        return None, without_body(self._endpoint.heads.listen(self._session, after=position))
+
+    def _take(self, message: Incoming) -> None:
+        if not message.id:
+            forward(message, self._listener)
+            return
+        if message.method == "ping":
+            outcome = b'"result":{}'
+        else:
+            outcome = b'"error":{"code":%d,"message":"Method not found"}' % _METHOD_NOT_FOUND
+        self._tell_beside(b'{"jsonrpc":"2.0","id":%b,%b}' % (bytes(message.id), outcome))
+
+    def _tell_beside(self, body: bytes) -> None:
+        if self._background.size < _MAX_BESIDE:
+            self._background.start(self._send_quietly(with_body(self._head, body), _TELL_TIMEOUT_S))
+
+    async def _send_quietly(self, request: bytes, timeout_s: float) -> None:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        with contextlib.suppress(ConnectFailed, ExchangeFailed, ExchangeTimedOut):
+            await self._endpoint.pool.send(request, deadline=deadline)
+
+
+def _without_envelope(params: Params) -> Params:
+    meta = params.get("_meta")
+    if meta is None:
+        return params
+    kept = meta_for("legacy", bytes(meta))
+    others = {name: value for name, value in params.items() if name != "_meta"}
+    return others if kept is None else {**others, "_meta": kept}
+
+
+def _means_session_lost(rejected: Rejected) -> bool:
+    """404 by the specification, unless it is the answer to a method the server does not know.
+
+    Many servers built after the TypeScript SDK's examples say 400 instead, without the request's id, and
+    only their words tell what they mean.
+    """
+    error = _parse_error(rejected.error)
+    if rejected.status == 404:
+        return not (rejected.is_ours and error.code == _METHOD_NOT_FOUND)
+    return rejected.status == 400 and not rejected.is_ours and "session" in error.message.lower()
+
+
+def _parse_error(message: Incoming | None) -> _RpcError:
+    if message is None:
+        return _RpcError()
+    try:
+        return msgspec.json.decode(message.error, type=_RpcError)
+    except (msgspec.DecodeError, RecursionError):
+        return _RpcError()
+
+
+async def _sleep_within(deadline: float, delay_s: float) -> None:
+    left_s = deadline - asyncio.get_running_loop().time()
+    await asyncio.sleep(max(0.0, min(delay_s, left_s)))
+    if delay_s >= left_s:
+        raise ExchangeTimedOut("no answer within the deadline")

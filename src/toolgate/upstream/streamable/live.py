@@ -1,0 +1,126 @@
+"""A live link to an HTTP server: its requests, its errors in the gateway's words, its end."""
+
+import asyncio
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final, NoReturn
+
+import msgspec
+
+from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.servers import EMPTY
+from toolgate.upstream.http import ConnectFailed, HttpPool
+from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
+from toolgate.upstream.link import Hello, LinkListener, Params, Reply
+from toolgate.upstream.streamable.background import Background
+from toolgate.upstream.streamable.dialect import Dialect, LinkLost
+from toolgate.upstream.streamable.messages import Rejected
+from toolgate.upstream.streamable.redaction import Redactor
+from toolgate.upstream.wire import reply_of
+
+_UNKNOWN_OUTCOME: Final = "the server may have acted on the call: see whether it did before you repeat it"
+_HINTS: Final = {
+    401: "give the server's record a valid `auth_ref` or `headers`",
+    403: "give the server's record an `auth_ref` or `headers` that may do this",
+    429: "the server asks to slow down: retry later, or lower its `budgets.max_concurrency`",
+}
+_MAX_QUOTED: Final = 200
+
+
+class _RpcError(msgspec.Struct):
+    message: str = ""
+
+
+class StreamableLink:
+    """A server reached over streamable HTTP, in the dialect of its era."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        dialect: Dialect,
+        *,
+        pool: HttpPool,
+        background: Background,
+        listener: LinkListener,
+        redactor: Redactor,
+    ) -> None:
+        self.hello = hello
+        self.pid: int | None = None
+        self._dialect = dialect
+        self._pool = pool
+        self._background = background
+        self._listener = listener
+        self._redactor = redactor
+        self._clock = asyncio.get_running_loop().time
+        self._end: str | None = None
+
+    async def request(
+        self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+    ) -> Reply:
+        if self._end is not None:
+            raise ServerUnavailable(self._end)
+        try:
+            message = await self._dialect.ask(method, params, headers, self._clock() + timeout_s)
+        except Rejected as exc:
+            return self._reply_to_rejected(exc)
+        except ExchangeTimedOut as exc:
+            raise CallTimedOut(f"no answer from the server within {timeout_s:g} s") from exc
+        except (ConnectFailed, ExchangeFailed, LinkLost) as exc:
+            self._fail(exc)
+        return self._redactor.reply(reply_of(message))
+
+    async def aclose(self) -> None:
+        if self._end is None:
+            self._end = "the link was closed"
+            try:
+                await self._background.aclose()
+                await self._dialect.leave()
+            finally:
+                self._pool.close()
+
+    def _reply_to_rejected(self, rejected: Rejected) -> Reply:
+        """An error status is the answer only if its body answers our request; else the server failed."""
+        if rejected.error is not None and rejected.is_ours:
+            return self._redactor.reply(Reply(error=bytes(rejected.error.error)))
+        status = rejected.status
+        said = self._quote(rejected)
+        raise ServerUnavailable(
+            f"the server answered with status {status} ({_phrase(status)}){said}",
+            hint=_HINTS.get(status),
+            data={"status": status},
+        ) from rejected
+
+    def _quote(self, rejected: Rejected) -> str:
+        if rejected.error is None:
+            return ""
+        try:
+            message = msgspec.json.decode(rejected.error.error, type=_RpcError).message
+        except (msgspec.DecodeError, RecursionError):
+            return ""
+        return f": {self._redactor.text(message)[:_MAX_QUOTED]}" if message else ""
+
+    def _fail(self, error: ConnectFailed | ExchangeFailed | LinkLost) -> NoReturn:
+        if isinstance(error, ExchangeFailed):
+            raise ServerUnavailable(
+                f"{error}: unknown outcome", hint=_UNKNOWN_OUTCOME, data={"outcome": "unknown"}
+            ) from error
+        # Others may still be served on connections they have: only an idle link is given up for one refusal.
+        if isinstance(error, LinkLost) or not self._pool.is_busy:
+            self._give_up(str(error))
+        raise ServerUnavailable(str(error)) from error
+
+    def _give_up(self, reason: str) -> None:
+        if self._end is None:
+            self._end = reason
+            self._background.cancel()
+            self._pool.close()
+            self._listener.on_closed(reason)
+
+
+def _phrase(status: int) -> str:
+    if 300 <= status < 400:
+        return "a redirect, which is not followed"
+    try:
+        return HTTPStatus(status).phrase.lower()
+    except ValueError:
+        return "unknown"

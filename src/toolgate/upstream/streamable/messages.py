@@ -1,0 +1,110 @@
+"""The JSON-RPC in an HTTP answer: the response to one request of ours, in a body or on a stream."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from toolgate.upstream.http_connection import Answer, ExchangeFailed, StreamRefused
+from toolgate.upstream.link import MAX_MESSAGE_BYTES
+from toolgate.upstream.sse import EventTooLarge, SseParser
+from toolgate.upstream.streamable.heads import can_be_position
+from toolgate.upstream.wire import Incoming, decode_incoming
+
+Inbox = Callable[[Incoming], None]
+"""Takes what a server says beside its response: notifications, and requests of its own."""
+
+
+class Rejected(Exception):
+    """An HTTP status that is no success. `error` is the JSON-RPC error in its body, where there is one."""
+
+    def __init__(self, answer: Answer, error: Incoming | None, *, is_ours: bool) -> None:
+        super().__init__(f"the server answered {answer.status}")
+        self.status = answer.status
+        self.error = error
+        self.is_ours = is_ours
+        """The error names our request, so it is the answer to it whatever the status."""
+
+
+class NoResponse(ExchangeFailed):
+    """The exchange ended well as HTTP, and did not bring the response."""
+
+
+class PendingResponse:
+    """The response one request waits for. It is the sink of a stream that may carry it."""
+
+    __slots__ = ("_id", "_inbox", "_parser", "response")
+
+    def __init__(self, number: int | None, inbox: Inbox) -> None:
+        """`number` is None for a stream that belongs to no request."""
+        self._id = b"%d" % number if number is not None else None
+        self._inbox = inbox
+        self._parser: SseParser | None = None
+        self.response: Incoming | None = None
+        """The response, once a stream has carried it."""
+
+    @property
+    def position(self) -> bytes:
+        """The event after which a broken stream can be resumed; empty when it cannot."""
+        position = self._parser.last_event_id if self._parser is not None else b""
+        return position if can_be_position(position) else b""
+
+    @property
+    def retry_s(self) -> float:
+        """How long the server asks to wait before that."""
+        return (self._parser.retry_ms or 0) / 1000 if self._parser is not None else 0.0
+
+    def begin(self) -> None:
+        if self._parser is None:
+            self._parser = SseParser(MAX_MESSAGE_BYTES)
+        self._parser.restart()
+
+    def feed(self, chunk: bytes) -> bool:
+        assert self._parser is not None  # begin() comes first
+        try:
+            events = self._parser.feed(chunk)
+        except EventTooLarge as exc:
+            raise StreamRefused(f"on the server's stream, {exc}") from exc
+        for event in events:
+            if event.type == b"message":
+                self._take_event(event.data)
+        return self.response is not None
+
+    def take(self, answer: Answer) -> Incoming:
+        """The response in `answer`, or that came on its stream. Raises Rejected and ExchangeFailed."""
+        if self.response is not None:
+            return self.response
+        if answer.status != 200:
+            error = _parse_error(answer.body)
+            raise Rejected(answer, error, is_ours=error is not None and self._is_ours(error))
+        if answer.is_stream:
+            raise NoResponse("the server's stream ended without the response")
+        try:
+            message = decode_incoming(answer.body)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise NoResponse("the server's answer is not a JSON-RPC message") from exc
+        if message.method or not self._is_ours(message):
+            raise NoResponse("the server's answer is not to this request")
+        return message
+
+    def _take_event(self, data: bytes) -> None:
+        try:
+            message = decode_incoming(data)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise StreamRefused("an event on the server's stream is not a JSON-RPC message") from exc
+        if message.method:
+            self._inbox(message)
+        elif self._is_ours(message):
+            self.response = message
+        elif self._id is not None:
+            raise StreamRefused("the server's stream carries a response to another request")
+
+    def _is_ours(self, message: Incoming) -> bool:
+        return bytes(message.id) == self._id
+
+
+def _parse_error(body: bytes) -> Incoming | None:
+    try:
+        message = decode_incoming(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return message if message.error and not message.method else None

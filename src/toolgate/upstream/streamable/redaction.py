@@ -1,0 +1,83 @@
+"""Keeps a server's own credentials out of what it says about its errors.
+
+Only what can be a credential is looked for, and results that are no errors pass as they came: a value that
+merely looks like a word in them must not change data.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from toolgate.model.servers import HttpEndpoint
+from toolgate.upstream.link import Reply
+
+_MASK: Final = b"[redacted]"
+_MIN_LENGTH: Final = 8
+"""Shorter ones are no credentials, and would be found inside other words."""
+_TELLING = re.compile(r"auth|cookie|credential|key|password|secret|session|signature|token", re.IGNORECASE)
+
+
+class _ToolResult(msgspec.Struct):
+    is_error: bool = msgspec.field(default=False, name="isError")
+
+
+class Redactor:
+    """Knows the credentials of one server."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        spellings = {form for secret in secrets if len(secret) >= _MIN_LENGTH for form in _spellings(secret)}
+        # Longest first, so that no part of a long one is left over. Not one pattern: every answer is
+        # searched, and searching bytes for bytes is a hundred times faster.
+        self._spellings = sorted(spellings, key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        """`text` without credentials."""
+        return self._masked(text.encode()).decode()
+
+    def reply(self, reply: Reply) -> Reply:
+        """`reply` as it is, unless it is an error of either kind that shows a credential."""
+        raw = (reply.result if reply.error is None else reply.error) or b""
+        if not self._is_shown_in(raw):
+            return reply
+        if reply.error is not None:
+            return Reply(error=self._masked(raw))
+        return Reply(result=self._masked(raw)) if _is_tool_error(raw) else reply
+
+    def _is_shown_in(self, raw: bytes) -> bool:
+        return any(spelling in raw for spelling in self._spellings)
+
+    def _masked(self, raw: bytes) -> bytes:
+        for spelling in self._spellings:
+            raw = raw.replace(spelling, _MASK)
+        return raw
+
+
+def credentials_of(endpoint: HttpEndpoint, url: str, headers: Mapping[str, str]) -> list[str]:
+    """What in the resolved `url` and `headers` of an endpoint must not be shown."""
+    values = [
+        value
+        for name, value in headers.items()
+        if value != endpoint.headers.get(name) or _TELLING.search(name)
+    ]
+    parts = urlsplit(url)
+    is_resolved = url != endpoint.url
+    values += [value for name, value in parse_qsl(parts.query) if is_resolved or _TELLING.search(name)]
+    values += parts.path.split("/") if is_resolved else []
+    # `Bearer abc` is also said as `abc`; a cookie as its value alone.
+    return [part for value in values for part in {value, *re.split(r"[\s;=,]+", value)}]
+
+
+def _spellings(secret: str) -> set[bytes]:
+    """As it is, and as JSON may write it."""
+    escaped = msgspec.json.encode(secret)[1:-1]
+    return {secret.encode(), escaped, escaped.replace(b"/", b"\\/")}
+
+
+def _is_tool_error(raw: bytes) -> bool:
+    try:
+        return msgspec.json.decode(raw, type=_ToolResult).is_error
+    except (msgspec.DecodeError, RecursionError):
+        return False

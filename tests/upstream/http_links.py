@@ -1,0 +1,86 @@
+"""Opening links to test servers, and a listener that keeps what it is told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from tests.upstream.faulty_http import FakeMcp, FaultyHttp
+from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
+from toolgate.model.tools import Era
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.http_connection import HttpLimits
+from toolgate.upstream.link import START_TIMEOUT_S, Link, Opener, Params
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.streamable import StreamableOpener
+
+SECRET = "sk-canary/0123456789"
+ENVIRON = {"TOKEN": SECRET}
+
+
+class Heard:
+    """A listener; `changed` counts up with every notification."""
+
+    def __init__(self) -> None:
+        self.notifications: list[tuple[str, bytes]] = []
+        self.closings: list[str] = []
+        self._wakers: list[asyncio.Event] = []
+
+    def on_notification(self, method: str, params: bytes) -> None:
+        self.notifications.append((method, params))
+        for waker in self._wakers:
+            waker.set()
+
+    def on_closed(self, reason: str) -> None:
+        self.closings.append(reason)
+
+    def on_stderr(self, text: bytes) -> None:
+        raise AssertionError("an HTTP server has no standard error")
+
+    async def until_notified(self, times: int) -> None:
+        waker = asyncio.Event()
+        self._wakers.append(waker)
+        while len(self.notifications) < times:
+            waker.clear()
+            await waker.wait()
+
+
+def record_for(url: str, headers: Mapping[str, str] = EMPTY, auth_ref: str | None = None) -> ServerRecord:
+    return ServerRecord(
+        server_id="there",
+        transport="streamable_http",
+        http=HttpEndpoint(url=url, headers=headers, auth_ref=auth_ref),
+    )
+
+
+def opener(limits: HttpLimits | None = None, *, start_timeout_s: float = START_TIMEOUT_S) -> Opener:
+    egress = Egress(allow_private=True)
+    return StreamableOpener(Secrets(ENVIRON), egress, limits=limits, start_timeout_s=start_timeout_s)
+
+
+async def open_link(
+    record: ServerRecord,
+    heard: Heard | None = None,
+    *,
+    known_era: Era | None = None,
+    limits: HttpLimits | None = None,
+) -> Link:
+    return await opener(limits)(record, heard or Heard(), known_era=known_era)
+
+
+@asynccontextmanager
+async def linked(
+    mcp: FakeMcp, heard: Heard | None = None, *, limits: HttpLimits | None = None, auth_ref: str | None = None
+) -> AsyncIterator[tuple[FaultyHttp, Link]]:
+    """A server and an open link to it, all within ten seconds."""
+    async with asyncio.timeout(10), FaultyHttp(mcp) as server:
+        link = await open_link(record_for(server.url, auth_ref=auth_ref), heard, limits=limits)
+        try:
+            yield server, link
+        finally:
+            await link.aclose()
+
+
+def params(**members: object) -> Params:
+    return {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in members.items()}

@@ -1,0 +1,148 @@
+"""Links to servers of the official SDK, which serves both eras on one path."""
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from mcp.server import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+)
+
+from tests.upstream.http_links import Heard, open_link, params, record_for
+from toolgate.errors import CallTimedOut
+from toolgate.model.tools import Era
+from toolgate.upstream.link import Link
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+
+class Upstream:
+    """An SDK server with one tool, and what it saw."""
+
+    def __init__(self) -> None:
+        self.bus = InMemorySubscriptionBus()
+        self.cancelled = asyncio.Event()
+        self.server: Server[Any] = Server(
+            "sdk",
+            version="1",
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+            on_subscriptions_listen=ListenHandler(self.bus),
+            get_tool_input_schema=lambda name: SCHEMA if name == "echo" else None,
+        )
+
+    async def _list(
+        self, ctx: ServerRequestContext[Any], listing: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=[Tool(name="echo", input_schema=SCHEMA)])
+
+    async def _call(self, ctx: ServerRequestContext[Any], call: CallToolRequestParams) -> CallToolResult:
+        text = (call.arguments or {}).get("text", "")
+        if text == "hang":
+            try:
+                await asyncio.sleep(60)
+            finally:
+                self.cancelled.set()
+        return CallToolResult(content=[TextContent(type="text", text=text)])
+
+
+@asynccontextmanager
+async def serving(upstream: Upstream, how: str) -> AsyncIterator[str]:
+    app = upstream.server.streamable_http_app(
+        streamable_http_path="/mcp", json_response=how == "json", stateless_http=how == "stateless"
+    )
+    config = uvicorn.Config(app, lifespan="on", log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        task = asyncio.ensure_future(server.serve(sockets=[listener]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        server.should_exit = True
+        await task
+
+
+@asynccontextmanager
+async def linked(
+    upstream: Upstream, era: Era, *, heard: Heard | None = None, how: str = "streams"
+) -> AsyncIterator[Link]:
+    async with asyncio.timeout(15), serving(upstream, how) as url:
+        # The SDK speaks both eras; whoever remembers it as legacy is not told otherwise.
+        link = await open_link(record_for(url), heard, known_era=era)
+        try:
+            yield link
+        finally:
+            await link.aclose()
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="mcp")
+
+
+async def call(link: Link, text: str, timeout_s: float = 5.0) -> Any:
+    reply = await link.request(
+        "tools/call",
+        params(name="echo", arguments={"text": text}),
+        timeout_s=timeout_s,
+        headers={"Mcp-Name": "echo"},
+    )
+    return json.loads(reply.result or reply.error or b"")
+
+
+@pytest.mark.parametrize("how", ["streams", "json", "stateless"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_tools_are_listed_and_called_in_both_eras(era: Era, how: str) -> None:
+    async with linked(Upstream(), era, how=how) as link:
+        listed = json.loads((await link.request("tools/list", {}, timeout_s=5)).result or b"")
+        results = await asyncio.gather(*(call(link, f"text {n}") for n in range(20)))
+
+        assert link.hello.era == era
+        assert json.loads(link.hello.server_info)["name"] == "sdk"
+        assert [tool["name"] for tool in listed["tools"]] == ["echo"]
+        assert [result["content"][0]["text"] for result in results] == [f"text {n}" for n in range(20)]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_an_unknown_method_is_an_error_object(era: Era) -> None:
+    async with linked(Upstream(), era) as link:
+        reply = await link.request("no/such", {}, timeout_s=5)
+
+        assert json.loads(reply.error or b"")["code"] == -32601
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_call_given_up_is_cancelled_at_the_server(era: Era) -> None:
+    upstream = Upstream()
+    async with linked(upstream, era) as link:
+        with pytest.raises(CallTimedOut):
+            await call(link, "hang", timeout_s=0.3)
+
+        await upstream.cancelled.wait()
+
+
+async def test_a_modern_server_s_changes_arrive() -> None:
+    upstream, heard = Upstream(), Heard()
+    async with linked(upstream, "modern", heard=heard) as link:
+        assert link.hello.has_list_changed
+        while not heard.notifications:  # the stream opens in the background
+            await upstream.bus.publish(ToolsListChanged())
+            await asyncio.sleep(0.01)
+
+        assert heard.notifications[0][0] == "notifications/tools/list_changed"
