@@ -129,7 +129,7 @@ def _replace(path: Path, old_text: str | None, new_text: str, now: datetime) -> 
 
 def _back_up(path: Path, now: datetime) -> Path:
     """A copy with the same bytes and permissions, under a name nobody has."""
-    backup = path.with_name(f"{path.name}.{now:%Y%m%d-%H%M%S}.bak")
+    backup = path.with_name(f"{path.name}.{now:%Y%m%d-%H%M%S-%f}.bak")
     content = path.read_bytes()
     with os.fdopen(os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

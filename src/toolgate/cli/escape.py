@@ -6,44 +6,45 @@ and invisible characters are shown as `\\x1b` or `\\u202e`, never passed on (XSS
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 # Printable by Unicode's categories, and yet nothing to see: fillers, joiners, variation selectors.
-_INVISIBLE: Final = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
-_INVISIBLE_CHARACTER: Final = re.compile(f"[{_INVISIBLE}]")
-# All that JSON leaves as it is and a terminal may act on. Inside JSON they can only stand in strings.
-_UNSAFE_IN_JSON: Final = re.compile(
-    f"[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    f"\ud800-\udfff\U000e0000-\U000e007f{_INVISIBLE}]"
+_INVISIBLE: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
 
 def escape_line(text: str) -> str:
     """`text` on one line: line breaks and tabs become spaces, everything else unsafe is spelled out."""
-    return _escape(" ".join(text.split()))
+    return _escape(" ".join(text.split()), _spell)
 
 
 def escape_block(text: str) -> str:
     """`text` with its line breaks kept, for logs and error output of servers."""
-    return "\n".join(_escape(line.expandtabs(4).rstrip()) for line in text.splitlines())
+    return "\n".join(_escape(line.expandtabs(4).rstrip(), _spell) for line in text.splitlines())
 
 
 def encode_json(value: Any, *, indent: int | None = None) -> str:
     """`value` as JSON that any program reads and any terminal shows as it is."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return _UNSAFE_IN_JSON.sub(lambda match: json.dumps(match[0])[1:-1], text)
+    lines = json.dumps(value, ensure_ascii=False, indent=indent).split("\n")
+    return "\n".join(_escape(line, _spell_in_json) for line in lines)
 
 
-def _escape(text: str) -> str:
-    if text.isprintable() and not _INVISIBLE_CHARACTER.search(text):
+def _escape(text: str, spell: Callable[[str], str]) -> str:
+    if text.isprintable() and not _INVISIBLE.search(text):
         return text
-    return "".join(map(_escape_character, text))
+    return "".join(one if one.isprintable() and not _INVISIBLE.match(one) else spell(one) for one in text)
 
 
-def _escape_character(character: str) -> str:
-    if character.isprintable() and not _INVISIBLE_CHARACTER.match(character):
-        return character
+def _spell(character: str) -> str:
     code = ord(character)
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _spell_in_json(character: str) -> str:
+    """Outside strings JSON has none of these, and in a string this means the same."""
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else json.dumps(character)[1:-1]

@@ -29,7 +29,7 @@ class Record(NamedTuple):
 
 def load_record(path: Path, *, kind: Kind | None = None) -> Record:
     """The record in `path`; `-` is standard input. With `kind`, no other will do."""
-    body = load_object(path)
+    body = _load_object(path)
     found = _kind_of(body)
     if found is None or kind not in {None, found}:
         wanted = f"`{kind}_id`" if kind else "`server_id`, `task_id` or `profile_id`"
@@ -44,13 +44,18 @@ def load_record(path: Path, *, kind: Kind | None = None) -> Record:
     return Record(found, record_id, _task_body(body) if found == "task" else body)
 
 
-def load_object(path: Path) -> dict[str, Any]:
-    """The object in a TOML or JSON file, or in standard input as JSON."""
+def read_text(path: Path) -> str:
+    """What is in a file, or in standard input."""
     try:
-        text = sys.stdin.read() if path == STANDARD_INPUT else path.read_text("utf-8")
+        return sys.stdin.read() if path == STANDARD_INPUT else path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise CommandFailed(f"cannot read `{path}`: {exc}", exit_code=Exit.USAGE) from exc
+
+
+def _load_object(path: Path) -> dict[str, Any]:
+    text = read_text(path)
+    try:
         value = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
-    except OSError as exc:
-        raise CommandFailed(f"cannot read `{path}`: {exc.strerror}", exit_code=Exit.USAGE) from exc
     except (ValueError, RecursionError) as exc:
         raise CommandFailed(
             f"`{path}` is neither TOML nor JSON as its name says: {exc}",

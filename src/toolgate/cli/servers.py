@@ -7,7 +7,6 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.client import record_path
-from toolgate.cli.client_configs import parse_client_config
 from toolgate.cli.failure import Exit
 from toolgate.cli.options import Connection, spread_options
 from toolgate.cli.record_commands import (
@@ -18,8 +17,9 @@ from toolgate.cli.record_commands import (
     apply_records,
     delete_record,
 )
-from toolgate.cli.record_files import load_object
+from toolgate.cli.record_files import Record, read_text
 from toolgate.cli.render.servers import render_refreshed, render_server, render_servers, render_test
+from toolgate.registry.imports import parse_mcp_servers_json
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Register MCP servers, look at them, test them."
@@ -97,5 +97,6 @@ def import_command(
 
     A new server may offer no tool until `allowed_tools` says so: give --allow, or edit the records.
     """
-    records = parse_client_config(load_object(file), allow or [])
+    bodies = parse_mcp_servers_json(read_text(file))
+    records = [Record("server", body["server_id"], {**body, "allowed_tools": allow or []}) for body in bodies]
     apply_records(records, connection)

@@ -1,6 +1,8 @@
 """`toolgate up`: the gateway itself, control and node in one process."""
 
+import asyncio
 import os
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +15,12 @@ from toolgate.cli.demo import Demo, check_port, demo_directory
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import spread_options
 from toolgate.cli.output import Output
+from toolgate.cli.render.changes import render_reload
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.reload import DirectoryLoader
+from toolgate.registry.reload_plan import ReloadReport
+from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store import Store
 from toolgate.settings import LogLevel, Settings, load_settings
 
 app = typer.Typer(add_completion=False)
@@ -90,3 +98,35 @@ def _run_demo(options: SettingOptions, *, as_json: bool) -> None:
 
 def _show_difference(settings: Settings, output: Output) -> None:
     """What the server files would change, against the registry as it is."""
+    if settings.mcp_registry_dir is None:
+        raise CommandFailed(
+            "there is no directory to look at",
+            hint="name it with --mcp-registry-dir DIR",
+            exit_code=Exit.USAGE,
+        )
+    report = asyncio.run(_preview(settings, settings.mcp_registry_dir))
+    answer = {
+        "applied": [str(one) for one in report.applied],
+        "warnings": list(report.warnings),
+        "problems": [str(one) for one in report.problems],
+    }
+    output.show(answer, render_reload(answer, is_dry_run=True))
+    if report.problems:
+        raise typer.Exit(Exit.FAILED)
+
+
+async def _preview(settings: Settings, directory: Path) -> ReloadReport:
+    async with AsyncExitStack() as stack:
+        store: Store = MemoryStore(_no_clock)
+        # A look must not make a registry where there is none.
+        if (file := settings.data_dir / "registry.db").exists():
+            store = await stack.enter_async_context(open_sqlite_store(file, _no_clock))
+        loader = DirectoryLoader(
+            store, directory, strict=settings.strict, recursive=settings.registry_recursive
+        )
+        return await loader.preview()
+
+
+def _no_clock() -> int:
+    """For stores that are only read."""
+    return 0

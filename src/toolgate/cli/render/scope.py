@@ -101,7 +101,7 @@ def _hidden_count(decisions: Sequence[Decision]) -> str:
 
 
 def _because(layer: str, rule: str, reason: str | None = None) -> Text:
-    head = sentence(cell(layer, "bold"), f": {reason}" if reason else "")
+    head = sentence(cell(layer, "bold"), cell(f": {reason}" if reason else ""))
     return Text("\n").join([head, cell(rule, DIM)]) if rule else head
 
 

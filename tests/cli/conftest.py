@@ -1,0 +1,53 @@
+"""The command line as a test uses it: a fake gateway, and one call that runs a command."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.cli.fake_gateway import FakeGateway, open_fake_gateway
+from toolgate.cli import main
+
+
+class Ran(NamedTuple):
+    """What a command left: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The output without the blanks that fill a table's lines up."""
+        return [line.rstrip() for line in self.out.splitlines()]
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGateway]:
+    with open_fake_gateway() as found:
+        monkeypatch.setenv("TOOLGATE_URL", found.url)
+        yield found
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("TOOLGATE_KEY", raising=False)
+
+    def run_command(*words: str) -> Ran:
+        try:
+            code = main(words)
+        except SystemExit as exc:
+            code = int(exc.code or 0)
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run_command

@@ -1,0 +1,309 @@
+"""Commands against a gateway's REST API: what they ask, what they print, how they end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.answers import decision, explanation, health, server, task_plan, tools
+from tests.cli.conftest import Run
+from tests.cli.fake_gateway import FakeGateway
+
+
+def test_servers_list_prints_a_table_and_with_json_one_object_a_line(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /admin/api/mcp/servers", {"revision": 3, "servers": [server("a"), server("b")]})
+
+    table = run("servers", "list")
+    lines = run("servers", "list", "--json")
+
+    assert table.code == 0
+    assert table.lines == [
+        "SERVER  STATE      TOOLS  CALLS  VIA    TAGS",
+        "a       connected     12      7  stdio",
+        "b       connected     12      7  stdio",
+    ]
+    assert [json.loads(line)["server_id"] for line in lines.out.splitlines()] == ["a", "b"]
+
+
+def test_servers_get_quotes_its_id_into_one_path_segment(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /admin/api/mcp/servers/..%2Fkeys", server("x"))
+
+    assert run("servers", "get", "../keys").code == 0
+    assert gateway.last.path == "/admin/api/mcp/servers/..%2Fkeys"
+
+
+def test_servers_apply_sends_toml_and_json_as_they_are(
+    gateway: FakeGateway, run: Run, tmp_path: Path
+) -> None:
+    record: dict[str, Any] = {"server_id": "git", "transport": "stdio", "stdio": {"command": "git-mcp"}}
+    (tmp_path / "git.toml").write_text(
+        'server_id = "git"\ntransport = "stdio"\n[stdio]\ncommand = "git-mcp"\n', "utf-8"
+    )
+    (tmp_path / "git.json").write_text(json.dumps(record), "utf-8")
+    gateway.answer("PUT /admin/api/mcp/servers/git", {"revision": 4, "server": server(), "warnings": ["w"]})
+
+    ran = run("servers", "apply", "-f", str(tmp_path / "git.toml"), "-f", str(tmp_path / "git.json"))
+
+    assert (ran.code, ran.lines) == (0, ["✓ server git (revision 4)", "warning: w"] * 2)
+    assert [asked.body for asked in gateway.asked] == [record, record]
+
+
+def test_apply_with_a_revision_asks_for_that_one_only(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    path.write_text('{"profile_id": "p"}', "utf-8")
+    gateway.refuse("PUT /admin/api/profiles/p", "conflict", "it changed", hint="read it again", status=409)
+
+    ran = run("profiles", "apply", "-f", str(path), "--if-revision", "7")
+
+    assert gateway.last.headers["if-match"] == '"7"'
+    assert (ran.code, ran.err) == (1, "error: it changed\n  try: read it again\n")
+
+
+def test_tasks_apply_turns_config_values_into_json_text(
+    gateway: FakeGateway, run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(
+        'task_id = "t"\n[config]\nmcp.enabled = true\nmcp.default_server_ids = ["git"]\n'
+        'mcp.profile = "code"\n"mcp.tool_denylist" = \'["x_*"]\'\n"other.key" = 3\n',
+        "utf-8",
+    )
+    gateway.answer("PUT /admin/api/tasks/t", {"revision": 2, "task": {}, "warnings": []})
+
+    assert run("tasks", "apply", "-f", str(path)).code == 0
+    assert gateway.last.body == {
+        "task_id": "t",
+        "config": {
+            "mcp.enabled": "true",
+            "mcp.default_server_ids": '["git"]',
+            "mcp.profile": '"code"',
+            "mcp.tool_denylist": '["x_*"]',
+            "other.key": "3",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        pytest.param("x.toml", "a = ", "is neither TOML nor JSON as its name says", id="broken TOML"),
+        pytest.param("x.json", "[1]", "does not hold an object", id="not an object"),
+        pytest.param("x.json", '{"task_id": "t"}', "it has no `server_id`", id="another kind"),
+        pytest.param("x.json", '{"server_id": 3}', "`server_id` is not text", id="an id that is no text"),
+        pytest.param(
+            "x.json", '{"server_id": "a", "task_id": "b"}', "is not a server", id="two kinds at once"
+        ),
+    ],
+)
+def test_a_file_that_is_no_record_is_refused_before_anything_is_sent(
+    gateway: FakeGateway, run: Run, tmp_path: Path, *, name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_text(text, "utf-8")
+
+    ran = run("servers", "apply", "-f", str(tmp_path / name))
+
+    assert ran.code == 2
+    assert message in ran.err
+    assert gateway.asked == []
+
+
+def test_a_missing_file_is_a_usage_error(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
+    ran = run("servers", "apply", "-f", str(tmp_path / "none.toml"))
+
+    assert ran.code == 2
+    assert "cannot read" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (("servers", "delete", "git"), "/admin/api/mcp/servers/git"),
+        (("tasks", "delete", "t"), "/admin/api/tasks/t"),
+        (("profiles", "delete", "p"), "/admin/api/profiles/p"),
+        (("keys", "revoke", "ada"), "/admin/api/keys/ada"),
+    ],
+)
+def test_delete_names_what_is_gone(gateway: FakeGateway, run: Run, words: tuple[str, ...], path: str) -> None:
+    gateway.answer(f"DELETE {path}", {"revision": 5, "warnings": []})
+
+    assert run(*words).lines == [f"✓ {words[0].removesuffix('s')} {words[2]} is gone"]
+    assert run(*words, "--json").json == {"deleted": words[2], "revision": 5, "warnings": []}
+
+
+def test_servers_test_ends_with_1_when_the_server_fails(gateway: FakeGateway, run: Run) -> None:
+    report = {"ok": False, "error": "it hangs", "stderr_tail": "", "tools": [], "quarantined": {}}
+    gateway.answer("POST /admin/api/mcp/servers/git/test", report)
+
+    ran = run("servers", "test", "git")
+
+    assert (ran.code, ran.lines) == (1, ["✗ git: it hangs"])
+
+
+def test_servers_refresh_shows_the_tools_there_are_now(gateway: FakeGateway, run: Run) -> None:
+    answer = {"server_id": "git", "health": health(), "tools": ["git_log"], "quarantined": {}}
+    gateway.answer("POST /admin/api/mcp/servers/git/refresh", answer)
+
+    assert run("servers", "refresh", "git").lines == ["git: connected, 1 tool", "", "  git_log"]
+
+
+def test_servers_import_registers_what_another_program_lists(
+    gateway: FakeGateway, run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "mcp.json"
+    entries = {
+        "Git Hub": {"command": "gh-mcp", "env": {"TOKEN": "${GH}"}},
+        "web": {"url": "https://x.example/mcp"},
+    }
+    path.write_text(json.dumps({"mcpServers": entries}), "utf-8")
+    for name in ("git-hub", "web"):
+        gateway.answer(f"PUT /admin/api/mcp/servers/{name}", {"revision": 1, "warnings": []})
+
+    assert run("servers", "import", str(path), "--allow", "get_*").code == 0
+    assert [asked.body for asked in gateway.asked] == [
+        {
+            "server_id": "git-hub",
+            "display_name": "Git Hub",
+            "transport": "stdio",
+            "stdio": {"command": "gh-mcp", "env": {"TOKEN": "${ENV:GH}"}},
+            "allowed_tools": ["get_*"],
+        },
+        {
+            "server_id": "web",
+            "transport": "streamable_http",
+            "http": {"url": "https://x.example/mcp"},
+            "allowed_tools": ["get_*"],
+        },
+    ]
+
+
+def test_tasks_profiles_and_keys_are_listed(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /admin/api/tasks", {"revision": 1, "tasks": [{"task_id": "t", "config": {}}]})
+    gateway.answer("GET /admin/api/tasks/t", {"task_id": "t", "config": {"mcp.enabled": "true"}})
+    gateway.answer("GET /admin/api/profiles", {"revision": 1, "profiles": [{"profile_id": "p"}]})
+    key: dict[str, Any] = {"key_id": "ada", "role": "agent", "ceiling": {}, "expires_at_s": None}
+    gateway.answer("GET /admin/api/keys", {"revision": 1, "keys": [key]})
+
+    assert run("tasks", "list", "--json").json == {"task_id": "t", "config": {}}
+    assert run("tasks", "get", "t").lines == ["t", "", "KEY          VALUE", "mcp.enabled  true"]
+    assert run("profiles", "list", "--json").json == {"profile_id": "p"}
+    assert run("keys", "list").lines == ["KEY  ROLE   EXPIRES  REACHES", "ada  agent  never    everything"]
+
+
+def test_keys_add_sends_the_ceiling_and_shows_the_key_once(gateway: FakeGateway, run: Run) -> None:
+    made = {"key_id": "ada", "role": "agent", "secret": "tg_secret"}
+    gateway.answer("POST /admin/api/keys", made, 201)
+
+    words = ("keys", "add", "ada", "--tasks", "review, ops", "--deny", "*delete*", "--default-task", "review")
+    ran = run(*words)
+
+    assert ran.lines[2] == "  tg_secret"
+    assert gateway.last.body == {
+        "key_id": "ada",
+        "role": "agent",
+        "ceiling": {"tasks": ["review", "ops"], "deny": ["*delete*"]},
+        "default_task": "review",
+    }
+    assert run("keys", "add", "ada", "--expires-in-days", "1", "--json").json == made
+    assert "expires_at_s" in gateway.last.body
+
+
+def test_tools_asks_for_the_scope_of_the_url(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /api/v1/mcp/tools", tools("git.git_log"))
+
+    ran = run("tools", "--task", "review", "--servers", "git", "--tools", "")
+
+    assert gateway.last.query == {"task": "review", "servers": "git", "tools": ""}
+    assert ran.lines[:2] == [
+        "TOOL         TOKENS  ALLOWED BY",
+        "git.git_log     100  task `review`: mcp.tool_allowlist",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tool", "query"),
+    [
+        ("git/git_log", {"server": "git", "tool": "git_log"}),
+        ("git.git_log", {"server": "git", "tool": "git_log"}),
+        ("git_log", {"tool": "git_log"}),
+    ],
+)
+def test_explain_finds_a_tool_however_it_is_written(
+    gateway: FakeGateway, run: Run, tool: str, query: dict[str, str]
+) -> None:
+    gateway.answer("GET /api/v1/mcp/explain", explanation(decision("git", "git_log", "denied_by_task")))
+
+    ran = run("explain", tool, "--task", "review", "--key", "ada")
+
+    assert gateway.last.query == {"task": "review", "key": "ada", **query}
+    assert ran.lines == [
+        "0 tools visible",
+        "",
+        "1 tool hidden",
+        "SERVER  TOOLS    HIDDEN BY",
+        "git     git_log  task: denied_by_task",
+        "                 mcp.tool_allowlist",
+    ]
+
+
+def test_explain_of_an_unknown_tool_tries_both_readings_of_a_dot_and_fails(
+    gateway: FakeGateway, run: Run
+) -> None:
+    gateway.answer("GET /api/v1/mcp/explain", explanation())
+
+    ran = run("explain", "a.b")
+
+    assert [asked.query for asked in gateway.asked] == [{"server": "a", "tool": "b"}, {"tool": "a.b"}]
+    assert ran.code == 1
+    assert ran.err.startswith("error: no server that you may see has a tool `a.b`")
+
+
+def test_plan_sends_the_record_and_changes_nothing(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text('task_id = "t"\n[config]\nmcp.enabled = true\n', "utf-8")
+    answer = {"tasks": [task_plan("t", added=["git/git_log"])], "unchanged": 2}
+    gateway.answer("POST /admin/api/plan", answer)
+
+    ran = run("plan", "-f", str(path))
+
+    assert [(asked.method, asked.path) for asked in gateway.asked] == [("POST", "/admin/api/plan")]
+    assert gateway.last.body == {
+        "kind": "task",
+        "id": "t",
+        "body": {"task_id": "t", "config": {"mcp.enabled": "true"}},
+    }
+    assert ran.lines[:2] == ["task t  +1  -0", "  + git/git_log"]
+    assert run("plan", "--delete", "server/git", "--json").json == answer
+    assert gateway.last.body == {"kind": "server", "id": "git", "body": None}
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--delete", "git"), ("--delete", "key/ada"), ("-f", "x", "--delete", "y")]
+)
+def test_plan_needs_exactly_one_change(gateway: FakeGateway, run: Run, words: tuple[str, ...]) -> None:
+    assert run("plan", *words).code == 2
+    assert gateway.asked == []
+
+
+def test_lint_ends_with_1_when_it_finds_something(gateway: FakeGateway, run: Run) -> None:
+    finding = {"where": "task `t`", "rule": "mcp.tool_denylist", "message": "`x` matches nothing"}
+    gateway.answer("GET /admin/api/lint", {"findings": [finding]})
+
+    assert run("lint").code == 1
+    gateway.answer("GET /admin/api/lint", {"findings": []})
+    assert run("lint").code == 0
+
+
+def test_reload_can_be_a_dry_run_and_ends_with_1_on_problems(gateway: FakeGateway, run: Run) -> None:
+    route = "POST /admin/api/registry/reload"
+    gateway.answer(route, {"applied": ["added git (git.toml)"], "warnings": [], "problems": []})
+
+    assert run("reload", "--dry-run").lines == ["1 change planned", "  added git (git.toml)"]
+    assert gateway.last.query == {"dry_run": "true"}
+    gateway.answer(route, {"applied": [], "warnings": [], "problems": ["x.toml: no"]})
+    assert run("reload").code == 1
+
+
+def test_version_needs_no_gateway(run: Run) -> None:
+    assert run("version").out.startswith("toolgate ")
+    assert set(run("version", "--json").json) == {"toolgate", "python", "platform"}
