@@ -17,6 +17,8 @@ class LineSplitter:
         """The lines that `chunk` completes. Raises LineTooLong, and then keeps nothing of the line."""
         lines = chunk.split(b"\n")
         rest = lines.pop()
+        if len(chunk) > self._max_bytes and any(len(line) > self._max_bytes for line in lines):
+            raise LineTooLong
         if self._parts and lines:
             self._keep(lines[0])
             lines[0] = b"".join(self._parts)

@@ -6,6 +6,7 @@ descriptor twice, and the second close may hit one that another thread has opene
 
 import asyncio
 import os
+import stat
 from collections.abc import Callable
 from typing import Final
 
@@ -24,7 +25,10 @@ class Inlet:
         self._on_data = on_data
         self._on_end = on_end
         os.set_blocking(fd, False)
-        self._loop.add_reader(fd, self._read)
+        # uvloop tells of a socket's error (a peer that closed with our bytes unread) once and then watches no
+        # more, so what came before it must be read in the same turn. A pipe's read end knows no errors.
+        is_socket = stat.S_ISSOCK(os.fstat(fd).st_mode)
+        self._loop.add_reader(fd, self._read_all if is_socket else self._read)
 
     @property
     def is_open(self) -> bool:
@@ -36,11 +40,12 @@ class Inlet:
             os.close(self._fd)
             self._fd = -1
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Take one chunk. Whether there may be more."""
         try:
             data = os.read(self._fd, CHUNK_BYTES)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data = b""
         if data:
@@ -48,6 +53,11 @@ class Inlet:
         else:
             self.close()
             self._on_end()
+        return self._fd >= 0
+
+    def _read_all(self) -> None:
+        while self._read():
+            pass
 
 
 class Outlet:

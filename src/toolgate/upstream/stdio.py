@@ -220,9 +220,11 @@ class StdioLink:
             self._child.stdin.write(_line(message))
 
     def _fault(self, how: str) -> None:
-        self._finish(how)
-        if self._child is not None:
-            self._child.kill()
+        """The child breaks the rules: end it. One that is being stopped is left its time."""
+        if not self._end:
+            self._finish(how)
+            if self._child is not None:
+                self._child.kill()
 
     def _finish(self, how: str) -> None:
         if self._end:

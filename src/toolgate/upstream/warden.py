@@ -274,26 +274,37 @@ def _become_keeper(fds: Fds, warden: int) -> None:
         os._exit(status)
 
 
+def clear_up(keepers: set[int]) -> bool:
+    """Collect the dead, and kill what an ill-fated keeper has left to us. Whether any child is left."""
+    dead, has_more = reap()
+    has_strays = any(code != 0 or pid not in keepers for pid, code in dead.items())
+    keepers -= dead.keys()
+    if has_strays:
+        kill_all(own_children() - keepers)
+    return has_more
+
+
 def main() -> None:
-    """Fork a keeper for every request, until the node closes the socket."""
+    """Fork a keeper for every request until the node closes the socket, then see the last of them out."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # only the socket says when it is over
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     node = socket.socket(fileno=0)
     bell = Bell()
     keepers: set[int] = set()
-    while True:
-        ready, _, _ = select.select([node.fileno(), bell.fd], [], [])
+    watched = [bell.fd, node.fileno()]
+    has_children = False
+    while has_children or node.fileno() in watched:
+        ready, _, _ = select.select(watched, [], [])
         if bell.heard():
-            dead, _ = reap()
-            keepers -= dead.keys()
-            if any(dead.values()):
-                kill_all(own_children() - keepers)
+            has_children = clear_up(keepers)
         if node.fileno() in ready:
             data, fds, _, _ = socket.recv_fds(node, 1, FDS)
-            if not data:
-                return
-            keepers.add(start_keeper(fds))
+            if data:
+                keepers.add(start_keeper(fds))
+            else:
+                watched.remove(node.fileno())
+                has_children = clear_up(keepers)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from toolgate import __version__
+from toolgate.errors import InvalidParams
 from toolgate.model.tools import Era
 from toolgate.upstream.link import MODERN_VERSION, Params, Reply
 
@@ -77,11 +78,16 @@ def meta_for(era: Era, meta: bytes | None) -> msgspec.Raw | None:
     """A caller's `_meta` as a server of `era` may see it; None where none is needed.
 
     A modern caller's own envelope goes through to a modern server: its capabilities are the ones the
-    server may rely on. A legacy server never sees envelope keys, a modern one always does.
+    server may rely on. A legacy server never sees envelope keys, a modern one always does. Raises
+    InvalidParams.
     """
     if meta is None:
         return OWN_META if era == "modern" else None
-    kept = {key: value for key, value in _decode_members(meta).items() if key not in _NOT_CARRIED}
+    try:
+        members = _decode_members(meta)
+    except msgspec.DecodeError as exc:
+        raise InvalidParams("`_meta` is not an object") from exc
+    kept = {key: value for key, value in members.items() if key not in _NOT_CARRIED}
     if era == "modern":
         return msgspec.Raw(_encode(_OWN_MEMBERS | kept))
     kept = {key: value for key, value in kept.items() if not key.startswith(ENVELOPE_PREFIX)}

@@ -1,0 +1,119 @@
+"""What the stdio tests share: the faulty server as a record, a listener that remembers, an open link."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.model.servers import ServerRecord, StdioLaunch
+from toolgate.upstream.children import Warden
+from toolgate.upstream.link import START_TIMEOUT_S, Params, Reply
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.stdio import StdioLink, StdioOpener
+
+FAULTY = str(Path(__file__).with_name("faulty_server.py"))
+BIN = Path(sys.executable).parent
+
+
+@dataclass
+class Listener:
+    """Remembers what it was told."""
+
+    closed: list[str] = field(default_factory=list)
+    notifications: list[tuple[str, bytes]] = field(default_factory=list)
+    stderr: bytes = b""
+    stderr_bytes: int = 0
+    has_closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def on_notification(self, method: str, params: bytes) -> None:
+        self.notifications.append((method, params))
+
+    def on_closed(self, reason: str) -> None:
+        self.closed.append(reason)
+        self.has_closed.set()
+
+    def on_stderr(self, text: bytes) -> None:
+        self.stderr_bytes += len(text)
+        self.stderr = (self.stderr + text)[-65536:]
+
+
+def faulty(*words: str, **launch: Any) -> ServerRecord:
+    """The record of a server that misbehaves as `words` say (see `faulty_server`)."""
+    return ServerRecord(
+        server_id="faulty",
+        transport="stdio",
+        stdio=StdioLaunch(command=sys.executable, args=("-I", "-S", FAULTY, *words), **launch),
+    )
+
+
+def command(*argv: str, **launch: Any) -> ServerRecord:
+    return ServerRecord(
+        server_id="server", transport="stdio", stdio=StdioLaunch(command=argv[0], args=argv[1:], **launch)
+    )
+
+
+@asynccontextmanager
+async def open_opener(
+    environ: Mapping[str, str] = os.environ, *, start_timeout_s: float = START_TIMEOUT_S
+) -> AsyncIterator[StdioOpener]:
+    warden = Warden()
+    try:
+        yield StdioOpener(warden, Secrets(environ), start_timeout_s=start_timeout_s)
+    finally:
+        await warden.aclose()
+
+
+@asynccontextmanager
+async def open_link(
+    record: ServerRecord, listener: Listener | None = None, environ: Mapping[str, str] = os.environ
+) -> AsyncIterator[StdioLink]:
+    async with open_opener(environ) as opener:
+        link = await opener(record, listener or Listener(), known_era=None)
+        try:
+            yield link
+        finally:
+            await link.aclose()
+
+
+def tool(name: str, **arguments: Any) -> Params:
+    """The params of a `tools/call`."""
+    return {
+        "name": msgspec.Raw(json.dumps(name).encode()),
+        "arguments": msgspec.Raw(json.dumps(arguments).encode()),
+    }
+
+
+async def call(link: StdioLink, name: str, timeout_s: float = 5.0, **arguments: Any) -> Any:
+    """What the tool says: its text, read as JSON where it is."""
+    return said(await link.request("tools/call", tool(name, **arguments), timeout_s=timeout_s))
+
+
+def said(reply: Reply) -> Any:
+    assert reply.result is not None, reply.error
+    text = json.loads(reply.result)["content"][0]["text"]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does, for it was not reaped."""
+    return Path(f"/proc/{pid}").exists()
+
+
+async def until(condition: Callable[[], bool], within_s: float = 5.0) -> float:
+    """Wait for something outside this process; how long it took."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < within_s, "it did not come about in time"
+        await asyncio.sleep(0.01)
+    return time.monotonic() - started

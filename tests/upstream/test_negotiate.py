@@ -1,0 +1,252 @@
+"""Which era a server is taken for, by how it answers."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.tools import Era
+from toolgate.upstream import negotiate as negotiation
+from toolgate.upstream.link import Hello, Params, Reply, StartFailed
+from toolgate.upstream.negotiate import negotiate
+
+pytestmark = pytest.mark.anyio
+
+MODERN = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "instructions": "hi"}
+LEGACY = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "serverInfo": {"name": "s"},
+    "instructions": None,
+}
+UNKNOWN = {"code": -32601, "message": "method not found"}
+
+
+def unsupported(*versions: str) -> dict[str, Any]:
+    return {"code": -32022, "message": "unsupported", "data": {"supported": versions, "requested": "x"}}
+
+
+def result(value: Any) -> Reply:
+    return Reply(result=json.dumps(value).encode())
+
+
+def error(value: Any) -> Reply:
+    return Reply(error=json.dumps(value).encode())
+
+
+class Server:
+    """Answers `server/discover` and `initialize` as scripted; the last answer stays. None: silence."""
+
+    def __init__(self, discover: list[Reply | None], initialize: list[Reply | None]) -> None:
+        self._answers = {"server/discover": discover, "initialize": initialize}
+        self.heard: list[str] = []
+        self.late: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        """The answer to a question met with silence."""
+        self.on_initialize: Callable[[], None] = lambda: None
+
+    async def ask(self, method: str, params: Params, timeout_s: float) -> Reply:
+        self.heard.append(method)
+        if method == "initialize":
+            self.on_initialize()
+        answers = self._answers[method]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        return await asyncio.shield(self.late) if answer is None else answer
+
+    async def notify(self, method: str, params: Params) -> None:
+        self.heard.append(method)
+
+    async def meet(self, known_era: Era | None = None) -> str:
+        async with asyncio.timeout(5):
+            return (await negotiate(self.ask, self.notify, known_era=known_era)).era
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(negotiation, "PROBE_TIMEOUT_S", 0.01)
+
+
+PROBED = ["server/discover"]
+GREETED = ["initialize", "notifications/initialized"]
+
+
+@pytest.mark.parametrize(
+    ("discover", "initialize", "expected", "heard"),
+    [
+        pytest.param(result(MODERN), error(UNKNOWN), "modern", PROBED, id="modern"),
+        pytest.param(error(UNKNOWN), result(LEGACY), "legacy", PROBED + GREETED, id="method unknown"),
+        pytest.param(
+            error({"code": -32602, "message": "x"}),
+            result(LEGACY),
+            "legacy",
+            PROBED + GREETED,
+            id="any error",
+        ),
+        pytest.param(Reply(error=b"[]"), result(LEGACY), "legacy", PROBED + GREETED, id="an odd error"),
+        pytest.param(
+            error(unsupported("2025-11-25")),
+            result(LEGACY),
+            "legacy",
+            PROBED + GREETED,
+            id="refuses our version",
+        ),
+        pytest.param(
+            result({**MODERN, "supportedVersions": ["2025-11-25"]}),
+            result(LEGACY),
+            "legacy",
+            PROBED + GREETED,
+            id="discovers, but lists legacy versions only",
+        ),
+        pytest.param(
+            result({"tools": []}), result(LEGACY), "legacy", PROBED + GREETED, id="answers something else"
+        ),
+        pytest.param(
+            Reply(result=b"[" * 100_000), result(LEGACY), "legacy", PROBED + GREETED, id="answers an abyss"
+        ),
+        pytest.param(None, result(LEGACY), "legacy", PROBED + GREETED, id="silent on discover"),
+    ],
+)
+async def test_the_probe_decides(
+    discover: Reply | None, initialize: Reply, expected: Era, heard: list[str]
+) -> None:
+    server = Server([discover], [initialize])
+
+    assert (await server.meet(), server.heard) == (expected, heard)
+
+
+async def test_what_a_modern_server_says_of_itself_is_kept() -> None:
+    meta = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}}
+    server = Server([result({**MODERN, "_meta": meta})], [error(UNKNOWN)])
+    hello = await negotiate(server.ask, server.notify)
+
+    assert hello == Hello(
+        era="modern",
+        version="2026-07-28",
+        capabilities=hello.capabilities,
+        server_info=b'{"name": "s", "version": "2"}',
+        instructions="hi",
+    )
+    assert {name: msgspec.json.decode(raw) for name, raw in hello.capabilities.items()} == {"tools": {}}
+
+
+async def test_what_a_legacy_server_says_of_itself_is_kept() -> None:
+    server = Server([error(UNKNOWN)], [result(LEGACY)])
+
+    assert await negotiate(server.ask, server.notify) == Hello(
+        era="legacy", version="2025-06-18", capabilities={}, server_info=b'{"name": "s"}', instructions=""
+    )
+
+
+async def test_a_late_modern_answer_beats_the_handshake_that_was_sent_meanwhile() -> None:
+    server = Server([None], [None])
+    server.on_initialize = lambda: server.late.set_result(result(MODERN))
+
+    assert (await server.meet(), server.heard) == ("modern", ["server/discover", "initialize"])
+
+
+async def test_a_late_refusal_of_the_probe_lets_the_handshake_go_on() -> None:
+    server = Server([None], [result(LEGACY)])
+    server.on_initialize = lambda: server.late.set_result(error(UNKNOWN))
+
+    assert (await server.meet(), server.heard) == ("legacy", PROBED + GREETED)
+
+
+async def test_a_handshake_refused_before_the_late_modern_answer_waits_for_it() -> None:
+    server = Server([None], [error(unsupported("2026-07-28"))])
+    asyncio.get_running_loop().call_later(0.1, lambda: server.late.set_result(result(MODERN)))
+
+    assert (await server.meet(), server.heard) == ("modern", ["server/discover", "initialize"])
+
+
+async def test_a_known_legacy_server_is_not_probed() -> None:
+    server = Server([result(MODERN)], [result(LEGACY)])
+
+    assert (await server.meet("legacy"), server.heard) == ("legacy", GREETED)
+
+
+@pytest.mark.parametrize("refusal", [unsupported("2026-07-28"), UNKNOWN])
+async def test_a_known_legacy_server_that_refuses_the_handshake_is_probed(refusal: dict[str, Any]) -> None:
+    server = Server([result(MODERN)], [error(refusal)])
+
+    assert (await server.meet("legacy"), server.heard) == ("modern", ["initialize", "server/discover"])
+
+
+async def test_a_probe_refused_once_is_repeated_where_the_handshake_names_our_modern_version() -> None:
+    server = Server([error(UNKNOWN), result(MODERN)], [error(unsupported("2026-07-28"))])
+
+    assert (await server.meet(), server.heard) == (
+        "modern",
+        ["server/discover", "initialize", "server/discover"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("discover", "initialize", "message"),
+    [
+        (error(UNKNOWN), error({"code": 1, "message": "not today"}), "it refused `initialize`: not today"),
+        (error(UNKNOWN), error({"code": 5}), "it refused `initialize`: 5"),
+        (error(UNKNOWN), result([]), "its answer to `initialize` is not one"),
+        (
+            error(UNKNOWN),
+            result({"protocolVersion": "2031-01-01"}),
+            "it speaks `2031-01-01`, and this gateway does not",
+        ),
+        (
+            error(UNKNOWN),
+            result({"protocolVersion": "2026-07-28"}),
+            "it speaks `2026-07-28`, and this gateway does not",
+        ),
+        (
+            error(unsupported("2030-01-01", "2031-01-01")),
+            result(LEGACY),
+            "it speaks `2030-01-01`, `2031-01-01`, and this gateway does not",
+        ),
+        (
+            result({**MODERN, "supportedVersions": []}),
+            result(LEGACY),
+            "it speaks no protocol version, and this gateway does not",
+        ),
+    ],
+)
+async def test_a_server_we_cannot_speak_to_is_refused_with_the_reason(
+    discover: Reply, initialize: Reply, message: str
+) -> None:
+    with pytest.raises(StartFailed) as caught:
+        await Server([discover], [initialize]).meet()
+
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("failure", [ServerUnavailable("gone"), CallTimedOut("late")])
+@pytest.mark.parametrize("known_era", [None, "legacy", "modern"])
+async def test_a_connection_that_fails_is_no_verdict(failure: Exception, known_era: Era | None) -> None:
+    async def ask(method: str, params: Params, timeout_s: float) -> Reply:
+        raise failure
+
+    with pytest.raises(type(failure)):
+        await negotiate(ask, Server([], []).notify, known_era=known_era)
+
+
+async def test_a_connection_that_fails_while_both_questions_are_open_is_no_verdict() -> None:
+    server = Server([None], [None])
+    server.on_initialize = lambda: server.late.set_exception(ServerUnavailable("gone"))
+
+    with pytest.raises(ServerUnavailable):
+        await server.meet()
+
+
+async def test_a_cancelled_negotiation_leaves_no_question_open() -> None:
+    server = Server([None], [None])
+    before = asyncio.all_tasks()
+    meeting = asyncio.ensure_future(server.meet())
+    asked = asyncio.Event()
+    server.on_initialize = asked.set
+    await asked.wait()
+    meeting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await meeting
+
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,373 @@
+"""A link to a child: answers reach who asked, faults stay where they are, nothing grows without bound."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.upstream.stdio_stage import (
+    BIN,
+    Listener,
+    call,
+    command,
+    faulty,
+    is_alive,
+    open_link,
+    said,
+    tool,
+    until,
+)
+from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
+from toolgate.upstream.link import MAX_MESSAGE_BYTES, Reply
+from toolgate.upstream.pipes import MAX_PENDING_BYTES
+from toolgate.upstream.stdio import MAX_NOISE_BYTES, MAX_NOISE_LINES
+
+pytestmark = pytest.mark.anyio
+# For what takes seconds and does not depend on the loop.
+on_one_loop = pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})], ids=["uvloop"])
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+async def sent_by(link: Any) -> list[dict[str, Any]]:
+    """Everything the server has read from us so far, but not this question."""
+    seen: list[dict[str, Any]] = await call(link, "seen")
+    return seen[:-1]
+
+
+async def test_every_caller_gets_its_own_answer() -> None:
+    async with open_link(faulty()) as link:
+        answers = await asyncio.gather(*(call(link, "echo", text=f"n{number}") for number in range(200)))
+
+    assert answers == [f"n{number}" for number in range(200)]
+
+
+async def test_an_answer_is_carried_as_it_came() -> None:
+    async with open_link(faulty()) as link:
+        reply = await link.request("tools/call", tool("echo", text="é\u2028\n"), timeout_s=5)
+        unknown = await link.request("no/such", {}, timeout_s=5)
+
+    assert reply == Reply(result=b'{"content": [{"type": "text", "text": "\\u00e9\\u2028\\n"}]}')
+    assert unknown == Reply(error=b'{"code": -32601, "message": "method not found"}')
+
+
+async def test_line_ends_between_the_tokens_of_a_call_do_not_cut_its_line() -> None:
+    arguments = msgspec.Raw(b'{\r\n  "text":\r"a\\nb"\n}')
+    async with open_link(faulty()) as link:
+        reply = await link.request(
+            "tools/call", {"name": msgspec.Raw(b'"echo"'), "arguments": arguments}, timeout_s=5
+        )
+
+    assert said(reply) == "a\nb"
+
+
+async def test_an_answer_of_many_chunks_arrives_whole() -> None:
+    async with open_link(faulty()) as link:
+        text = await call(link, "long_line", bytes=3_000_000)
+
+    assert text == "x" * 3_000_000
+
+
+async def test_a_request_larger_than_the_pipe_is_sent_whole() -> None:
+    text = "y" * 2_000_000
+    async with open_link(faulty()) as link:
+        assert await call(link, "echo", text=text) == text
+
+
+async def test_a_legacy_server_sees_no_envelope_and_the_rest_of_a_callers_meta() -> None:
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "progressToken": 7, "trace": "t"}
+    async with open_link(faulty()) as link:
+        for sent in ({"_meta": meta}, {"_meta": {"progressToken": 7}}, {}):
+            params = {name: msgspec.Raw(json.dumps(value).encode()) for name, value in sent.items()}
+            await link.request("some/method", params, timeout_s=5)
+        seen = await sent_by(link)
+
+    assert [message["params"] for message in seen[-3:]] == [{"_meta": {"trace": "t"}}, {}, {}]
+
+
+async def test_a_modern_server_always_sees_an_envelope_and_the_callers_wins() -> None:
+    prefix = "io.modelcontextprotocol/"
+    meta = {f"{prefix}clientCapabilities": {"elicitation": {}}, "trace": "t"}
+    async with open_link(faulty("modern")) as link:
+        await link.request("some/method", {}, timeout_s=5)
+        await link.request("some/method", {"_meta": msgspec.Raw(json.dumps(meta).encode())}, timeout_s=5)
+        seen = await sent_by(link)
+
+    own = {
+        f"{prefix}protocolVersion": "2026-07-28",
+        f"{prefix}clientCapabilities": {},
+        f"{prefix}clientInfo": {"name": "toolgate", "version": "0.1.0"},
+    }
+    assert [message["params"]["_meta"] for message in seen[-2:]] == [own, own | meta]
+
+
+async def test_a_meta_that_is_no_object_is_refused_and_not_sent() -> None:
+    async with open_link(faulty()) as link:
+        with pytest.raises(InvalidParams):
+            await link.request("some/method", {"_meta": msgspec.Raw(b"5")}, timeout_s=5)
+        seen = await sent_by(link)
+
+    assert "some/method" not in [message["method"] for message in seen]
+
+
+async def test_notifications_of_the_server_reach_the_listener() -> None:
+    listener = Listener()
+    async with open_link(faulty(), listener) as link:
+        await call(link, "notify", why="x")
+
+    assert listener.notifications == [("notifications/tools/list_changed", b'{"why": "x"}')]
+
+
+async def test_chd_3_a_call_that_hangs_ends_at_its_budget_and_others_go_on() -> None:
+    async with open_link(faulty()) as link:
+        started = time.monotonic()
+        hanging = asyncio.ensure_future(call(link, "hang", timeout_s=0.5))
+        answers = await asyncio.gather(*(call(link, "echo", text=f"n{number}") for number in range(20)))
+        with pytest.raises(CallTimedOut, match=r"did not answer `tools/call` within 0\.5 s"):
+            await hanging
+        took_s = time.monotonic() - started
+        cancelled = [
+            message for message in await sent_by(link) if message["method"] == "notifications/cancelled"
+        ]
+        asked = [m["id"] for m in await sent_by(link) if m.get("params", {}).get("name") == "hang"]
+
+    assert answers == [f"n{number}" for number in range(20)]
+    assert 0.5 <= took_s < 0.7
+    assert [message["params"]["requestId"] for message in cancelled] == asked
+
+
+async def test_a_cancelled_caller_cancels_at_the_server() -> None:
+    async with open_link(faulty()) as link:
+        hanging = asyncio.ensure_future(call(link, "hang"))
+        await call(link, "echo", text="the server has read both")
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        seen = await sent_by(link)
+
+    hang_id = next(message["id"] for message in seen if message.get("params", {}).get("name") == "hang")
+    assert seen[-1] == {
+        "jsonrpc": "2.0",
+        "method": "notifications/cancelled",
+        "params": {"requestId": hang_id},
+    }
+
+
+async def test_chd_4_a_child_that_dies_fails_all_its_calls_within_a_second_and_runs_none_twice(
+    tmp_path: Path,
+) -> None:
+    listener = Listener()
+    async with open_link(faulty(f"log={tmp_path / 'log'}"), listener) as link:
+        pid = await call(link, "pid")
+        calls = [asyncio.ensure_future(call(link, "hang", n=number)) for number in range(50)]
+        await call(link, "echo", text="all are in flight")
+        started = time.monotonic()
+        calls.append(asyncio.ensure_future(call(link, "die", status=3)))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        took_s = time.monotonic() - started
+        await until(lambda: not is_alive(pid))
+        with pytest.raises(ServerUnavailable, match="exited with status 3; nothing was sent"):
+            await call(link, "echo", text="too late")
+
+    assert {str(outcome) for outcome in outcomes if isinstance(outcome, ServerUnavailable)} == {
+        "server `faulty` exited with status 3; the outcome of the call is unknown"
+    }
+    assert len(outcomes) == 51
+    assert took_s < 1
+    assert listener.closed == ["exited with status 3: last words"]
+    log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    hung = [
+        message["params"]["arguments"]["n"]
+        for message in log
+        if message.get("params", {}).get("name") == "hang"
+    ]
+    assert hung == list(range(50))
+
+
+async def test_a_child_killed_from_outside_is_noticed_and_named() -> None:
+    listener = Listener()
+    async with open_link(faulty(), listener) as link:
+        os.kill(await call(link, "pid"), signal.SIGKILL)
+        async with asyncio.timeout(1):
+            await listener.has_closed.wait()
+
+    assert listener.closed == ["was killed by SIGKILL"]
+
+
+@on_one_loop
+@pytest.mark.parametrize(
+    ("fd", "reason"), [(1, "closed its standard output"), (0, "closed its standard input")]
+)
+async def test_a_child_that_closes_a_pipe_is_ended(fd: int, reason: str) -> None:
+    listener = Listener()
+    async with open_link(faulty(), listener) as link:
+        pid = await call(link, "pid")
+        with pytest.raises(CallTimedOut):
+            await call(link, "close", fd=fd, timeout_s=0.2)
+        with pytest.raises(ServerUnavailable, match=reason):
+            await call(link, "echo", text="x")
+        await until(lambda: not is_alive(pid))
+
+    assert listener.closed == [reason]
+
+
+async def test_chd_5_answers_are_right_between_noise() -> None:
+    async with open_link(faulty()) as link:
+        for _ in range(3):
+            assert await call(link, "noise", lines=5000, bytes=100) == "after the noise"
+        assert await call(link, "log_json") == "after the log line"
+        assert await call(link, "echo", text="still here") == "still here"
+
+        assert link.dropped_lines > 3 * 4000
+
+
+@pytest.mark.parametrize("size", [1, 100, 60_000, 100_000_000])
+async def test_chd_5_a_hundred_megabytes_of_noise_end_the_server_in_little_memory(size: int) -> None:
+    listener = Listener()
+    async with open_link(faulty(), listener) as link:
+        before = resident_bytes()
+        with pytest.raises(ServerUnavailable):
+            await call(link, "noise", lines=100_000_000 // size, bytes=size, timeout_s=20)
+        grown = resident_bytes() - before
+
+    assert listener.closed[0] in {
+        "fills its standard output with what is not MCP",
+        f"sent a line of more than {MAX_MESSAGE_BYTES} bytes",
+    }
+    assert grown <= 32 * 1024 * 1024
+    assert link.dropped_lines <= max(MAX_NOISE_LINES, MAX_NOISE_BYTES // size) + 1
+
+
+async def test_a_line_beyond_the_bound_ends_the_server() -> None:
+    listener = Listener()
+    async with open_link(faulty(), listener) as link:
+        with pytest.raises(ServerUnavailable):
+            await call(link, "long_line", bytes=MAX_MESSAGE_BYTES)
+
+    assert listener.closed == [f"sent a line of more than {MAX_MESSAGE_BYTES} bytes"]
+
+
+async def test_chd_6_a_flood_on_stderr_blocks_nothing_and_its_end_is_kept() -> None:
+    listener = Listener()
+    size = 64 * 1024 * 1024
+    async with open_link(faulty(), listener) as link:
+        before = resident_bytes()
+        answer = await call(link, "stderr", bytes=size, timeout_s=20)
+        await until(lambda: listener.stderr_bytes == size + len("\nlast words\n"))
+        grown = resident_bytes() - before
+
+    assert answer == "after stderr"
+    assert listener.stderr[-12:] == b"\nlast words\n"
+    assert grown <= 16 * 1024 * 1024
+
+
+@on_one_loop
+async def test_chd_7_a_child_that_reads_no_more_costs_its_callers_their_time_and_the_loop_nothing() -> None:
+    async with open_link(faulty()) as link:
+        assert await call(link, "stop_reading") == "I read no more"
+        params = tool("echo", text="z" * 400_000)
+        before = resident_bytes()
+        laggard = asyncio.ensure_future(measure_lag(1.0))
+        outcomes = await asyncio.gather(
+            *(link.request("tools/call", params, timeout_s=1.0) for _ in range(100)), return_exceptions=True
+        )
+        grown = resident_bytes() - before
+        lag_s = await laggard
+
+    assert {type(outcome) for outcome in outcomes} == {CallTimedOut}
+    unsent = "server `faulty` does not read its input: `tools/call` was not sent"
+    assert (
+        len([outcome for outcome in outcomes if str(outcome) != unsent]) <= MAX_PENDING_BYTES // 400_000 + 2
+    )
+    assert grown <= 16 * 1024 * 1024
+    assert lag_s < 0.1
+
+
+async def measure_lag(for_s: float) -> float:
+    """The longest that one turn of the loop took."""
+    loop = asyncio.get_running_loop()
+    ends_at, worst = loop.time() + for_s, 0.0
+    while (now := loop.time()) < ends_at:
+        await asyncio.sleep(0.005)
+        worst = max(worst, loop.time() - now - 0.005)
+    return worst
+
+
+async def test_chd_10_wrong_repeated_and_null_ids_are_dropped_and_counted() -> None:
+    listener = Listener()
+    async with open_link(faulty(), listener) as link:
+        other = asyncio.ensure_future(call(link, "hang", timeout_s=0.3))
+        assert await call(link, "misanswer") == "right"
+        assert await call(link, "echo", text="mine") == "mine"
+        with pytest.raises(CallTimedOut):
+            await other
+
+        assert link.dropped_answers == 7
+        assert link.dropped_lines == 1
+    assert listener.closed == []
+
+
+async def test_chd_10_a_late_answer_is_dropped() -> None:
+    async with open_link(faulty()) as link:
+        with pytest.raises(CallTimedOut):
+            await call(link, "stderr", bytes=64 * 1024 * 1024, timeout_s=0.001)
+        assert await call(link, "echo", text="mine") == "mine"
+
+        assert link.dropped_answers == 1
+
+
+@pytest.mark.parametrize(
+    "method", ["sampling/createMessage", "roots/list", "elicitation/create", "tools/call"]
+)
+async def test_chd_11_a_server_that_asks_for_what_is_not_offered_is_refused(method: str) -> None:
+    async with open_link(faulty()) as link:
+        assert await call(link, "ask", method=method) == {
+            "jsonrpc": "2.0",
+            "id": "from-server",
+            "error": {"code": -32601, "message": "method not found"},
+        }
+
+
+async def test_a_servers_ping_is_answered() -> None:
+    async with open_link(faulty()) as link:
+        assert await call(link, "ask", method="ping") == {"jsonrpc": "2.0", "id": "from-server", "result": {}}
+
+
+async def test_chd_12_an_answer_that_is_not_utf8_fails_alone() -> None:
+    async with open_link(faulty()) as link:
+        reply = await link.request("tools/call", tool("bad_utf8"), timeout_s=5)
+
+        assert reply == Reply(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
+        assert await call(link, "echo", text="still here") == "still here"
+
+
+@on_one_loop
+async def test_real_modern_servers_are_spoken_to_in_their_era(tmp_path: Path) -> None:
+    async with open_link(command(str(BIN / "mcp-server-time"), "--local-timezone", "UTC")) as link:
+        zone = {"timezone": msgspec.Raw(b'"UTC"')}
+        params = {
+            "name": msgspec.Raw(b'"get_current_time"'),
+            "arguments": msgspec.Raw(msgspec.json.encode(zone)),
+        }
+        told = said(await link.request("tools/call", params, timeout_s=10))
+        assert (link.hello.era, told["timezone"]) == ("modern", "UTC")
+
+    async with open_link(command(str(BIN / "mcp-server-git"), cwd=str(tmp_path))) as link:
+        listed = await link.request("tools/list", {}, timeout_s=10)
+        assert listed.result is not None
+        names = [one["name"] for one in json.loads(listed.result)["tools"]]
+        assert (link.hello.era, link.hello.version) == ("modern", "2026-07-28")
+        assert "git_status" in names
