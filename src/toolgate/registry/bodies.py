@@ -186,7 +186,7 @@ class ServerBody(Body):
     """Patterns of the tools this server may offer at all. Empty: none."""
 
     approval_policy: ApprovalBody = ApprovalBody()
-    """When a person must agree to a call."""
+    """Which of its calls a person must agree to."""
 
     budgets: BudgetsBody = BudgetsBody()
     """Limits of its calls."""

@@ -15,7 +15,7 @@ REFERENCE: Final = re.compile(r"\$\{ENV:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}
 # Wide on purpose: a harmless value masked costs a look into the file, a secret shown costs more.
 _SECRET_WORD = re.compile(
     r"api[-_]?key|access[-_]?key|private[-_]?key|signing[-_]?key|token|secret|passw|passphrase|pwd"
-    r"|auth(?!or)|cookie|credential|bearer|session|signature|(?:^|[-_.])(?:key|pat|sig|dsn)$",
+    r"|auth(?!or(?!i[sz]))|cookie|credential|bearer|session|signature|(?:^|[-_.])(?:key|pat|sig|dsn)$",
     re.IGNORECASE,
 )
 # Tokens whose makers gave them a shape, so that they are known wherever they stand.

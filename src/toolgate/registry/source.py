@@ -5,7 +5,7 @@ served, and never be served in part.
 """
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -40,7 +40,7 @@ class RegistryState:
     keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
 
 
-async def watch_registry(store: Store) -> AsyncIterator[RegistryState]:
+async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
     """The current state, then a new one after each committed change. Ends when the store is closed.
 
     A watch that was cut off (the reader was slow, the log was compacted) is taken up again by listing.

@@ -1,0 +1,127 @@
+"""Definitions of other programs, read as bodies of ours."""
+
+import json
+from typing import Any
+
+import pytest
+
+from toolgate.errors import InvalidRecord
+from toolgate.registry.imports import parse_mcp_servers_json
+from toolgate.registry.records import parse_server
+
+CLAUDE_CODE = """
+{"mcpServers": {
+  "git": {"type": "stdio", "command": "uvx", "args": ["mcp-server-git"], "env": {"LEVEL": "${LEVEL:-info}"}},
+  "GitHub (work)": {
+    "type": "http", "url": "https://api.example.com/mcp", "headers": {"Authorization": "Bearer ${PAT}"}
+  },
+  "github-work": {"type": "sse", "url": "https://api.example.com/sse"}
+}}
+"""
+VS_CODE = """
+{
+  // servers of this workspace
+  "inputs": [{"id": "api-token", "type": "promptString", "password": true}],
+  "servers": {
+    "fs": {
+      "command": "npx", /* with one argument */
+      "args": ["https://not/a//comment", "${workspaceFolder}",],
+      "env": {"TOKEN": "${input:api-token}", "HOME_URL": "${env:HOME_URL}"},
+    },
+  },
+}
+"""
+WINDSURF = '{"mcpServers": {"web": {"serverUrl": "https://x/mcp", "disabled": true}}}'
+VS_CODE_SETTINGS = '{"mcp": {"servers": {"fs": {"command": "fs"}}}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            CLAUDE_CODE,
+            [
+                {
+                    "server_id": "git",
+                    "transport": "stdio",
+                    "stdio": {
+                        "command": "uvx",
+                        "args": ["mcp-server-git"],
+                        "env": {"LEVEL": "${ENV:LEVEL:-info}"},
+                    },
+                },
+                {
+                    "server_id": "github-work",
+                    "transport": "streamable_http",
+                    "http": {
+                        "url": "https://api.example.com/mcp",
+                        "headers": {"Authorization": "Bearer ${ENV:PAT}"},
+                    },
+                    "display_name": "GitHub (work)",
+                },
+                {
+                    "server_id": "github-work-2",
+                    "transport": "http_sse_legacy",
+                    "http": {"url": "https://api.example.com/sse"},
+                    "display_name": "github-work",
+                },
+            ],
+            id="Claude Code",
+        ),
+        pytest.param(
+            VS_CODE,
+            [
+                {
+                    "server_id": "fs",
+                    "transport": "stdio",
+                    "stdio": {
+                        "command": "npx",
+                        "args": ["https://not/a//comment", "${ENV:workspaceFolder}"],
+                        "env": {"TOKEN": "${ENV:API_TOKEN}", "HOME_URL": "${ENV:HOME_URL}"},
+                    },
+                }
+            ],
+            id="VS Code, with comments",
+        ),
+        pytest.param(
+            WINDSURF,
+            [
+                {
+                    "server_id": "web",
+                    "transport": "streamable_http",
+                    "http": {"url": "https://x/mcp"},
+                    "enabled": False,
+                }
+            ],
+            id="Windsurf",
+        ),
+        pytest.param(
+            VS_CODE_SETTINGS,
+            [{"server_id": "fs", "transport": "stdio", "stdio": {"command": "fs"}}],
+            id="settings of VS Code",
+        ),
+        pytest.param('{"mcpServers": {}}', [], id="none"),
+    ],
+)
+def test_the_files_of_other_programs(text: str, expected: list[dict[str, Any]]) -> None:
+    bodies = parse_mcp_servers_json(text)
+
+    assert bodies == expected
+    assert [parse_server(body).server_id for body in bodies] == [body["server_id"] for body in expected]
+
+
+def test_a_name_of_any_kind_becomes_a_server_id() -> None:
+    names = ["Ünï", "日本", "日本語", "a" * 90, "a" * 91, "--x--", "__"]
+    text = json.dumps({"mcpServers": {name: {"command": "x"} for name in names}})
+
+    ids = [parse_server(body).server_id for body in parse_mcp_servers_json(text)]
+
+    assert ids == ["n", "server", "server-2", "a" * 37, f"{'a' * 37}-2", "x", "server-3"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"servers": [1]}', '{"mcpServers": {"a": 1}}', "{" * 100_000]
+)
+def test_a_file_without_servers_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRecord):
+        parse_mcp_servers_json(text)

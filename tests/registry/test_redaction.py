@@ -1,0 +1,114 @@
+"""SEC-1: what a record shows of itself. A secret never; a reference to one always."""
+
+from typing import Any
+
+import pytest
+
+from toolgate.registry.redaction import looks_secret, redact_record, redact_server, redact_text
+
+CANARY = "c4n4ry-0f-a-secret"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("API_KEY", CANARY, "***"),
+        ("GITHUB_TOKEN", CANARY, "***"),
+        ("client_secret", CANARY, "***"),
+        ("DB_PASSWORD", CANARY, "***"),
+        ("PGPASSFILE_PASSPHRASE", CANARY, "***"),
+        ("AWS_SECRET_ACCESS_KEY", CANARY, "***"),
+        ("SSH_PRIVATE_KEY", f"-----BEGIN\n{CANARY}", "***"),
+        ("OPENAI_KEY", CANARY, "***"),
+        ("GITLAB_PAT", CANARY, "***"),
+        ("SENTRY_DSN", CANARY, "***"),
+        ("SESSION_COOKIE", CANARY, "***"),
+        ("CREDENTIALS", CANARY, "***"),
+        ("TOKEN", "", ""),
+        ("TOKEN", "${ENV:TOKEN}", "${ENV:TOKEN}"),
+        ("TOKEN", f"${{ENV:TOKEN:-{CANARY}}}", "${ENV:TOKEN:-***}"),
+        ("TOKEN", f"{CANARY}${{ENV:TOKEN}}", "***"),
+        ("TOKEN", "***", "***"),
+        ("LOG_LEVEL", "debug", "debug"),
+        ("GIT_AUTHOR_NAME", "Ada", "Ada"),
+        ("DATABASE_URL", f"postgres://ada:{CANARY}@db/x", "postgres://***@db/x"),
+        ("ENDPOINT", f"https://x/y?a=1&api_key={CANARY}#z", "https://x/y?a=1&api_key=***#z"),
+        ("EXTRA", "prefix ghp_abcdefghijklmnopqrstuvwxyz", "prefix ***"),
+    ],
+)
+def test_environment_variables(name: str, value: str, expected: str) -> None:
+    body = {"server_id": "fs", "stdio": {"command": "x", "env": {name: value}}}
+
+    assert redact_server(body) == {"server_id": "fs", "stdio": {"command": "x", "env": {name: expected}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("Authorization", f"Bearer {CANARY}", "***"),
+        ("Authorization", "Bearer ${ENV:TOKEN}", "Bearer ${ENV:TOKEN}"),
+        ("authorization", "Basic ${ENV:B64}", "Basic ${ENV:B64}"),
+        ("Cookie", f"sid={CANARY}", "***"),
+        ("X-Api-Key", CANARY, "***"),
+        ("X-Goog-Token", CANARY, "***"),
+        ("X-Team", "core", "core"),
+    ],
+)
+def test_headers(name: str, value: str, expected: str) -> None:
+    body = {"http": {"url": "https://x/", "headers": {name: value}}}
+
+    assert redact_server(body) == {"http": {"url": "https://x/", "headers": {name: expected}}}
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--token", CANARY, "run"], ["--token", "***", "run"]),
+        (["--api-key", CANARY], ["--api-key", "***"]),
+        ([f"--api-key={CANARY}"], ["--api-key=***"]),
+        (["--api-key=${ENV:KEY}"], ["--api-key=${ENV:KEY}"]),
+        (["-e", f"GITHUB_TOKEN={CANARY}"], ["-e", "GITHUB_TOKEN=***"]),
+        (["--header", f"Authorization: Bearer {CANARY}"], ["--header", "Authorization: ***"]),
+        ([f"https://ada:{CANARY}@x/"], ["https://***@x/"]),
+        ([f"https://x/?access_token={CANARY}"], ["https://x/?access_token=***"]),
+        (["--verbose", "--port", "80", "a=b"], ["--verbose", "--port", "80", "a=b"]),
+    ],
+)
+def test_arguments(args: list[str], expected: list[str]) -> None:
+    assert redact_server({"stdio": {"command": "x", "args": args}}) == {
+        "stdio": {"command": "x", "args": expected}
+    }
+
+
+def test_urls() -> None:
+    url = f"https://ada:{CANARY}@x/mcp?team=a&token={CANARY}"
+
+    assert redact_server({"http": {"url": url}}) == {"http": {"url": "https://***@x/mcp?team=a&token=***"}}
+
+
+def test_nothing_is_changed_in_place() -> None:
+    body: dict[str, Any] = {"stdio": {"command": "x", "env": {"TOKEN": CANARY}}}
+    redact_server(body)
+
+    assert body == {"stdio": {"command": "x", "env": {"TOKEN": CANARY}}}
+
+
+def test_a_body_of_the_wrong_shape_is_shown_without_a_crash() -> None:
+    body = {"stdio": [1], "http": {"headers": None, "url": 7}}
+
+    assert redact_server(body) == body
+
+
+def test_a_key_does_not_show_its_hash_and_other_kinds_show_all() -> None:
+    assert redact_record("key", {"key_id": "ci", "sha256": "0" * 64}) == {"key_id": "ci", "sha256": "***"}
+    assert redact_record("task", {"task_id": "t"}) == {"task_id": "t"}
+    assert redact_record("server", {"stdio": {"env": {"TOKEN": CANARY}}}) == {
+        "stdio": {"env": {"TOKEN": "***"}}
+    }
+
+
+def test_text_without_a_secret_is_left_alone() -> None:
+    text = "GET https://example.com/a?b=c answered 500"
+
+    assert redact_text(text) == text
+    assert not looks_secret("LOG_LEVEL")
