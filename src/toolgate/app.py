@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import uvicorn
 import uvloop
 
 from toolgate.audit.log import AuditLog
@@ -24,6 +23,7 @@ from toolgate.audit.sinks import JsonLinesSink, last_sequence
 from toolgate.errors import StartRefused, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import MIN_KEY_CHARS, Identities
+from toolgate.model.servers import Transport
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.limits import Limits
 from toolgate.registry.reload import DirectoryLoader
@@ -31,7 +31,10 @@ from toolgate.registry.source import watch_registry
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.registry.store import Store
 from toolgate.settings import Settings
-from toolgate.surfaces.guard import LOOPBACK_NAMES, AsgiApp, AsgiScope, Guard, Receive, Send
+from toolgate.surfaces.http.asgi import AsgiDoor
+from toolgate.surfaces.http.guard import LOOPBACK_NAMES, Guard
+from toolgate.surfaces.http.messages import Door, Request, Responder
+from toolgate.surfaces.http.server import HttpServer
 from toolgate.surfaces.mcp.door import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.target import is_mcp_path
@@ -41,12 +44,12 @@ from toolgate.telemetry import Metrics, setup_logging
 from toolgate.upstream.children import Warden
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.health import ServerHealth
+from toolgate.upstream.link import Opener
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.stdio import StdioOpener
 from toolgate.upstream.streamable import StreamableOpener
 
-KEEP_ALIVE_S: Final = 75
 COMPACT_EVERY_S: Final = 600
 SESSION_KEY_BYTES: Final = 32
 
@@ -59,9 +62,10 @@ class App:
 
     settings: Settings
     gateway: Gateway
-    door: McpDoor
+    mcp: McpDoor
     loader: DirectoryLoader | None
-    asgi: AsgiApp
+    front: Door
+    """Every route, behind the guard."""
 
 
 @asynccontextmanager
@@ -88,13 +92,13 @@ async def open_app(settings: Settings, environ: Mapping[str, str]) -> AsyncItera
         sessions = Sessions(
             _session_key(settings.data_dir / "session.key"), clock_s=time.monotonic, wall_s=time.time
         )
-        door = McpDoor(gateway, identities, sessions=sessions)
+        mcp = McpDoor(gateway, identities, sessions=sessions)
         rest = rest_app(
             Control(gateway=gateway, store=store, identities=identities, loader=loader, clock_ms=_wall_ms)
         )
         _describe(metrics, gateway, sessions)
-        asgi = Guard(_Doors(door, rest), _own_hosts(settings))
-        yield App(settings, gateway, door, loader, asgi)
+        front = Guard(_Doors(mcp, AsgiDoor(rest)), _own_hosts(settings))
+        yield App(settings, gateway, mcp, loader, front)
 
 
 async def serve(
@@ -103,17 +107,16 @@ async def serve(
     on_ready: Callable[[App, str], Awaitable[None]] | None = None,
 ) -> None:
     """Run until SIGINT or SIGTERM. `on_ready` gets the application and its base URL once it listens."""
-    listener = _listen(settings)
-    with listener:
-        async with open_app(settings, environ) as app:
-            server = _HttpServer(_http_config(app.asgi, settings.drain_s))
-            async with asyncio.TaskGroup() as tasks:
-                with _signals(server, app, tasks):
-                    serving = tasks.create_task(server.serve(sockets=[listener]))
-                    await server.listening.wait()
-                    if on_ready is not None:
-                        await on_ready(app, _base_url(listener))
-                    await serving
+    with _listen(settings) as listener:
+        async with open_app(settings, environ) as app, asyncio.TaskGroup() as tasks:
+            stopping = asyncio.Event()
+            with _signals(app, stopping, tasks):
+                server = HttpServer(app.front)
+                drain_s = settings.drain_s
+                serving = tasks.create_task(server.serve(listener, stopping.wait, drain_s=drain_s))
+                if on_ready is not None:
+                    await on_ready(app, _base_url(listener))
+                await serving
 
 
 def run(
@@ -130,57 +133,25 @@ def run(
 class _Doors:
     """One listener, two doors: the hot one first."""
 
-    def __init__(self, mcp: AsgiApp, rest: AsgiApp) -> None:
+    def __init__(self, mcp: Door, rest: Door) -> None:
         self._mcp = mcp
         self._rest = rest
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        app = self._mcp if is_mcp_path(scope["path"]) else self._rest
-        await app(scope, receive, send)
-
-
-class _HttpServer(uvicorn.Server):
-    """uvicorn, which says when it listens and leaves signals to us."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _http_config(asgi: AsgiApp, drain_s: float) -> uvicorn.Config:
-    return uvicorn.Config(
-        asgi,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(drain_s)),
-        backlog=4096,
-    )
+    async def __call__(self, request: Request, responder: Responder) -> None:
+        await (self._mcp if is_mcp_path(request.path) else self._rest)(request, responder)
 
 
 @contextmanager
-def _signals(server: uvicorn.Server, app: App, tasks: asyncio.TaskGroup) -> Iterator[None]:
+def _signals(app: App, stopping: asyncio.Event, tasks: asyncio.TaskGroup) -> Iterator[None]:
     """INT and TERM stop: the first drains, the second does not wait. HUP reloads the directory."""
     loop = asyncio.get_running_loop()
+    own = asyncio.current_task()
 
     def stop() -> None:
-        server.force_exit = server.should_exit
-        server.should_exit = True
-        app.door.close()
+        if stopping.is_set() and own is not None:
+            own.cancel()
+        stopping.set()
+        app.mcp.close()
 
     def reload() -> None:
         if app.loader is not None:
@@ -209,9 +180,11 @@ async def _open_gateway(
 ) -> AsyncIterator[Gateway]:
     resolved = Secrets(environ, settings.secrets_dir)
     async with AsyncExitStack() as stack:
-        warden = await stack.enter_async_context(Warden(max_children=settings.max_children))
+        warden = Warden(max_children=settings.max_children)
+        stack.push_async_callback(warden.aclose)
+        await warden.start()
         egress = Egress(allow_private=settings.allow_private_upstreams)
-        openers = {
+        openers: dict[Transport, Opener] = {
             "stdio": StdioOpener(warden, resolved),
             "streamable_http": StreamableOpener(resolved, egress),
         }
@@ -298,7 +271,7 @@ async def _refuse_open_door(settings: Settings, store: Store, admin_key: str | N
         return
     raise StartRefused(
         f"`{settings.listen}` is reachable from other machines and no key is configured",
-        hint="listen on 127.0.0.1, or put a key of 32 characters or more into a file and set `admin_key_file`",
+        hint="listen on 127.0.0.1, or put a key of 32 characters into a file and set `admin_key_file`",
     )
 
 

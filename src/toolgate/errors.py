@@ -173,6 +173,13 @@ class BodyTooLarge(ToolgateError):
     default_hint = "send less than the limit in the message"
 
 
+class HeadTooLarge(ToolgateError):
+    """More header bytes than the published limit."""
+
+    code = "head_too_large"
+    default_hint = "send fewer or shorter headers"
+
+
 class UnsupportedMedia(ToolgateError):
     """Not JSON by its own declaration. Also what stops cross-site form posts."""
 
@@ -297,6 +304,7 @@ WIRE: Final[Mapping[str, Wire]] = {
     "compacted": Wire(http=410, jsonrpc=-31009, grpc="FAILED_PRECONDITION", errno="EINVAL"),
     "watch_lagged": Wire(http=503, jsonrpc=-31010, grpc="ABORTED", errno="EAGAIN"),
     "too_large": Wire(http=413, jsonrpc=-32600, grpc="RESOURCE_EXHAUSTED", errno="EINVAL"),
+    "head_too_large": Wire(http=431, jsonrpc=-32600, grpc="RESOURCE_EXHAUSTED", errno="EINVAL"),
     "unsupported_media": Wire(http=415, jsonrpc=-32600, grpc="INVALID_ARGUMENT", errno="EINVAL"),
     "not_acceptable": Wire(http=406, jsonrpc=-32600, grpc="INVALID_ARGUMENT", errno="EINVAL"),
     "method_not_allowed": Wire(http=405, jsonrpc=-32600, grpc="UNIMPLEMENTED", errno="ENOSYS"),

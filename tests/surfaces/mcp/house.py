@@ -1,4 +1,4 @@
-"""A gateway in memory with its MCP door, and clients that speak to it as raw ASGI."""
+"""A gateway in memory with its MCP door, and clients of both eras that speak to it."""
 
 import asyncio
 import json
@@ -19,7 +19,8 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Task
 from toolgate.policy.limits import Limits
 from toolgate.registry.source import RegistryState
-from toolgate.surfaces.guard import Guard
+from toolgate.surfaces.http.guard import Guard
+from toolgate.surfaces.http.messages import Headers, Request
 from toolgate.surfaces.mcp.door import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.telemetry import Metrics
@@ -55,14 +56,33 @@ class Response:
         return int(self.json["error"]["code"])
 
 
-@dataclass
 class Stream:
-    """An answer that is still coming. `left` makes the client go away."""
+    """An answer that is still coming, as the client sees it."""
 
-    status: asyncio.Future[int]
-    chunks: "asyncio.Queue[bytes]"
-    left: asyncio.Event
     task: "asyncio.Task[None]"
+
+    def __init__(self) -> None:
+        self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.headers: dict[str, str] = {}
+        self.chunks: asyncio.Queue[bytes] = asyncio.Queue()
+
+    # The responder's side
+
+    def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        self.start(status, headers)
+        self.chunks.put_nowait(body)
+
+    def start(self, status: int, headers: Headers) -> None:
+        self.headers = {name.decode(): value.decode() for name, value in headers}
+        self.status.set_result(status)
+
+    async def write(self, chunk: bytes) -> None:
+        self.chunks.put_nowait(chunk)
+
+    def end(self) -> None:
+        """The client sees that by itself."""
+
+    # The client's side
 
     async def event(self) -> Any:
         """The next JSON message, comments passed over."""
@@ -73,10 +93,18 @@ class Stream:
                     if line.startswith("data: "):
                         return json.loads(line.removeprefix("data: "))
 
-    async def leave(self) -> None:
-        self.left.set()
-        async with asyncio.timeout(5):
+    async def whole(self) -> Response:
+        """The answer once it is complete."""
+        async with asyncio.timeout(10):
             await self.task
+        body = b"".join([self.chunks.get_nowait() for _ in range(self.chunks.qsize())])
+        return Response(self.status.result(), self.headers, body)
+
+    async def leave(self) -> None:
+        """Go away: what the listener does when a connection is lost."""
+        self.task.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.gather(self.task, return_exceptions=True)
 
 
 @dataclass
@@ -86,7 +114,7 @@ class House:
     net: MemoryNet
     gateway: Gateway
     door: McpDoor
-    asgi: Guard
+    guard: Guard
     identities: Identities
     sink: MemorySink
     state: RegistryState
@@ -111,46 +139,17 @@ class House:
     ) -> Stream:
         """Begin a request."""
         path, _, query = url.partition("?")
-        left = asyncio.Event()
-        chunks: asyncio.Queue[bytes] = asyncio.Queue()
-        status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        pending = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive() -> dict[str, Any]:
-            if pending:
-                return pending.pop()
-            await left.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                self.last_headers = {name.decode(): value.decode() for name, value in message["headers"]}
-                status.set_result(message["status"])
-            else:
-                chunks.put_nowait(message.get("body", b""))
-
-        pairs = [(name.encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "query_string": query.encode(),
-            "headers": pairs,
-        }
-        task = asyncio.create_task(self.asgi(scope, receive, send))  # type: ignore[arg-type]
-        return Stream(status, chunks, left, task)
+        named = {name.encode(): value.encode("latin-1") for name, value in (headers or {}).items()}
+        stream = Stream()
+        request = Request(method, path, query.encode(), headers=named, body=body)
+        stream.task = asyncio.ensure_future(self.guard(request, stream))
+        return stream
 
     async def request(
         self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Response:
         """A request and its whole answer."""
-        stream = self.open(method, url, body, headers)
-        async with asyncio.timeout(10):
-            await stream.task
-        whole = b""
-        while not stream.chunks.empty():
-            whole += stream.chunks.get_nowait()
-        return Response(stream.status.result(), self.last_headers, whole)
+        return await self.open(method, url, body, headers).whole()
 
     async def post(self, url: str, message: Any, **headers: str) -> Response:
         """POST a JSON body; header names are written with underscores."""
@@ -160,11 +159,7 @@ class House:
 
     async def modern(self, url: str, method: str, params: Any = None, *, key: str | None = None) -> Response:
         """One request of the stateless era."""
-        stream = self.open_modern(url, method, params, key=key)
-        async with asyncio.timeout(10):
-            await stream.task
-        body = b"".join([stream.chunks.get_nowait() for _ in range(stream.chunks.qsize())])
-        return Response(stream.status.result(), self.last_headers, body)
+        return await self.open_modern(url, method, params, key=key).whole()
 
     def open_modern(self, url: str, method: str, params: Any = None, *, key: str | None = None) -> Stream:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**(params or {}), "_meta": META}}
@@ -263,9 +258,9 @@ async def open_house(
         identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: 0.0)
         clock = asyncio.get_running_loop().time
         door = McpDoor(gateway, identities, sessions=Sessions(b"k" * 32, clock_s=clock, wall_s=clock))
-        asgi = Guard(door, {"127.0.0.1", "localhost"})
+        guard = Guard(door, {"127.0.0.1", "localhost"})
         state = RegistryState(revision=0, epoch="test")
-        house = House(net, gateway, door, asgi, identities, sink, state)
+        house = House(net, gateway, door, guard, identities, sink, state)
         house.apply(
             servers={one.server_id: one for one in servers or (record("one", allowed_tools=("*",)),)},
             tasks={one.task_id: one for one in tasks},

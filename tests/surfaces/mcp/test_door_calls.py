@@ -145,7 +145,7 @@ async def test_fuz_7_and_sco_17_equal_ids_in_flight_each_get_their_own_answer() 
                 request_id=request_id,
             )
             text = answer.json["result"]["content"][0]["text"]
-            return answer.json["id"] == request_id and text == str(number)
+            return bool(answer.json["id"] == request_id and text == str(number))
 
         assert all(await asyncio.gather(*(ask(number) for number in range(500))))
 

@@ -135,7 +135,7 @@ def test_lod_9_a_full_table_refuses_new_sessions_and_keeps_the_old(
 
     with pytest.raises(SessionLimit):
         sessions.issue(CALLER, "2025-11-25")
-    assert sessions.find(first, ADA)
+    assert sessions.find(first, ADA).binding.caller == CALLER
     clock.now += IDLE_S + 1
     assert sessions.issue(CALLER, "2025-11-25")
     assert len(sessions) == 1

@@ -1,13 +1,12 @@
 """How the MCP door answers: JSON-RPC bodies, HTTP statuses, and the one translation of errors."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from toolgate import __version__
 from toolgate.errors import ToolgateError
-from toolgate.surfaces.guard import Send
+from toolgate.surfaces.http.messages import Headers, Responder
 
 SERVER_INFO: Final = msgspec.json.encode({"name": "toolgate", "title": "Toolgate", "version": __version__})
 ERROR_META: Final = "toolgate/error"
@@ -27,48 +26,33 @@ class _Coded(msgspec.Struct):
 
 _decode_code = msgspec.json.Decoder(_Coded).decode
 
-Headers = Iterable[tuple[bytes, bytes]]
-_JSON: Final = (b"content-type", b"application/json")
 _NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
 
 
-async def send_json(send: Send, body: bytes, *, status: int = 200, headers: Headers = ()) -> None:
-    """One complete JSON answer."""
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def send_empty(send: Send, status: int, headers: Headers = ()) -> None:
+def send_empty(responder: Responder, status: int) -> None:
     """An answer without a body."""
-    all_headers = [(b"content-length", b"0"), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": all_headers})
-    await send({"type": "http.response.body", "body": b""})
+    responder.send(status, b"")
 
 
-async def send_result(send: Send, request_id: bytes, result: bytes, headers: Headers = ()) -> None:
+def send_result(responder: Responder, request_id: bytes, result: bytes, headers: Headers = ()) -> None:
     """The result of a request."""
-    body = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)
-    await send_json(send, body, headers=headers)
+    responder.send(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result), headers)
 
 
-async def send_upstream_error(send: Send, request_id: bytes, error: bytes, *, modern: bool) -> None:
+def send_upstream_error(responder: Responder, request_id: bytes, error: bytes, *, modern: bool) -> None:
     """A server's own JSON-RPC error, as it came."""
     status = _MODERN_STATUS.get(_decode_code(error).code, 200) if modern else 200
-    body = b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error)
-    await send_json(send, body, status=status)
+    responder.send(status, b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error))
 
 
-async def send_error(
-    send: Send, exc: ToolgateError, *, request_id: bytes | None = None, modern: bool = False
+def send_error(
+    responder: Responder, exc: ToolgateError, *, request_id: bytes | None = None, modern: bool = False
 ) -> None:
     """The one shape of every JSON-RPC error of this door."""
-    code = exc.wire.jsonrpc
-    error: dict[str, Any] = {"code": code, "message": str(exc)}
     data = {"code": exc.code, "hint": exc.hint, "retryable": exc.retryable, **exc.data}
-    error["data"] = data
-    body = msgspec.json.encode({"jsonrpc": "2.0", "id": msgspec.Raw(request_id or b"null"), "error": error})
-    await send_json(send, body, status=_status(exc, modern=modern), headers=_error_headers(exc))
+    error = {"code": exc.wire.jsonrpc, "message": str(exc), "data": data}
+    body = {"jsonrpc": "2.0", "id": msgspec.Raw(request_id or b"null"), "error": error}
+    responder.send(_status(exc, modern=modern), msgspec.json.encode(body), _error_headers(exc))
 
 
 def failed_call(exc: ToolgateError) -> bytes | None:

@@ -31,11 +31,3 @@ class Binding:
             self._view = gateway.view(self.caller)
             self._serial = serial
         return self._view
-
-    async def settled_view(self, gateway: Gateway) -> View:
-        """As `view`, after waiting (bounded) for servers of the scope that were never listed."""
-        view = self.view(gateway)
-        if view.is_partial:
-            await gateway.settled_view(self.caller)
-            view = self.view(gateway)
-        return view

@@ -35,22 +35,19 @@ class LegacyEra:
         self._tools = ToolMethods(gateway)
         self._closing = closing
 
-    async def answer(self, exchange: Exchange, message: Message, binding: Binding | None) -> None:
-        """One POST. `binding` is what the URL asks for; only `initialize` looks at it."""
-        if message.method == "initialize":
-            assert binding is not None  # the door binds the URL for this method
-            await self._initialize(exchange, message, binding)
-            return
+    async def answer(self, exchange: Exchange, message: Message) -> None:
+        """One message of an open session."""
         session = self._session(exchange)
-        if message.id is None:
+        responder = exchange.responder
+        if message.method == "tools/call" and message.id is not None:
+            await self._tools.call(responder, message, session.binding, era="legacy", session=session)
+        elif message.id is None:
             _notified(session, message)
-            await send_empty(exchange.send, 202)
-        elif message.method == "tools/call":
-            await self._tools.call(exchange, message, session.binding, era="legacy", session=session)
+            send_empty(responder, 202)
         elif message.method == "tools/list":
-            await self._tools.list(exchange, message, session.binding, era="legacy")
+            await self._tools.list(responder, message, session.binding, era="legacy")
         elif message.method == "ping":
-            await send_result(exchange.send, message.id, b"{}")
+            send_result(responder, message.id, b"{}")
         else:
             raise MethodNotFound(f"no method `{message.method}`")
 
@@ -68,25 +65,26 @@ class LegacyEra:
         try:
             with self._gateway.subscriptions.open(session.binding.caller) as subscription:
                 await announce_changes(
-                    exchange,
+                    exchange.responder,
                     subscription,
                     first=b": open\n\n",
                     changed=encode_event(LIST_CHANGED),
                     closing=self._closing,
-                    last=bytes,
+                    last=b"",
                 )
         finally:
             session.has_stream = False
 
-    async def end(self, exchange: Exchange) -> None:
+    def end(self, exchange: Exchange) -> None:
         """DELETE: close the session."""
         session_id = exchange.header(b"mcp-session-id")
         if session_id is None:
             raise InvalidRequest("DELETE needs `Mcp-Session-Id`")
         self._sessions.end(session_id, exchange.principal)
-        await send_empty(exchange.send, 200)
+        send_empty(exchange.responder, 200)
 
-    async def _initialize(self, exchange: Exchange, message: Message, binding: Binding) -> None:
+    def initialize(self, exchange: Exchange, message: Message, binding: Binding) -> None:
+        """Open a session for what the URL asks for, `binding`."""
         if message.id is None:
             raise InvalidRequest("`initialize` is a request: it needs an `id`")
         asked = message.text("protocolVersion")
@@ -98,7 +96,7 @@ class LegacyEra:
         view = binding.view(self._gateway)
         session_id = self._sessions.issue(binding.caller, version)
         headers = [(b"mcp-session-id", session_id.encode())]
-        await send_result(exchange.send, message.id, _initialized(version, view), headers)
+        send_result(exchange.responder, message.id, _initialized(version, view), headers)
 
     def _session(self, exchange: Exchange) -> Session:
         session_id = exchange.header(b"mcp-session-id")

@@ -41,21 +41,21 @@ class ModernEra:
         """One POST."""
         if message.id is None:
             # The revision defines no notification from client to server over HTTP; they have no effect.
-            await send_empty(exchange.send, 202)
+            send_empty(exchange.responder, 202)
             return
         self._check_envelope(exchange, message)
         if message.method == "tools/call":
-            await self._tools.call(exchange, message, binding, era="modern")
+            await self._tools.call(exchange.responder, message, binding, era="modern")
         elif message.method == "tools/list":
-            await self._tools.list(exchange, message, binding, era="modern")
+            await self._tools.list(exchange.responder, message, binding, era="modern")
         elif message.method == "server/discover":
-            await self._discover(exchange, message.id, binding)
+            self._discover(exchange, message.id, binding)
         elif message.method == "subscriptions/listen":
             await self._listen(exchange, message, binding)
         else:
             raise MethodNotFound(f"no method `{message.method}`")
 
-    async def _discover(self, exchange: Exchange, request_id: bytes, binding: Binding) -> None:
+    def _discover(self, exchange: Exchange, request_id: bytes, binding: Binding) -> None:
         view = binding.view(self._gateway)
         result = {
             "supportedVersions": SUPPORTED,
@@ -67,7 +67,7 @@ class ModernEra:
         }
         if view.scope.warnings:
             result["instructions"] = " ".join(view.scope.warnings)
-        await send_result(exchange.send, request_id, msgspec.json.encode(result))
+        send_result(exchange.responder, request_id, msgspec.json.encode(result))
 
     async def _listen(self, exchange: Exchange, message: Message, binding: Binding) -> None:
         exchange.accepts("text/event-stream")
@@ -82,12 +82,12 @@ class ModernEra:
         ended = {"id": request_id, "result": {"resultType": "complete", "_meta": meta}}
         with self._gateway.subscriptions.open(binding.caller) as subscription:
             await announce_changes(
-                exchange,
+                exchange.responder,
                 subscription,
                 first=_event(acknowledged),
                 changed=_event(changed) if honoured else b": unheard\n\n",
                 closing=self._closing,
-                last=lambda: _event(ended),
+                last=_event(ended),
             )
 
     def _check_envelope(self, exchange: Exchange, message: Message) -> None:

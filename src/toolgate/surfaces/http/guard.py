@@ -1,0 +1,58 @@
+"""In front of every door: Host and Origin, so that no web page can reach a local gateway.
+
+It runs before any route is looked at, so a new route cannot forget it (DNS rebinding).
+"""
+
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolgate.errors import ForeignOrigin
+from toolgate.surfaces.http.messages import Door, Request, Responder
+
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+MAX_KNOWN: Final = 64
+
+
+class Guard:
+    """Passes on requests that name this gateway as their host and come from no foreign page."""
+
+    def __init__(self, door: Door, hosts: Iterable[str]) -> None:
+        self._door = door
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._known: set[bytes] = set()
+
+    async def __call__(self, request: Request, responder: Responder) -> None:
+        headers = request.headers
+        if b"origin" not in headers and headers.get(b"host") in self._known:
+            await self._door(request, responder)
+            return
+        problem = self._problem(request)
+        if problem is None:
+            await self._door(request, responder)
+            return
+        error = ForeignOrigin(problem)
+        body = {"error": {"code": error.code, "message": str(error), "hint": error.hint}}
+        responder.send(error.wire.http, msgspec.json.encode(body))
+
+    def _problem(self, request: Request) -> str | None:
+        host = request.headers.get(b"host")
+        origin = request.headers.get(b"origin")
+        if host is None or self._is_foreign("//" + host.decode("latin-1")):
+            return "the request names a host that is not this gateway"
+        if origin is not None and self._is_foreign(origin.decode("latin-1"), schemes=("http", "https")):
+            return "the request comes from a foreign origin"
+        if len(self._known) < MAX_KNOWN:
+            self._known.add(host)
+        return None
+
+    def _is_foreign(self, url: str, schemes: tuple[str, ...] = ("",)) -> bool:
+        try:
+            parts = urlsplit(url)
+            _ = parts.port  # raises on a port that is none
+        except ValueError:
+            return True
+        is_bare = parts.path in {"", "/"} and parts.username is None
+        return not is_bare or parts.scheme not in schemes or parts.hostname not in self._hosts

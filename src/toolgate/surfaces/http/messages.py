@@ -1,0 +1,49 @@
+"""What a door gets and how it answers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Request:
+    """One whole request. Header names are in lower case; those that stood twice are joined by commas."""
+
+    __slots__ = ("body", "headers", "method", "path", "query", "repeated")
+
+    def __init__(
+        self, method: str, path: str, query: bytes, *, headers: dict[bytes, bytes], body: bytes = b""
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.body = body
+        self.repeated: set[bytes] = set()
+        """Names of the headers that stood more than once."""
+
+
+class Responder(Protocol):
+    """How one request is answered: by `send`, or by `start`, any number of `write` and `end`.
+
+    When the client goes away the task that answers is cancelled, so nobody has to watch for that.
+    """
+
+    task: "asyncio.Task[None]"
+    """The task that answers this request."""
+
+    def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        """The whole answer, JSON unless `headers` say otherwise."""
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Begin an answer whose length is not known yet."""
+
+    async def write(self, chunk: bytes) -> None:
+        """Go on with it. Waits while the client is slow to read."""
+
+    def end(self) -> None:
+        """Finish it."""
+
+
+Door = Callable[[Request, Responder], Awaitable[None]]

@@ -1,0 +1,264 @@
+"""One HTTP/1.1 connection from a client, on asyncio and httptools.
+
+Everything a client sends is bounded before it is kept; what is not clean HTTP/1.1 ends the connection. A
+request is handed on whole, the next one when it is answered. An answer goes out in one write.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final, Protocol, cast
+from urllib.parse import unquote
+
+import httptools
+import msgspec
+
+from toolgate.errors import BodyTooLarge, HeadTooLarge, InvalidRequest, ToolgateError
+from toolgate.surfaces.http.messages import Door, Request
+from toolgate.surfaces.http.responder import HttpResponder, encode_answer
+
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_PIPELINED: Final = 16
+"""Requests that may wait on a connection; a client that sends more is cut off."""
+MAX_UNREAD_BYTES: Final = 1024 * 1024
+"""What may wait for a client to read it before a stream to it pauses."""
+MAX_TARGETS: Final = 4_096
+
+_log = logging.getLogger(__name__)
+
+
+class ConnectionOwner(Protocol):
+    """The server, as far as a connection needs it."""
+
+    door: Door
+    is_closing: bool
+    targets: dict[bytes, tuple[str, bytes]]
+    """Request targets that were split before."""
+
+    def joined(self, connection: "HttpConnection") -> None:
+        """A client connected."""
+
+    def left(self, connection: "HttpConnection") -> None:
+        """A client is gone."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """Both asyncio's protocol and httptools' callbacks."""
+
+    __slots__ = (
+        "_body",
+        "_drained",
+        "_head_bytes",
+        "_headers",
+        "_is_in_head",
+        "_loop",
+        "_owner",
+        "_parser",
+        "_repeated",
+        "_target",
+        "_transport",
+        "_waiting",
+        "active_since",
+        "is_mid_request",
+        "running",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._parser = httptools.HttpRequestParser(self)
+        self._waiting: deque[tuple[Request, HttpResponder]] = deque()
+        self._drained: asyncio.Future[None] | None = None
+        self.running: HttpResponder | None = None
+        self.active_since = loop.time()
+        """When the client last began or finished a request."""
+        self.is_mid_request = False
+        """A request has begun to arrive and is not whole yet."""
+        self._begin()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
+        self._owner.joined(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+            if self._is_in_head:
+                self._count(len(data))  # the parser tells of a header only when it is whole
+        except HeadTooLarge as exc:
+            self._refuse(exc)
+        except httptools.HttpParserCallbackError as exc:
+            cause = exc.__context__
+            self._refuse(cause if isinstance(cause, ToolgateError) else InvalidRequest("not HTTP/1.1"))
+        except httptools.HttpParserError:
+            self._refuse(InvalidRequest("not HTTP/1.1"))
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._owner.left(self)
+        self._waiting.clear()
+        self.resume_writing()
+        if self.running is not None:
+            self.running.is_over = True
+            self.running.task.cancel()
+
+    def pause_writing(self) -> None:
+        if self._drained is None:
+            self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+
+    # httptools
+
+    def on_message_begin(self) -> None:
+        self._begin()
+        self.is_mid_request = True
+        self.active_since = self._loop.time()
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._repeated: set[bytes] = set()
+        self._head_bytes = 0
+        self._is_in_head = True
+        self._body: bytes | bytearray = b""
+
+    def on_url(self, part: bytes) -> None:
+        self._target += part
+        self._count(len(part))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        name = name.lower()
+        if name in self._headers:
+            self._repeated.add(name)
+            value = self._headers[name] + b", " + value
+        self._headers[name] = value.strip(b" \t")
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        if self._parser.should_upgrade():
+            raise InvalidRequest("protocol upgrades are not served")
+        length = self._headers.get(b"content-length")
+        if length is not None and int(length) > MAX_BODY_BYTES:
+            raise _body_too_large()
+        if b"expect" in self._headers and not self._waiting and self.running is None:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, part: bytes) -> None:
+        if not self._body:
+            self._body = part
+        else:
+            self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
+            self._body += part
+        if len(self._body) > MAX_BODY_BYTES:
+            raise _body_too_large()
+
+    def on_message_complete(self) -> None:
+        parser = self._parser
+        self.is_mid_request = False
+        path, query = self._split_target()
+        method = parser.get_method().decode("ascii")
+        request = Request(method, path, query, headers=self._headers, body=bytes(self._body))
+        if self._repeated:
+            request.repeated = self._repeated
+        keeps_alive = parser.should_keep_alive() and not self._owner.is_closing
+        responder = HttpResponder(self, keeps_alive=keeps_alive, has_body=method != "HEAD")
+        if self.running is None:
+            self._start(request, responder)
+        elif len(self._waiting) < MAX_PIPELINED:
+            self._waiting.append((request, responder))
+        else:
+            raise InvalidRequest("too many requests at once on one connection")
+
+    def _split_target(self) -> tuple[str, bytes]:
+        target = self._target
+        split = self._owner.targets.get(target)
+        if split is None:
+            raw, _, query = target.partition(b"?")
+            try:
+                split = (unquote(raw.decode("ascii"), errors="strict"), query)
+            except UnicodeDecodeError as exc:
+                raise InvalidRequest("the request target cannot be read") from exc
+            if len(self._owner.targets) < MAX_TARGETS and len(target) < 1_024:
+                self._owner.targets[target] = split
+        return split
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise HeadTooLarge(f"the head is larger than {MAX_HEAD_BYTES} bytes")
+
+    # Answering
+
+    def _start(self, request: Request, responder: HttpResponder) -> None:
+        self.running = responder
+        responder.task = self._loop.create_task(self._answer(request, responder))
+
+    async def _answer(self, request: Request, responder: HttpResponder) -> None:
+        try:
+            await self._owner.door(request, responder)
+        except asyncio.CancelledError:
+            self._transport.abort()
+            raise
+        except Exception:  # the request ends here, whatever went wrong
+            _log.exception("a request failed")
+            self._abandon(responder)
+        finally:
+            self._finish(responder)
+
+    def _finish(self, responder: HttpResponder) -> None:
+        self.running = None
+        self.active_since = self._loop.time()
+        if not responder.is_over:
+            self._abandon(responder)
+        elif not responder.keeps_alive or self._owner.is_closing:
+            self._transport.close()
+        elif self._waiting:
+            self._start(*self._waiting.popleft())
+
+    def _abandon(self, responder: HttpResponder) -> None:
+        """No answer came: say so if nothing was said yet, and end the connection."""
+        if not responder.has_started:
+            responder.send(500, _encode_error(ToolgateError("internal error")))
+        self._transport.close()
+
+    def _refuse(self, error: ToolgateError) -> None:
+        """What cannot be read further is answered, if nobody else is being answered, and cut off."""
+        if self.running is None:
+            self._transport.write(encode_answer(error.wire.http, _encode_error(error), close=True))
+        self._transport.close()
+
+    def write_answer(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    async def drained(self) -> None:
+        if self._drained is not None:
+            await asyncio.shield(self._drained)
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the client has not read yet."""
+        return self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+def _encode_error(error: ToolgateError) -> bytes:
+    return msgspec.json.encode({"error": {"code": error.code, "message": str(error), "hint": error.hint}})
+
+
+def _body_too_large() -> BodyTooLarge:
+    return BodyTooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes")

@@ -1,0 +1,86 @@
+"""The answer to one request on a connection."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from toolgate.surfaces.http.messages import Headers
+
+_STATUS_LINES: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+_OK_JSON: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+_JSON: Final = b"content-type: application/json\r\n"
+_BODILESS: Final = frozenset({202, 204, 304})
+
+
+class Wire(Protocol):
+    """The connection, as far as an answer needs it."""
+
+    def write_answer(self, data: bytes) -> None:
+        """Put bytes on the connection."""
+
+    async def drained(self) -> None:
+        """Wait until the client has read most of what was written."""
+
+
+def encode_answer(status: int, body: bytes, headers: Headers = (), *, close: bool = False) -> bytes:
+    """A whole answer. It is JSON unless `headers` say otherwise."""
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    is_typed = any(line[:13].lower() == b"content-type:" for line in lines)
+    return b"%b%b%b%bcontent-length: %d\r\n\r\n%b" % (
+        _status_line(status),
+        b"" if is_typed or status in _BODILESS else _JSON,
+        b"".join(lines),
+        b"connection: close\r\n" if close else b"",
+        len(body),
+        body,
+    )
+
+
+class HttpResponder:
+    """Answers one request. Once ended it has no effect: a late word cannot reach the next answer."""
+
+    __slots__ = ("_has_body", "_wire", "has_started", "is_over", "keeps_alive", "task")
+
+    task: "asyncio.Task[None]"
+
+    def __init__(self, wire: Wire, *, keeps_alive: bool, has_body: bool) -> None:
+        self._wire = wire
+        self.keeps_alive = keeps_alive
+        self._has_body = has_body
+        self.has_started = False
+        self.is_over = False
+
+    def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        if self.has_started:
+            return
+        self.has_started = self.is_over = True
+        if status == 200 and not headers and self.keeps_alive and self._has_body:
+            self._wire.write_answer(_OK_JSON % (len(body), body))
+            return
+        answer = encode_answer(status, body, headers, close=not self.keeps_alive)
+        self._wire.write_answer(answer if self._has_body else answer[: len(answer) - len(body)])
+
+    def start(self, status: int, headers: Headers) -> None:
+        if self.has_started:
+            return
+        self.has_started = True
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        close = b"" if self.keeps_alive else b"connection: close\r\n"
+        head = b"%b%b%btransfer-encoding: chunked\r\n\r\n" % (_status_line(status), lines, close)
+        self._wire.write_answer(head)
+
+    async def write(self, chunk: bytes) -> None:
+        if chunk and self._has_body and not self.is_over:
+            self._wire.write_answer(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            await self._wire.drained()
+
+    def end(self) -> None:
+        if self.has_started and not self.is_over:
+            self.is_over = True
+            self._wire.write_answer(b"0\r\n\r\n" if self._has_body else b"")
+
+
+def _status_line(status: int) -> bytes:
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status

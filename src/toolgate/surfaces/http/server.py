@@ -1,0 +1,94 @@
+"""The listener: accepts, keeps an eye on slow and idle clients, and drains when told to stop."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from toolgate.surfaces.http.messages import Door
+from toolgate.surfaces.http.protocol import HttpConnection
+
+BACKLOG: Final = 4_096
+KEEP_ALIVE_S: Final = 75.0
+REQUEST_S: Final = 20.0
+"""How long a client may take to send a request, or to read what was written to it."""
+SWEEP_S: Final = 5.0
+
+
+class HttpServer:
+    """One listening socket with one door behind it."""
+
+    def __init__(
+        self, door: Door, *, request_s: float = REQUEST_S, keep_alive_s: float = KEEP_ALIVE_S
+    ) -> None:
+        self.door = door
+        self.is_closing = False
+        self.targets: dict[bytes, tuple[str, bytes]] = {}
+        self._request_s = request_s
+        self._keep_alive_s = keep_alive_s
+        self._connections: set[HttpConnection] = set()
+        self._stuck: dict[HttpConnection, float] = {}
+        self._all_left = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def joined(self, connection: HttpConnection) -> None:
+        self._connections.add(connection)
+
+    def left(self, connection: HttpConnection) -> None:
+        self._connections.discard(connection)
+        self._stuck.pop(connection, None)
+        if not self._connections:
+            self._all_left.set()
+
+    async def serve(
+        self, listener: socket.socket, stopping: Callable[[], Awaitable[object]], *, drain_s: float
+    ) -> None:
+        """Serve until `stopping` returns; then let what is under way finish, for at most `drain_s`."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: HttpConnection(self, loop), sock=listener, backlog=BACKLOG)
+        sweeping = loop.create_task(self._sweep())
+        try:
+            await stopping()
+        finally:
+            sweeping.cancel()
+            server.close()
+            await self._drain(drain_s)
+
+    async def _drain(self, drain_s: float) -> None:
+        self.is_closing = True
+        for connection in tuple(self._connections):
+            if connection.running is None:
+                connection.close()
+        try:
+            async with asyncio.timeout(drain_s):
+                await self._wait_left()
+        except TimeoutError:
+            for connection in tuple(self._connections):
+                connection.abort()
+            await self._wait_left()
+
+    async def _wait_left(self) -> None:
+        while self._connections:
+            self._all_left.clear()
+            await self._all_left.wait()
+
+    async def _sweep(self) -> None:
+        """Now and then is often enough, and costs a request nothing."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(min(SWEEP_S, self._request_s / 2))
+            now = clock()
+            for connection in tuple(self._connections):
+                if self._is_overdue(connection, now):
+                    connection.abort()
+
+    def _is_overdue(self, connection: HttpConnection, now: float) -> bool:
+        if connection.unread_bytes:
+            return now - self._stuck.setdefault(connection, now) > self._request_s
+        self._stuck.pop(connection, None)
+        if connection.running is not None:
+            return False
+        limit_s = self._request_s if connection.is_mid_request else self._keep_alive_s
+        return now - connection.active_since > limit_s

@@ -1,0 +1,290 @@
+"""The listener over real sockets: clean HTTP/1.1 or nothing, and everything bounded."""
+
+import asyncio
+import contextlib
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from toolgate.surfaces.http.messages import Request, Responder
+from toolgate.surfaces.http.protocol import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from toolgate.surfaces.http.server import HttpServer
+
+pytestmark = pytest.mark.anyio
+
+GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Bench:
+    """A door that does what the path says, and the sockets to reach it."""
+
+    def __init__(
+        self, port: int, server: HttpServer, stop: asyncio.Event, serving: "asyncio.Task[None]"
+    ) -> None:
+        self.port = port
+        self.server = server
+        self.stop = stop
+        self.serving = serving
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writers.append(writer)
+        return reader, writer
+
+    async def hang_up(self) -> None:
+        for writer in self.writers:
+            writer.transport.abort()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def raw(self, *parts: bytes) -> bytes:
+        """Everything the server sends until it closes the connection."""
+        reader, writer = await self.connect()
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        try:
+            async with asyncio.timeout(10):
+                return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+SEEN: dict[str, asyncio.Event] = {}
+
+
+async def door(request: Request, responder: Responder) -> None:
+    match request.path:
+        case "/hang":
+            try:
+                SEEN["started"].set()
+                await asyncio.Event().wait()
+            finally:
+                SEEN["cancelled"].set()
+        case "/wait":
+            SEEN["started"].set()
+            await SEEN["go"].wait()
+            responder.send(200, b'"done"')
+        case "/stream":
+            responder.start(200, [(b"content-type", b"text/event-stream")])
+            for number in range(3):
+                await responder.write(b"data: %d\n\n" % number)
+            responder.end()
+        case "/flood":
+            responder.start(200, [])
+            while True:
+                await responder.write(b"x" * 65_536)
+        case "/fail":
+            raise RuntimeError("on purpose")
+        case "/silent":
+            return
+        case _:
+            body = b"%b %b %b" % (request.method.encode(), request.path.encode(), request.body)
+            responder.send(200, body, [(b"content-type", b"text/plain")])
+
+
+@asynccontextmanager
+async def listening(
+    *, request_s: float = 5.0, keep_alive_s: float = 5.0, drain_s: float = 5.0
+) -> AsyncIterator[Bench]:
+    SEEN.update({name: asyncio.Event() for name in ("started", "cancelled", "go")})
+    listener = socket.create_server(("127.0.0.1", 0))
+    stop = asyncio.Event()
+    server = HttpServer(door, request_s=request_s, keep_alive_s=keep_alive_s)
+    serving = asyncio.create_task(server.serve(listener, stop.wait, drain_s=drain_s))
+    bench = Bench(listener.getsockname()[1], server, stop, serving)
+    try:
+        yield bench
+    finally:
+        await bench.hang_up()
+        stop.set()
+        async with asyncio.timeout(15):
+            await serving
+        listener.close()
+
+
+def statuses(answer: bytes) -> list[int]:
+    return [int(status) for status in re.findall(rb"HTTP/1.1 (\d{3})", answer)]
+
+
+async def test_a_request_is_answered_and_the_connection_kept() -> None:
+    async with listening() as bench:
+        reader, writer = await bench.connect()
+        for path in (b"a", b"b%20c"):
+            writer.write(GET % path)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"connection: close" not in head
+            await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
+        assert len(bench.server) == 1
+
+
+async def test_pipelined_requests_are_answered_in_their_order() -> None:
+    async with listening() as bench:
+        SEEN["go"].set()
+        last = b"GET /b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        answer = await bench.raw(GET % b"wait" + GET % b"a" + last)
+
+        assert statuses(answer) == [200, 200, 200]
+        assert answer.index(b'"done"') < answer.index(b"GET /a") < answer.index(b"GET /b")
+
+
+async def test_bodies_come_whole_however_they_are_sent() -> None:
+    chunked = b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    async with listening() as bench:
+        answer = await bench.raw(chunked, b"3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n")
+
+        assert answer.endswith(b"POST /x abcde")
+
+
+async def test_a_client_that_expects_to_be_asked_is_asked() -> None:
+    asks = b"Expect: 100-continue\r\nConnection: close\r\n\r\n"
+    head = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n" + asks
+    async with listening() as bench:
+        answer = await bench.raw(head, b"ab")
+
+        assert statuses(answer) == [100, 200]
+
+
+async def test_head_has_no_body_and_old_clients_are_let_go() -> None:
+    async with listening() as bench:
+        head = await bench.raw(b"HEAD /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        old = await bench.raw(b"GET /x HTTP/1.0\r\n\r\n")
+
+        assert head.endswith(b"\r\n\r\n")
+        assert statuses(old) == [200]
+
+
+async def test_a_stream_comes_in_chunks_and_ends() -> None:
+    async with listening() as bench:
+        answer = await bench.raw(b"GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+
+        assert b"transfer-encoding: chunked" in answer
+        assert answer.endswith(b"9\r\ndata: 2\n\n\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        pytest.param(
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400,
+            id="length and chunks",
+        ),
+        pytest.param(
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            400,
+            id="two lengths",
+        ),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n", 400, id="a folded header"),
+        pytest.param(b"GET / HTTP/1.1\nHost: x\n\n", 400, id="bare line feeds"),
+        pytest.param(
+            b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (MAX_HEAD_BYTES + 1), 431, id="a huge header"
+        ),
+        pytest.param(b"GET /" + b"a" * (MAX_HEAD_BYTES + 1), 431, id="a huge target"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00", 400, id="TLS"),
+        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, id="HTTP/2"),
+        pytest.param(
+            b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+            400,
+            id="an upgrade",
+        ),
+        pytest.param(b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", 400, id="a target that is not ASCII"),
+        pytest.param(b"GET /%ff HTTP/1.1\r\nHost: x\r\n\r\n", 400, id="a target that is not UTF-8"),
+    ],
+)
+async def test_fuz_13_what_is_not_clean_is_refused_and_cut_off(sent: bytes, status: int) -> None:
+    async with listening() as bench:
+        assert statuses(await bench.raw(sent)) in ([status], [200, status])
+
+
+async def test_fuz_2_a_body_past_the_limit_is_refused_by_its_length_and_by_its_size() -> None:
+    async with listening() as bench:
+        declared = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1)
+        assert statuses(await bench.raw(declared)) == [413]
+        _, writer = await bench.connect()
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 64 * MAX_BODY_BYTES:
+                writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
+                await writer.drain()
+                sent += 65_536
+
+        assert sent < 16 * MAX_BODY_BYTES
+
+
+async def test_a_client_that_goes_away_cancels_its_request() -> None:
+    async with listening() as bench:
+        _, writer = await bench.connect()
+        writer.write(GET % b"hang")
+        async with asyncio.timeout(5):
+            await SEEN["started"].wait()
+            writer.transport.abort()
+            await SEEN["cancelled"].wait()
+
+
+@pytest.mark.parametrize("path", [b"fail", b"silent"])
+async def test_a_door_that_fails_is_a_500_and_the_listener_lives(
+    path: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening() as bench:
+        assert statuses(await bench.raw(GET % path)) == [500]
+        assert b"on purpose" not in await bench.raw(GET % path)
+
+
+async def test_lod_5_a_client_that_does_not_finish_its_request_is_let_go() -> None:
+    async with listening(request_s=0.2) as bench:
+        head, body = await asyncio.gather(
+            bench.raw(b"GET / HTTP/1.1\r\nHo"),
+            bench.raw(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab"),
+        )
+
+        assert (head, body) == (b"", b"")
+
+
+async def test_an_idle_connection_is_let_go() -> None:
+    async with listening(request_s=0.2, keep_alive_s=0.2) as bench:
+        assert statuses(await bench.raw(GET % b"a")) == [200]
+
+
+async def test_lod_4_a_client_that_does_not_read_is_let_go() -> None:
+    async with listening(request_s=0.3) as bench:
+        _, writer = await bench.connect()
+        writer.write(GET % b"flood")
+        async with asyncio.timeout(10):
+            while not len(bench.server):
+                await asyncio.sleep(0.01)
+            while len(bench.server):
+                await asyncio.sleep(0.05)
+
+
+async def test_shu_1_what_is_under_way_is_finished_and_new_clients_are_not_taken() -> None:
+    async with listening() as bench:
+        reader, writer = await bench.connect()
+        idle = await bench.connect()
+        writer.write(GET % b"wait")
+        async with asyncio.timeout(5):
+            await SEEN["started"].wait()
+            bench.stop.set()
+            assert await idle[0].read() == b""
+            SEEN["go"].set()
+            assert (await reader.read()).endswith(b'"done"')
+            await bench.serving
+        idle[1].close()
+        with pytest.raises(ConnectionRefusedError):
+            await bench.connect()
+
+
+async def test_shu_1_what_does_not_finish_in_time_is_cut_off() -> None:
+    async with listening(drain_s=0.1) as bench:
+        _, writer = await bench.connect()
+        writer.write(GET % b"hang")
+        async with asyncio.timeout(5):
+            await SEEN["started"].wait()
+            bench.stop.set()
+            await bench.serving
+            await SEEN["cancelled"].wait()
