@@ -242,7 +242,10 @@ async def test_history_tells_who_changed_what_and_when_newest_first(store: Store
 async def test_one_transaction_may_carry_the_work_of_several_actors(store: Store) -> None:
     await store.write([put("a"), Write(kind="server", id="b", body={}, actor="bob")], actor="ada")
 
-    assert [(stored.id, stored.actor) for stored in (await store.list()).records] == [("a", "ada"), ("b", "bob")]
+    assert [(stored.id, stored.actor) for stored in (await store.list()).records] == [
+        ("a", "ada"),
+        ("b", "bob"),
+    ]
     assert [change.actor for change in await store.history("server", "b")] == ["bob"]
 
 
