@@ -156,7 +156,7 @@ class Gateway:
             self._record_unknown(view, name, trace)
             raise UnknownTool(f"Unknown tool: {name}")
         arguments = params.get("arguments")
-        if arguments is not None and memoryview(arguments)[:1] != b"{":
+        if arguments is not None and memoryview(arguments)[0] != ord("{"):
             raise InvalidArguments("`arguments` must be an object")
         params["name"] = route.upstream_name
         began = time.perf_counter()
