@@ -1,17 +1,19 @@
 """Opening links to test servers, and a listener that keeps what it is told."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 
-from tests.upstream.faulty_http import FakeMcp, FaultyHttp
+from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request, Script
 from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
 from toolgate.model.tools import Era
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.http_connection import HttpLimits
-from toolgate.upstream.link import START_TIMEOUT_S, Link, Opener, Params
+from toolgate.upstream.link import START_TIMEOUT_S, Link, Opener, Params, Reply
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.streamable import StreamableOpener
 
@@ -20,7 +22,7 @@ ENVIRON = {"TOKEN": SECRET}
 
 
 class Heard:
-    """A listener; `changed` counts up with every notification."""
+    """A listener that keeps everything."""
 
     def __init__(self) -> None:
         self.notifications: list[tuple[str, bytes]] = []
@@ -84,3 +86,27 @@ async def linked(
 
 def params(**members: object) -> Params:
     return {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in members.items()}
+
+
+async def call(link: Link, value: object = 1, *, timeout_s: float = 5.0) -> Reply:
+    headers = {"Mcp-Name": "echo"}
+    return await link.request(
+        "tools/call", params(name="echo", arguments=value), timeout_s=timeout_s, headers=headers
+    )
+
+
+def echoed(value: object = 1) -> Reply:
+    return Reply(result=json.dumps({"echo": value}).encode())
+
+
+def calling(era: str, script: Script) -> FakeMcp:
+    """A server whose calls go wrong."""
+    return FakeMcp(era, faults={"tools/call": script})
+
+
+def response(request: Request, result: Any = "ok") -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request.message["id"], "result": result}
+
+
+async def hang(request: Request, peer: Peer) -> None:
+    await peer.gone()

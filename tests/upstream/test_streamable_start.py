@@ -2,16 +2,23 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.upstream.certificates import Authority
 from tests.upstream.faulty_http import LEGACY, MODERN, FakeMcp, FaultyHttp, Peer, Request, Script
-from tests.upstream.http_links import SECRET, Heard, linked, open_link, opener, params, record_for
+from tests.upstream.http_links import SECRET, Heard, hang, linked, open_link, opener, params, record_for
 from toolgate import __version__
+from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
+from toolgate.upstream.egress import Egress
 from toolgate.upstream.link import Reply, StartFailed
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.streamable import StreamableOpener
 
 pytestmark = pytest.mark.anyio
 
@@ -37,10 +44,6 @@ def resulting(result: Mapping[str, Any]) -> Script:
         await peer.result(request, result)
 
     return script
-
-
-async def hang(request: Request, peer: Peer) -> None:
-    await peer.gone()
 
 
 async def test_a_modern_server_is_greeted_with_one_request() -> None:
@@ -218,10 +221,10 @@ async def test_a_failed_handshake_says_why(initialize: Script, reason: str) -> N
 
 async def test_a_session_id_that_could_break_a_request_is_refused() -> None:
     async def script(request: Request, peer: Peer) -> None:
-        await peer.result(request, {"protocolVersion": LEGACY}, headers=["Mcp-Session-Id: a\x01b"])
+        await peer.result(request, {"protocolVersion": LEGACY}, headers=["Mcp-Session-Id: a b"])
 
     async with FaultyHttp(FakeMcp("legacy", faults={"initialize": script})) as server:
-        with pytest.raises(StartFailed):
+        with pytest.raises(StartFailed, match="session id is not visible ASCII"):
             await open_link(record_for(server.url))
 
 
@@ -327,6 +330,50 @@ async def test_a_server_that_answers_nothing_at_all_is_given_up_in_time() -> Non
             await opener(start_timeout_s=0.2)(record_for(server.url), Heard(), known_era=None)
 
         assert caught.value.state == "list_timeout"
+
+
+async def test_a_start_that_is_cancelled_leaves_no_connection() -> None:
+    has_arrived, has_ended = asyncio.Event(), asyncio.Event()
+
+    async def script(request: Request, peer: Peer) -> None:
+        has_arrived.set()
+        await peer.gone()
+        has_ended.set()
+
+    async with asyncio.timeout(5), FaultyHttp(script) as server:
+        task = asyncio.ensure_future(open_link(record_for(server.url)))
+        await has_arrived.wait()
+        task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await has_ended.wait()
+
+
+async def test_ups_12_a_server_is_trusted_by_the_authorities_of_the_system_or_the_operator(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    async with FaultyHttp(FakeMcp(), tls=authority.server_context(["127.0.0.1"], days=1)) as server:
+        with pytest.raises(StartFailed, match="certificate is not trusted"):
+            await open_link(record_for(server.url))
+        trusting = StreamableOpener(
+            Secrets({}),
+            Egress(allow_private=True),
+            tls=ssl.create_default_context(cafile=authority.path),
+        )
+        link = await trusting(record_for(server.url), Heard(), known_era=None)
+        reply = await link.request("tools/call", params(arguments=1), timeout_s=5)
+        await link.aclose()
+
+        assert reply == Reply(result=b'{"echo": 1}')
+
+
+async def test_a_record_without_an_address_fails_for_good() -> None:
+    with pytest.raises(StartFailed, match="no `http` part") as caught:
+        await open_link(ServerRecord(server_id="x", transport="streamable_http"))
+
+    assert caught.value.fatal
 
 
 async def test_a_closed_link_takes_leave_of_its_session_once() -> None:

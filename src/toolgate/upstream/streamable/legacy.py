@@ -65,15 +65,8 @@ class LegacyDialect:
     ) -> Incoming:
         number = next(self._endpoint.numbers)
         body = encode_request(number, method, _without_envelope(params))
-        session = self._session
         try:
-            try:
-                return await self._exchange(number, body, deadline)
-            except Rejected as exc:
-                if session.id is None or not _means_session_lost(exc):
-                    raise
-            await self._renewed(session, deadline)
-            return await self._exchange(number, body, deadline)
+            return await self._ask_within_session(number, body, deadline)
         except Rejected as exc:
             await self._doubt.check(exc, deadline)
             raise
@@ -82,6 +75,16 @@ class LegacyDialect:
             cancelled: Params = {"requestId": msgspec.Raw(b"%d" % number)}
             self._tell_beside(encode_notification("notifications/cancelled", cancelled))
             raise
+
+    async def _ask_within_session(self, number: int, body: bytes, deadline: float) -> Incoming:
+        session = self._session
+        try:
+            return await self._exchange(number, body, deadline)
+        except Rejected as exc:
+            if session.id is None or not _means_session_lost(exc):
+                raise
+        await self._renewed(session, deadline)
+        return await self._exchange(number, body, deadline)
 
     async def _exchange(self, number: int, body: bytes, deadline: float) -> Incoming:
         """The response, from the answer to one POST or from the streams that continue it."""
@@ -109,6 +112,8 @@ class LegacyDialect:
             answer = await self._endpoint.pool.send(request, deadline=deadline, sink=pending)
         except ExchangeFailed:
             return  # broken off again, perhaps further on
+        except ConnectFailed as exc:
+            raise ExchangeFailed(str(exc)) from exc  # the call itself was sent, after all
         if not answer.is_stream:
             raise ExchangeFailed(f"the server does not resume its stream (status {answer.status})")
 

@@ -105,9 +105,10 @@ class StreamableLink:
                 f"{error}: unknown outcome", hint=_UNKNOWN_OUTCOME, data={"outcome": "unknown"}
             ) from error
         # Others may still be served on connections they have: only an idle link is given up for one refusal.
+        reason = self._redactor.text(str(error))
         if isinstance(error, LinkLost) or not self._pool.is_busy:
-            self._give_up(str(error))
-        raise ServerUnavailable(str(error)) from error
+            self._give_up(reason)
+        raise ServerUnavailable(reason) from error
 
     def _give_up(self, reason: str) -> None:
         if self._end is None:
