@@ -23,13 +23,14 @@ Params = dict[str, msgspec.Raw]
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
 _LONG_DIGITS = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 _NOTHING: Final = msgspec.Raw(b"")
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 class _Envelope(msgspec.Struct, gc=False):
-    jsonrpc: msgspec.Raw = _NOTHING
+    jsonrpc: str = ""
     id: msgspec.Raw = _NOTHING
-    method: msgspec.Raw = _NOTHING
-    params: msgspec.Raw = _NOTHING
+    method: str = ""
+    params: Params = msgspec.field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -46,34 +47,28 @@ class Message:
         if raw is None:
             return None
         try:
-            return msgspec.json.decode(raw, type=str)
+            return _decode_text(raw)
         except msgspec.ValidationError as exc:
             raise InvalidParams(f"`{member}` must be a string") from exc
 
 
 _decode_any = msgspec.json.Decoder().decode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
-_decode_members = msgspec.json.Decoder(Params).decode
 
 
 def parse_message(body: bytes) -> Message:
     """One JSON-RPC request or notification, or ParseFailed / InvalidRequest."""
     whole = _parse_json(body)
-    if not isinstance(whole, dict):
+    try:
+        envelope = _decode_envelope(body)
+    except msgspec.ValidationError as exc:
         # Batches went with revision 2025-06-18; nothing of one is executed.
-        raise InvalidRequest("the body must be one JSON-RPC object; batches are not served")
-    if "method" not in whole:
-        raise InvalidRequest("the body is not a request or notification")
-    envelope = _decode_envelope(body)
-    if bytes(envelope.jsonrpc) != b'"2.0"':
-        raise InvalidRequest('`jsonrpc` must be "2.0"')
-    method = whole["method"]
-    if not isinstance(method, str) or len(method) > MAX_NAME_CHARS:
-        raise InvalidRequest("`method` must be a short string")
-    if "params" in whole and not isinstance(whole["params"], dict):
-        raise InvalidRequest("`params` must be an object")
-    params = _decode_members(envelope.params) if "params" in whole else {}
-    return Message(method, params, _parse_id(bytes(envelope.id)) if "id" in whole else None)
+        raise InvalidRequest("the body must be one JSON-RPC request; batches are not served") from exc
+    if envelope.jsonrpc != "2.0" or "method" not in whole:
+        raise InvalidRequest("the body is not a JSON-RPC 2.0 request or notification")
+    if len(envelope.method) > MAX_NAME_CHARS:
+        raise InvalidRequest("`method` is too long")
+    return Message(envelope.method, envelope.params, _parse_id(bytes(envelope.id)) if "id" in whole else None)
 
 
 def _parse_json(body: bytes) -> Any:

@@ -22,6 +22,7 @@ from toolgate.surfaces.mcp.tools import ToolMethods, cancel_call
 VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26")
 """Newest first: what a client is offered that asks for a version we do not know."""
 
+_VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in VERSIONS)})
 LIST_CHANGED: Final = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 MAX_SELECTION: Final = 1_000
 
@@ -54,7 +55,7 @@ class LegacyEra:
     async def stream(self, exchange: Exchange) -> None:
         """GET: tell the client when its list changes."""
         exchange.accepts("text/event-stream")
-        if exchange.header(b"mcp-session-id") is None:
+        if b"mcp-session-id" not in exchange.headers:
             raise MethodNotAllowed(
                 "GET opens the stream of a session; there is none without `Mcp-Session-Id`"
             )
@@ -77,7 +78,7 @@ class LegacyEra:
 
     def end(self, exchange: Exchange) -> None:
         """DELETE: close the session."""
-        session_id = exchange.header(b"mcp-session-id")
+        session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
             raise InvalidRequest("DELETE needs `Mcp-Session-Id`")
         self._sessions.end(session_id, exchange.principal)
@@ -95,19 +96,18 @@ class LegacyEra:
             binding = Binding(_narrowed(binding, message.params["tools"]))
         view = binding.view(self._gateway)
         session_id = self._sessions.issue(binding.caller, version)
-        headers = [(b"mcp-session-id", session_id.encode())]
+        headers = [(b"mcp-session-id", session_id)]
         send_result(exchange.responder, message.id, _initialized(version, view), headers)
 
     def _session(self, exchange: Exchange) -> Session:
-        session_id = exchange.header(b"mcp-session-id")
+        session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
             raise InvalidRequest(
                 "no session: send `initialize` first",
                 hint="or send the 2026-07-28 envelope with each request",
             )
-        version = exchange.header(b"mcp-protocol-version")
-        if version is not None and version not in VERSIONS:
-            raise InvalidRequest(f"`{version[:40]}` is not a version of this session")
+        if exchange.headers.get(b"mcp-protocol-version") not in _VERSIONS_SENT:
+            raise InvalidRequest("`MCP-Protocol-Version` is not one of this era")
         return self._sessions.find(session_id, exchange.principal)
 
 

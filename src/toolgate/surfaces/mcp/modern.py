@@ -25,6 +25,7 @@ VERSION_KEY: Final = _PREFIX + "protocolVersion"
 CAPABILITIES_KEY: Final = _PREFIX + "clientCapabilities"
 SUBSCRIPTION_KEY: Final = _PREFIX + "subscriptionId"
 _VERSION_BYTES: Final = VERSION_KEY.encode()
+_LEGACY_BYTES: Final = frozenset(version.encode() for version in LEGACY_VERSIONS)
 DISCOVER_TTL_MS: Final = 300_000
 
 
@@ -121,14 +122,13 @@ class ModernEra:
 
 def is_modern(exchange: Exchange, message: Message) -> bool:
     """Body first: an envelope is modern whatever the headers say; then the header alone decides."""
-    if message.method == "initialize":
+    meta = message.params.get("_meta")
+    if meta is not None and _VERSION_BYTES in bytes(meta):
+        return message.method != "initialize"
+    version = exchange.headers.get(b"mcp-protocol-version")
+    if version is None or version in _LEGACY_BYTES:
         return False
-    if _VERSION_BYTES in bytes(message.params.get("_meta", b"")):
-        return True
-    return (
-        exchange.header(b"mcp-protocol-version") not in (None, *LEGACY_VERSIONS)
-        and b"mcp-session-id" not in exchange.headers
-    )
+    return message.method != "initialize" and b"mcp-session-id" not in exchange.headers
 
 
 def _check_header(exchange: Exchange, name: bytes, expected: str) -> None:

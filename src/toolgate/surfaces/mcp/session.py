@@ -69,13 +69,13 @@ class Sessions:
         self._key = key
         self._clock_s = clock_s
         self._wall_s = wall_s
-        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._open: dict[bytes, Session] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def issue(self, caller: Caller, version: str) -> str:
+    def issue(self, caller: Caller, version: str) -> bytes:
         """Open a session; its id."""
         claims = _Claims(
             nonce=secrets.token_urlsafe(16),
@@ -90,7 +90,7 @@ class Sessions:
         self._admit(session_id, Session(claims.nonce, version, Binding(caller), self._clock_s()))
         return session_id
 
-    def find(self, session_id: str, principal: Principal) -> Session:
+    def find(self, session_id: bytes, principal: Principal) -> Session:
         """The live session of that id, for its own principal; to anybody else it does not exist."""
         session = self._open.get(session_id)
         if session is None:
@@ -105,7 +105,7 @@ class Sessions:
         session.binding.keep_principal(principal)
         return session
 
-    def end(self, session_id: str, principal: Principal) -> None:
+    def end(self, session_id: bytes, principal: Principal) -> None:
         """Close a session for good; its running calls are cancelled."""
         session = self.find(session_id, principal)
         self._forget(session_id)
@@ -113,7 +113,7 @@ class Sessions:
         for task in running.values():
             task.cancel()
 
-    def _admit(self, session_id: str, session: Session) -> None:
+    def _admit(self, session_id: bytes, session: Session) -> None:
         if len(self._open) >= MAX_SESSIONS:
             self._drop_idle()
         if len(self._open) >= MAX_SESSIONS:
@@ -126,13 +126,13 @@ class Sessions:
         for session_id in idle:
             self._forget(session_id)
 
-    def _forget(self, session_id: str) -> None:
+    def _forget(self, session_id: bytes) -> None:
         session = self._open.pop(session_id)
         self._ended[session.nonce] = None
         if len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
 
-    def _revive(self, session_id: str, principal: Principal) -> Session:
+    def _revive(self, session_id: bytes, principal: Principal) -> Session:
         """A session this node has not seen, opened on another or before a restart."""
         claims = self._verify(session_id)
         age_s = self._wall_s() - claims.issued_s
@@ -143,16 +143,16 @@ class Sessions:
         self._admit(session_id, session)
         return session
 
-    def _sign(self, payload: bytes) -> str:
+    def _sign(self, payload: bytes) -> bytes:
         mac = hmac.digest(self._key, payload, hashlib.sha256)
-        return base64.urlsafe_b64encode(mac + payload).decode().rstrip("=")
+        return base64.urlsafe_b64encode(mac + payload).rstrip(b"=")
 
-    def _verify(self, session_id: str) -> _Claims:
+    def _verify(self, session_id: bytes) -> _Claims:
         if len(session_id) > MAX_ID_BYTES:
             raise _unknown()
         try:
             signed = base64.b64decode(
-                session_id + "=" * (-len(session_id) % 4), altchars=b"-_", validate=True
+                session_id + b"=" * (-len(session_id) % 4), altchars=b"-_", validate=True
             )
         except ValueError as exc:
             raise _unknown() from exc
