@@ -23,9 +23,11 @@ _SECRET_SHAPE = re.compile(
     r"\b(?:sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}"
     r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
 )
-_SCHEME_AND_REFERENCE = re.compile(rf"(?:(?:Bearer|Basic|Token) )?{REFERENCE.pattern}", re.IGNORECASE)
+_SCHEME_AND_REFERENCE = re.compile(rf"(?:(?i:Bearer|Basic|Token) )?{REFERENCE.pattern}")
+_BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 _URL_USERINFO = re.compile(r"([a-z][a-z0-9+.-]*://)[^/?#\s@]*@", re.IGNORECASE)
-_URL_PARAMETER = re.compile(r"([?&;])([^=&;#\s]+)=([^&;#\s]*)")
+# `name=value` in a URL or a connection string, `"name": "value"` in JSON.
+_PAIR = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]*)(=|["']\s*:\s*["'])([^\s&;,"'#]+)""")
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)(=|:\s*)(.*)", re.DOTALL)
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 
@@ -90,22 +92,26 @@ def _redact_args(args: list[str]) -> list[str]:
 
 
 def _redact_arg(arg: str) -> str:
-    if (assignment := _ASSIGNMENT.fullmatch(arg)) and looks_secret(assignment[1]):
-        return f"{assignment[1]}{assignment[2]}{_mask(assignment[3])}"
+    if assignment := _ASSIGNMENT.fullmatch(arg):
+        name, sign, value = assignment.groups()
+        if looks_secret(name):
+            return f"{name}{sign}{_mask(value)}"
+        if (inner := _ASSIGNMENT.fullmatch(value)) and looks_secret(inner[1]):
+            return f"{name}{sign}{inner[1]}{inner[2]}{_mask(inner[3])}"
     return redact_text(arg)
 
 
 def redact_text(text: str) -> str:
-    """`text` without the secrets one can tell by their place in a URL or by their shape."""
+    """`text` without the secrets one can tell by their name, their shape, or their place in a URL."""
     text = _URL_USERINFO.sub(rf"\1{MASK}@", text)
-    if "://" in text:
-        text = _URL_PARAMETER.sub(_mask_parameter, text)
+    text = _PAIR.sub(_mask_pair, text)
+    text = _BEARER.sub(rf"\1 {MASK}", text)
     return _SECRET_SHAPE.sub(MASK, text)
 
 
-def _mask_parameter(match: re.Match[str]) -> str:
-    before, name, value = match.groups()
-    return f"{before}{name}={_mask(value) if looks_secret(name) else value}"
+def _mask_pair(match: re.Match[str]) -> str:
+    name, sign, value = match.groups()
+    return f"{name}{sign}{_mask(value) if looks_secret(name) else value}"
 
 
 def _mask(value: str) -> str:

@@ -1,8 +1,8 @@
 """The directory of server files, applied to the store: at start, on demand, and as files change.
 
 Who owns a server is told by the actor of its last write, which the store keeps with the record:
-`directory:<file>` is the directory's. So a file that goes away takes its server with it, while what was
-written over the API stays, however its file history looks; and both hold across a restart.
+`directory:<file>` is the directory's. So a file that goes away takes its server with it, and what was last
+written over the API stays; both hold across a restart, and after the change log was compacted.
 
 A file says what its server is. If the API has changed that server since, the next reload changes it back.
 A file that is wrong changes nothing: its server stays as it was last good.

@@ -4,6 +4,7 @@ A record that no longer parses is left out and reported. It must never stop the 
 served, and never be served in part.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -46,7 +47,8 @@ async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
     A watch that was cut off (the reader was slow, the log was compacted) is taken up again by listing.
     """
     while True:
-        state = state_of(await store.list())
+        # In a thread: thousands of records take long enough to parse for every caller to feel it.
+        state = await asyncio.to_thread(state_of, await store.list())
         yield state
         try:
             async with store.watch(state.revision) as batches:

@@ -66,7 +66,7 @@ def _try_open(path: Path) -> SqliteFile | StartRefused:
 
 
 def _close_opened(opening: Future[SqliteFile | StartRefused]) -> None:
-    if isinstance(file := opening.result(), SqliteFile):
+    if opening.exception() is None and isinstance(file := opening.result(), SqliteFile):
         file.close()
 
 
@@ -122,12 +122,12 @@ class SqliteStore:
     async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
         return await self._run(self._read, partial(read_batches, after=after, upto=upto))
 
-    # In the loop's thread above, in the worker's below.
-
     async def _run(self, work: Callable[..., T], *arguments: object) -> T:
         if self._is_closed:
             raise StorageFailed("the store is closed")
         return await self._loop.run_in_executor(self._worker, work, *arguments)
+
+    # All above runs in the loop's thread, all below in the worker's.
 
     def _write(self, writes: Sequence[Write], actor: str, if_store_revision: int | None) -> int:
         commit = partial(

@@ -31,12 +31,14 @@ class SqliteFile:
         self._lock = _lock(path)
         self._is_closed = False
         try:
-            _check_leftovers(path)
-            if not path.exists():
-                _create(path)
-            _check_schema(path)
-            self._engine = _engine(path)
-            self.connection, self.head = _connect(self._engine, path)
+            with _refusing(path):
+                _check_leftovers(path)
+                if not path.exists():
+                    _create(path)
+                _check_schema(path)
+                path.chmod(0o600)
+                self._engine = _engine(path)
+                self.connection, self.head = _connect(self._engine)
         except BaseException:
             os.close(self._lock)
             raise
@@ -70,8 +72,10 @@ def _lock(path: Path) -> int:
             f"`{path.parent}` is in use by another Toolgate, process {holder}",
             hint="stop that process, or give this one another data directory",
         ) from exc
-    os.truncate(descriptor, 0)
-    os.write(descriptor, f"{os.getpid()}\n".encode())
+    # Only for the message above: a full disk is no reason not to start.
+    with suppress(OSError):
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
 
 
@@ -90,17 +94,17 @@ def _wal(path: Path) -> Path:
 def _create(path: Path) -> None:
     """Make an empty store under another name and move it into place, so that a crash leaves none or all."""
     draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
-    with _refusing(path):
-        os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        engine = _engine(draft, pragmas=("synchronous = FULL",))
-        with engine.begin() as connection:
-            create_tables(connection, epoch=uuid4().hex)
-        engine.dispose()
-        draft.rename(path)
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+    for leftover in (draft, draft.with_name(draft.name + "-journal")):
+        leftover.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    engine = _engine(draft, pragmas=("synchronous = FULL",))
+    with engine.begin() as connection:
+        create_tables(connection, epoch=uuid4().hex)
+    engine.dispose()
+    draft.rename(path)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(descriptor)
+    os.close(descriptor)
 
 
 def _check_schema(path: Path) -> None:
@@ -108,10 +112,10 @@ def _check_schema(path: Path) -> None:
     # Without a log to read there is nothing to share, so SQLite need not even make its index file.
     mode = "mode=ro" if _wal(path).exists() else "mode=ro&immutable=1"
     uri = f"{path.absolute().as_uri()}?{mode}"
-    with _refusing(path), closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as peek:
+    with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as peek:
         (version,) = peek.execute("SELECT schema_version FROM head").fetchone() or (None,)
     if not isinstance(version, int):
-        raise StartRefused(f"`{path}` is damaged: it has no schema version", hint=_RESTORE)
+        raise Damaged("it has no schema version")
     if version > SCHEMA_VERSION:
         raise StartRefused(
             f"`{path}` was written by a newer Toolgate (schema {version}, this one knows {SCHEMA_VERSION})",
@@ -119,18 +123,16 @@ def _check_schema(path: Path) -> None:
         )
 
 
-def _connect(engine: Engine, path: Path) -> tuple[Connection, Head]:
+def _connect(engine: Engine) -> tuple[Connection, Head]:
     """A connection, once every record behind it was found sound."""
-    with _refusing(path):
-        path.chmod(0o600)
-        connection = engine.connect()
-        try:
-            with connection.begin():
-                return connection, _verify(connection)
-        except BaseException:
-            with suppress(DBAPIError, sqlite3.Error):
-                connection.close()
-            raise
+    connection = engine.connect()
+    try:
+        with connection.begin():
+            return connection, _verify(connection)
+    except BaseException:
+        with suppress(DBAPIError, sqlite3.Error):
+            connection.close()
+        raise
 
 
 def _verify(connection: Connection) -> Head:
