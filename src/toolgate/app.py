@@ -43,7 +43,6 @@ from toolgate.surfaces.rest.control import Control
 from toolgate.telemetry import Metrics, setup_logging
 from toolgate.upstream.children import Warden
 from toolgate.upstream.egress import Egress
-from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.link import Opener
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.secrets import Secrets
@@ -192,7 +191,7 @@ async def _open_gateway(
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
 
-        pool = Pool(openers, on_change=changed)
+        pool = Pool(openers, on_change=changed, metrics=metrics)
         gateway = Gateway(
             pool,
             audit,
@@ -250,18 +249,12 @@ async def _compact(store: Store) -> None:
 
 def _describe(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> None:
     """The gauges that are read when somebody looks."""
-    health = gateway.pool.health
-
-    def total(read: Callable[[ServerHealth], int]) -> float:
-        return float(sum(read(one) for one in health().values()))
-
+    load = gateway.pool.load
     metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: float(len(sessions)))
     metrics.gauge("toolgate_streams", "Event streams open.", lambda: float(len(gateway.subscriptions)))
-    metrics.gauge("toolgate_children", "Child processes.", lambda: total(lambda one: one.pid is not None))
-    metrics.gauge("toolgate_calls_in_flight", "Calls at servers.", lambda: total(lambda one: one.in_flight))
-    metrics.gauge(
-        "toolgate_calls_queued", "Calls that wait for a slot.", lambda: total(lambda one: one.queued)
-    )
+    metrics.gauge("toolgate_children", "Child processes.", lambda: float(load().children))
+    metrics.gauge("toolgate_calls_in_flight", "Calls at servers.", lambda: float(load().in_flight))
+    metrics.gauge("toolgate_calls_queued", "Calls that wait for a slot.", lambda: float(load().queued))
     metrics.gauge("toolgate_registry_revision", "Revision served.", lambda: float(gateway.snapshot.revision))
 
 

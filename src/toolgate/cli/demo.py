@@ -6,7 +6,9 @@ it makes lies in that directory; all it starts are the gateway's children, which
 
 import asyncio
 import os
+import shutil
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +66,7 @@ class Demo:
             self._progress.failed(str(failure))
             return
         value = {"url": url, "tasks": [{"task_id": view.task_id, **view.answer} for view in views]}
-        self._output.show(value, render_demo(url, servers, views))
+        self._output.show(value, render_demo(url, servers, views, program=_program()))
 
     async def _apply_tasks(self, client: RestClient) -> None:
         for task in load_tasks():
@@ -108,6 +110,11 @@ def demo_directory(environ: Mapping[str, str]) -> Path:
         return here / ".toolgate" / "demo"
     cache = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache) / "toolgate" / "demo"
+
+
+def _program() -> str:
+    """What to type for this program: its name where that finds it, else the path it was called by."""
+    return "toolgate" if shutil.which("toolgate") else sys.argv[0]
 
 
 def check_port(listen: str) -> None:

@@ -37,6 +37,12 @@ def install(environment: Path, lock: Path, report: Callable[[str], None]) -> Non
         shutil.rmtree(environment)
     report("making a virtual environment")
     _run([sys.executable, "-m", "venv", str(environment)], lambda _: None, "python3-venv may be missing")
+    install_packages(environment, lock, report)
+    mark_installed(environment, lock)
+
+
+def install_packages(environment: Path, lock: Path, report: Callable[[str], None]) -> None:
+    """Everything in `lock`, each with its hash, into an environment that is there."""
     pip = [str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     command = [*pip, "install", "--progress-bar", "off", "--require-hashes", "-r", str(lock)]
 
@@ -47,6 +53,10 @@ def install(environment: Path, lock: Path, report: Callable[[str], None]) -> Non
             report("installing what was fetched")
 
     _run(command, tell, "the packages come from PyPI, or from the index that pip is set to")
+
+
+def mark_installed(environment: Path, lock: Path) -> None:
+    """Take note that `environment` is complete and what `lock` asks for."""
     (environment / MARK).write_text(_fingerprint(lock), "utf-8")
 
 

@@ -35,7 +35,10 @@ def explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Map
     """The answer about one tool. A dot may part server and tool, or be part of the tool's name."""
     for reading in _readings(tool):
         answer: Mapping[str, Any] = client.get("/api/v1/mcp/explain", {**query, **reading})
-        if answer.get("tools") or answer.get("servers") or answer.get("refusal"):
+        if answer["tools"]:
+            return {**answer, "servers": []}
+        # Its tools are not known, but it is known why it is left out.
+        if "server" in reading and answer["servers"]:
             return answer
     raise CommandFailed(
         f"no server that you may see has a tool `{tool}`",

@@ -24,8 +24,9 @@ def print_json(value: Json | Iterable[Json]) -> None:
     values = [value] if isinstance(value, Mapping) else value
     console = open_console()
     for one in values:
-        # Straight to the file: a console would wrap the line.
+        # Straight to the file: a console would wrap the line. At once: `up` prints one and goes on for days.
         console.file.write(encode_json(one) + "\n")
+        console.file.flush()
 
 
 def print_failure(failure: CommandFailed, *, as_json: bool) -> None:

@@ -4,18 +4,21 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Option
 
-from toolgate.app import run
+from toolgate import __version__
+from toolgate.app import App, run
 from toolgate.cli.demo import Demo, check_port, demo_directory
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import spread_options
 from toolgate.cli.output import Output
 from toolgate.cli.render.changes import render_reload
+from toolgate.cli.render.up import render_ready
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.reload_plan import ReloadReport
@@ -79,7 +82,11 @@ def up_command(
     elif is_dry_run:
         _show_difference(settings.load(), Output(as_json=as_json))
     else:
-        run(settings.load(), os.environ)
+        run(settings.load(), os.environ, partial(_announce, Output(as_json=as_json)))
+
+
+async def _announce(output: Output, _app: App, url: str) -> None:
+    output.show({"url": url, "version": __version__}, render_ready(url))
 
 
 def _run_demo(options: SettingOptions, *, as_json: bool) -> None:

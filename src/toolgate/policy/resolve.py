@@ -228,7 +228,7 @@ def _unknown(
 
 
 def _judge_unknown(server_id: str, name: str, rules: Rules) -> Decision:
-    """As for a server that exists, so nobody learns which do: first whether it may be had at all."""
+    """Unknown is what could be had if it existed; what a layer rules out, it rules out either way."""
     for rule in rules.servers:
         if rule.ids is not None and server_id not in rule.ids:
             return rule.exclude(server_id)

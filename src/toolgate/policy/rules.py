@@ -2,7 +2,7 @@
 
 A key's ceiling, a task, a profile, its overrides and a request all have the same shape, a selection. This
 module turns each into rules that know their layer, the reason they exclude with, and the name people know
-them by. It must never decide anything itself, and never make a rule that could widen another.
+them by. A rule can only take away: there must never be one that lets through what another excludes.
 """
 
 from collections.abc import Callable

@@ -103,8 +103,7 @@ class Outlet:
             self.has_room.set()
 
     def _flush(self) -> None:
-        with memoryview(self._pending)[:CHUNK_BYTES] as chunk:
-            sent = self._send(chunk)
+        sent = self._send(self._pending[:CHUNK_BYTES])
         if self._fd < 0:
             return
         del self._pending[:sent]
@@ -113,7 +112,7 @@ class Outlet:
         if len(self._pending) <= MAX_PENDING_BYTES:
             self.has_room.set()
 
-    def _send(self, data: bytes | memoryview) -> int:
+    def _send(self, data: bytes | bytearray) -> int:
         try:
             return os.write(self._fd, data)
         except BlockingIOError:

@@ -16,6 +16,7 @@ from typing import Final, Self
 from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable
 from toolgate.model.servers import EMPTY, ServerRecord, Transport
 from toolgate.model.tools import Era, ServerTools, ToolDefinition
+from toolgate.telemetry import Metrics
 from toolgate.upstream.cap import cap_result
 from toolgate.upstream.health import ServerHealth, TestReport
 from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
@@ -37,6 +38,15 @@ class Answer:
     era: Era
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a node's servers keep busy."""
+
+    children: int
+    in_flight: int
+    queued: int
+
+
 class Pool:
     """The servers of a node. Enter it before anything else; leaving it stops them all."""
 
@@ -46,6 +56,7 @@ class Pool:
         *,
         on_change: Callable[[str], None],
         limits: PoolLimits = DEFAULT_LIMITS,
+        metrics: Metrics | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """`on_change` is told the id of a server whose tools changed by themselves; it must not raise."""
@@ -53,6 +64,7 @@ class Pool:
         self._openers = Openers(openers, limits)
         self._jitter = jitter
         self._on_change = on_change
+        self._metrics = metrics or Metrics()
         self._tasks = asyncio.TaskGroup()
         self._servers: dict[str, Supervisor] = {}
         self._leaving: list[Supervisor] = []
@@ -65,6 +77,7 @@ class Pool:
             limits=self._limits,
             jitter=self._jitter,
             on_change=self._on_change,
+            metrics=self._metrics,
             tasks=self._tasks,
             clock=self._clock,
         )
@@ -119,6 +132,15 @@ class Pool:
 
     def health(self) -> Mapping[str, ServerHealth]:
         return {server_id: server.health() for server_id, server in self._servers.items()}
+
+    def load(self) -> Load:
+        """What all servers together keep busy. Cheap, for gauges."""
+        servers = self._servers.values()
+        return Load(
+            children=sum(one.link is not None and one.link.pid is not None for one in servers),
+            in_flight=sum(one.gate.in_flight for one in servers),
+            queued=sum(one.gate.queued for one in servers),
+        )
 
     async def settled(self, server_ids: Iterable[str]) -> None:
         """Returns when each of these was listed, or failed to, once; or had its time to.

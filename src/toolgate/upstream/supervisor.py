@@ -15,6 +15,7 @@ from typing import Final
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era, ServerTools
+from toolgate.telemetry import Metrics
 from toolgate.upstream.discovery import LIST_CHANGED, Discovery, Listed, ListFailed, list_tools
 from toolgate.upstream.gate import Gate
 from toolgate.upstream.headers import CallHeaders
@@ -35,6 +36,7 @@ class Surroundings:
     limits: PoolLimits
     jitter: Callable[[], float]
     on_change: Callable[[str], None]
+    metrics: Metrics
     tasks: asyncio.TaskGroup
     clock: Callable[[], float]
 
@@ -283,12 +285,14 @@ class Supervisor:
         self.last_used_s = now_s
         self._discovery.ask(now_s)
         self._condition.enter("connected")
+        self._around.metrics.connects[self.record.server_id, "ok"] += 1
         self._announce_start_ended()
 
     def _on_start_failed(self, failure: StartFailed) -> None:
         self._known_era = None
         self._restarts.on_failed(self._clock(), is_fatal=failure.fatal)
         self._condition.enter("down", error=str(failure))
+        self._around.metrics.connects[self.record.server_id, "failed"] += 1
         due_s = math.inf if failure.fatal else self._restarts.not_before_s
         self._settle(is_changed=self._discovery.on_start_failed(failure, due_s=due_s))
         _end(self._take_refreshes())
@@ -313,7 +317,9 @@ class Supervisor:
     def _on_listed(self, listed: Listed) -> None:
         if self.link is not None:
             self._condition.enter("connected")
-        self._settle(is_changed=self._discovery.on_listed(listed, self._clock()))
+        is_changed = self._discovery.on_listed(listed, self._clock())
+        self._around.metrics.list_latency(self.record.server_id).add(self._discovery.last_list_ms or 0)
+        self._settle(is_changed=is_changed)
 
     def _on_list_failed(self, failure: ListFailed) -> None:
         if self.link is not None:

@@ -42,6 +42,7 @@ LET_GO_S = 1.0
 """How long a tree may take to end after SIGTERM once the node has let go."""
 
 _LET_GO = b""
+_NO_ORDER = b"-"
 _ORPHANED = signal.SIGUSR1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -98,7 +99,7 @@ class Keeper:
         try:
             return self._control.recv(16, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return b"-"
+            return _NO_ORDER
         except OSError:
             return _LET_GO
 

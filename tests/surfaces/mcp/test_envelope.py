@@ -51,6 +51,7 @@ MALFORMED = [
     pytest.param(b'{"jsonrpc":"2.0","id":1,"method":7}', id="method is a number"),
     pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}', id="params are a list"),
     pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":null}', id="params are null"),
+    pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":[]}}', id="meta is a list"),
     pytest.param(b'{"jsonrpc":"2.0","id":1,"result":{}}', id="fuz-9 a response"),
     pytest.param(b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}', id="fuz-9 an error response"),
     pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","x":"\xff"}', id="not utf-8"),

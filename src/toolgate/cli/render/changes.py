@@ -1,9 +1,11 @@
 """Changes, made or only looked at: plans, reloads, and rules that match nothing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from toolgate.cli.render.layout import (
@@ -13,8 +15,10 @@ from toolgate.cli.render.layout import (
     WARN,
     cell,
     count,
+    facts,
     grid,
     indent,
+    names,
     sentence,
     stack,
     warnings,
@@ -35,7 +39,7 @@ def render_lint(findings: Sequence[Answer]) -> RenderableType:
     """Rules that do not do what their author meant."""
     if not findings:
         return Text("✓ every rule matches something", style=OK)
-    table = grid("WHERE", "RULE", "FINDING", flexible="FINDING")
+    table = grid("WHERE", "RULE", "FINDING", flexible={"FINDING"})
     for one in findings:
         table.add_row(cell(one["where"], "bold"), cell(one["rule"]), cell(one["message"]))
     return table
@@ -64,30 +68,30 @@ def _task_change(change: Answer) -> RenderableType:
         Text(f"  +{len(added)}", style=OK if added else DIM),
         Text(f"  -{len(removed)}", style=BAD if removed else DIM),
     )
-    lines = [
-        *_problems(change),
-        *_signed(added, removed),
-        *_signed(
-            _rest(change, "reach_added", added), _rest(change, "reach_removed", removed), note="on request"
-        ),
-    ]
-    return Group(title, *map(indent, lines))
+    lines = facts(3)
+    _add_lines(lines, added, removed)
+    # Beyond what everybody gets: only those who name the server.
+    _add_lines(
+        lines,
+        [tool for tool in change["reach_added"] if tool not in added],
+        [tool for tool in change["reach_removed"] if tool not in removed],
+        note=" (on request)",
+    )
+    return Group(title, *map(indent, _problems(change)), indent(lines))
 
 
-def _problems(change: Answer) -> Iterable[Text]:
-    if change.get("problem"):
+def _problems(change: Answer) -> Iterator[Text]:
+    if change["problem"]:
         yield sentence(Text("cannot be read: ", style=BAD), cell(change["problem"]))
-    if change.get("refusal"):
+    if change["refusal"]:
         yield sentence(Text("refused: ", style=WARN), cell(change["refusal"]["message"]))
 
 
-def _signed(added: Iterable[str], removed: Iterable[str], note: str = "") -> Iterable[Text]:
-    tail = f"  ({note})" if note else ""
+def _add_lines(table: Table, added: Sequence[str], removed: Sequence[str], note: str = "") -> None:
+    """A line a server: sign, server, its tools."""
     for sign, style, tools in (("+", OK, added), ("-", BAD, removed)):
-        for name in tools:
-            yield sentence(cell(f"{sign} {name}", style), Text(tail, style=DIM))
-
-
-def _rest(change: Answer, field: str, shown: Sequence[str]) -> list[str]:
-    """What a request can get by naming servers, beyond what everybody gets."""
-    return [name for name in change.get(field) or () if name not in shown]
+        for server_id, group in groupby(tools, key=lambda tool: tool.partition("/")[0]):
+            shown = names(tool.partition("/")[2] for tool in group)
+            table.add_row(
+                Text(sign, style=style), cell(server_id, style), sentence(shown, Text(note, style=DIM))
+            )

@@ -21,14 +21,16 @@ class TaskView(NamedTuple):
     answer: Answer
 
 
-def render_demo(url: str, servers: Sequence[Answer], views: Sequence[TaskView]) -> RenderableType:
-    """The table, and the lines to paste."""
+def render_demo(
+    url: str, servers: Sequence[Answer], views: Sequence[TaskView], *, program: str = "toolgate"
+) -> RenderableType:
+    """The table, and the lines to paste. `program` is how this program can be called from here."""
     at = "" if url == DEFAULT_URL else f" --url {url}"
     first = views[0].task_id
     commands = [
-        f"toolgate connect cursor --task {first} --write{at}",
-        f"toolgate tools --task {first}{at}",
-        f"toolgate explain --task {first}{at}",
+        f"{program} connect cursor --task {first} --write{at}",
+        f"{program} tools --task {first}{at}",
+        f"{program} explain --task {first}{at}",
     ]
     return stack(
         _headline(url, servers),
@@ -58,7 +60,7 @@ def _headline(url: str, servers: Sequence[Answer]) -> Text:
 
 def _table(servers: Sequence[Answer], views: Sequence[TaskView]) -> RenderableType:
     offered = {str(one["server_id"]): health_of(one).get("tools", 0) for one in servers}
-    table = grid("TASK", "TOOLS", "TOKENS", "URL, AND WHAT IT SHOWS", flexible="URL, AND WHAT IT SHOWS")
+    table = grid("TASK", "TOOLS", "TOKENS", "URL, AND WHAT IT SHOWS", flexible={"URL, AND WHAT IT SHOWS"})
     for view in views:
         answer = view.answer
         seen = Counter(str(tool["server_id"]) for tool in answer["tools"])

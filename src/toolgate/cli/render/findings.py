@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from toolgate.cli.diagnosis import Finding, Level, worst
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count, grid, stack
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count, facts, stack
 
 _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "problem": ("✗", BAD),
@@ -18,9 +18,7 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
 
 def render_findings(findings: Sequence[Finding]) -> RenderableType:
     """A line a finding, its remedy under it, and the whole in one sentence."""
-    table = grid("", "", "", flexible="")
-    table.show_header = False
-    table.columns[0].ratio = table.columns[1].ratio = None
+    table = facts(3)
     for one in sorted(findings, key=lambda finding: list(_MARKS).index(finding.level)):
         mark, style = _MARKS[one.level]
         text = cell(one.message)

@@ -1,6 +1,6 @@
 """The few shapes all output is made of. All text passes `cell`, which escapes it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -21,14 +21,21 @@ def cell(value: Any, style: str = "") -> Text:
     return Text(escape_line("" if value is None else str(value)), style=style)
 
 
-def grid(*columns: str, flexible: str = "") -> Table:
-    """A table without lines. The `flexible` column wraps at words; the others keep to one line."""
+def grid(*columns: str, flexible: Collection[str] = ()) -> Table:
+    """A table without lines. The `flexible` columns wrap at words; the others keep to one line."""
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
     for name in columns:
-        if name == flexible:
+        if name in flexible:
             table.add_column(name, ratio=1, overflow="fold")
         else:
             table.add_column(name, no_wrap=True)
+    return table
+
+
+def facts(width: int) -> Table:
+    """A grid of `width` columns without a heading, the last of them flexible."""
+    table = grid(*map(str, range(width)), flexible={str(width - 1)})
+    table.show_header = False
     return table
 
 
@@ -53,7 +60,7 @@ def stack(*parts: RenderableType | None) -> Group:
 
 def indent(part: RenderableType) -> Padding:
     """`part`, two columns in."""
-    return Padding(part, (0, 0, 0, 2))
+    return Padding(part, (0, 0, 0, 2), expand=False)
 
 
 def verbatim(text: str) -> Text:

@@ -16,7 +16,7 @@ def render_tasks(tasks: Sequence[Record]) -> RenderableType:
     """One line a task: its servers, and whether its tools are on."""
     if not tasks:
         return Text("no tasks yet: add one with `toolgate tasks apply -f FILE`")
-    table = grid("TASK", "TOOLS", "NAME", "SERVERS", flexible="SERVERS")
+    table = grid("TASK", "TOOLS", "NAME", "SERVERS", flexible={"NAME", "SERVERS"})
     for task in tasks:
         config: Record = task.get("config") or {}
         enabled = _decode(config.get("mcp.enabled")) is True
@@ -31,7 +31,7 @@ def render_tasks(tasks: Sequence[Record]) -> RenderableType:
 
 def render_task(task: Record) -> RenderableType:
     """One task with its config, a key a line."""
-    table = grid("KEY", "VALUE", flexible="VALUE")
+    table = grid("KEY", "VALUE", flexible={"VALUE"})
     for key, value in (task.get("config") or {}).items():
         table.add_row(cell(key), cell(value))
     title = sentence(cell(task["task_id"], "bold"), "  ", cell(task.get("display_name"), DIM))
@@ -42,7 +42,7 @@ def render_profiles(profiles: Sequence[Record]) -> RenderableType:
     """One line a profile."""
     if not profiles:
         return Text("no profiles yet: add one with `toolgate profiles apply -f FILE`")
-    table = grid("PROFILE", "SERVERS", "TAGS", "ALLOW", "DENY", flexible="ALLOW")
+    table = grid("PROFILE", "SERVERS", "TAGS", "ALLOW", "DENY", flexible={"ALLOW", "DENY"})
     for profile in profiles:
         table.add_row(
             cell(profile["profile_id"], "bold"),
@@ -56,7 +56,7 @@ def render_keys(keys: Sequence[Record], now_s: float) -> RenderableType:
     """One line a key: what it may reach and until when. A key itself is never shown."""
     if not keys:
         return Text("no keys yet: add one with `toolgate keys add NAME --role agent`")
-    table = grid("KEY", "ROLE", "EXPIRES", "REACHES", flexible="REACHES")
+    table = grid("KEY", "ROLE", "EXPIRES", "REACHES", flexible={"REACHES"})
     for key in keys:
         table.add_row(
             cell(key["key_id"], "bold"),

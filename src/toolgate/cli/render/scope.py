@@ -27,7 +27,7 @@ Decision = Mapping[str, Any]
 def render_tools(answer: Answer) -> RenderableType:
     """The tools of a URL, what each costs a model, and the rule that lets each through."""
     tools: Sequence[Answer] = answer["tools"]
-    table = grid("TOOL", "TOKENS", "ALLOWED BY", flexible="ALLOWED BY")
+    table = grid("TOOL", "TOKENS", "ALLOWED BY", flexible={"ALLOWED BY"})
     table.columns[1].justify = "right"
     for tool in tools:
         table.add_row(cell(tool["name"], "bold"), cell(f"{tool['tokens']:,}"), cell(tool["rule"], DIM))
@@ -36,14 +36,13 @@ def render_tools(answer: Answer) -> RenderableType:
 
 def render_explanation(answer: Answer) -> RenderableType:
     """Every tool, in or out, grouped by the layer and rule that decided."""
-    decisions = [*answer.get("tools", ()), *answer.get("servers", ())]
-    visible = [one for one in decisions if one["allowed"] and one.get("tool") is not None]
-    hidden = [one for one in decisions if not one["allowed"]]
+    tools: Sequence[Decision] = answer["tools"]
+    left_out = [one for one in answer["servers"] if not one["allowed"]]
     return stack(
-        _refusal(answer.get("refusal")),
-        _visible(visible),
-        _hidden(hidden),
-        warnings(answer.get("warnings") or ()),
+        _refusal(answer["refusal"]),
+        _visible([one for one in tools if one["allowed"]]),
+        _hidden([one for one in tools if not one["allowed"]], left_out),
+        warnings(answer["warnings"]),
     )
 
 
@@ -72,45 +71,42 @@ def _visible(decisions: Sequence[Decision]) -> RenderableType:
     title = Text(f"{count(len(decisions), 'tool')} visible", style=f"bold {OK if decisions else WARN}")
     if not decisions:
         return title
-    table = grid("SERVER", "TOOLS", "ALLOWED BY", flexible="TOOLS")
-    _wrap_last(table)
+    table = grid("SERVER", "TOOLS", "ALLOWED BY", flexible={"TOOLS", "ALLOWED BY"})
     for (server_id, layer, rule), group in _grouped(decisions, ("server_id", "layer", "rule")):
-        table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), _because(layer, rule))
+        because = sentence(cell(layer, "bold"), ": ", cell(rule, DIM))
+        table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), because)
     return Group(title, table)
 
 
-def _hidden(decisions: Sequence[Decision]) -> RenderableType | None:
-    if not decisions:
+def _hidden(tools: Sequence[Decision], servers: Sequence[Decision]) -> RenderableType | None:
+    """A server left out whole is one line, however many tools it is known to have."""
+    if not tools and not servers:
         return None
-    title = Text(_hidden_count(decisions), style=f"bold {WARN}")
-    table = grid("SERVER", "TOOLS", "HIDDEN BY", flexible="TOOLS")
-    _wrap_last(table)
-    keys = ("server_id", "layer", "reason", "rule")
-    for (server_id, layer, reason, rule), group in _grouped(decisions, keys):
-        tools = [one["tool"] for one in group if one.get("tool") is not None]
-        shown = names(tools) if tools else cell("all of them", DIM)
-        table.add_row(cell(server_id, "bold"), shown, _because(layer, rule, reason))
-    return Group(title, table)
+    left_out = {one["server_id"] for one in servers}
+    table = grid("SERVER", "TOOLS", "HIDDEN BY", flexible={"TOOLS", "HIDDEN BY"})
+    single = [one for one in tools if one["server_id"] not in left_out]
+    for (server_id, *why), group in _grouped(single, ("server_id", "layer", "reason", "rule")):
+        table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), _because(*why))
+    for one in servers:
+        known = sum(tool["server_id"] == one["server_id"] for tool in tools)
+        shown = cell(f"all {known} of them" if known else "all of them", DIM)
+        table.add_row(
+            cell(one["server_id"], "bold"), shown, _because(one["layer"], one["reason"], one["rule"])
+        )
+    return Group(Text(_hidden_count(tools, servers), style=f"bold {WARN}"), table)
 
 
-def _hidden_count(decisions: Sequence[Decision]) -> str:
-    tools = sum(1 for one in decisions if one.get("tool") is not None)
-    servers = len(decisions) - tools
-    parts = [count(tools, "tool") if tools else "", count(servers, "whole server") if servers else ""]
-    return f"{' and '.join(filter(None, parts))} hidden"
+def _hidden_count(tools: Sequence[Decision], servers: Sequence[Decision]) -> str:
+    parts = [
+        count(len(tools), "tool") if tools else "",
+        count(len(servers), "whole server") if servers else "",
+    ]
+    return f"{', '.join(filter(None, parts))} hidden"
 
 
-def _because(layer: str, rule: str, reason: str | None = None) -> Text:
-    head = sentence(cell(layer, "bold"), cell(f": {reason}" if reason else ""))
+def _because(layer: str, reason: str, rule: str) -> Text:
+    head = sentence(cell(layer, "bold"), ": ", cell(reason))
     return Text("\n").join([head, cell(rule, DIM)]) if rule else head
-
-
-def _wrap_last(table: Any) -> None:
-    """The rule beside the tools may need several lines as well."""
-    last = table.columns[-1]
-    last.no_wrap = False
-    last.ratio = 1
-    last.overflow = "fold"
 
 
 def _grouped(

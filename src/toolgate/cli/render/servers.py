@@ -14,6 +14,7 @@ from toolgate.cli.render.layout import (
     WARN,
     cell,
     count,
+    facts,
     grid,
     health_of,
     indent,
@@ -34,7 +35,7 @@ def render_servers(servers: Sequence[Record]) -> RenderableType:
     """One line a server; what is wrong with one stands under the table, where there is room for it."""
     if not servers:
         return Text("no servers yet: add one with `toolgate servers apply -f FILE`")
-    table = grid("SERVER", "STATE", "TOOLS", "CALLS", "VIA", "TAGS", flexible="TAGS")
+    table = grid("SERVER", "STATE", "TOOLS", "CALLS", "VIA", "TAGS", flexible={"TAGS"})
     table.columns[2].justify = table.columns[3].justify = "right"
     for server in servers:
         health = health_of(server)
@@ -52,9 +53,8 @@ def render_servers(servers: Sequence[Record]) -> RenderableType:
 def render_server(server: Record) -> RenderableType:
     """Everything about one server. Secrets come masked from the gateway."""
     health = health_of(server)
-    table = grid("", "", flexible="")
-    table.show_header = False
-    for label, value in _facts(server, health):
+    table = facts(2)
+    for label, value in _details(server, health):
         table.add_row(cell(label, DIM), value)
     return stack(table, _stderr(str(health.get("stderr_tail") or "")))
 
@@ -127,9 +127,9 @@ def _troubles_of(server: Record) -> Iterator[tuple[str, str]]:
         yield WARN, "no tool is allowed; fill `allowed_tools`"
 
 
-def _facts(server: Record, health: Record) -> list[tuple[str, Text]]:
+def _details(server: Record, health: Record) -> list[tuple[str, Text]]:
     budgets: Record = server.get("budgets") or {}
-    facts = [
+    details = [
         ("server", cell(server["server_id"], "bold")),
         ("name", cell(server.get("display_name"))),
         ("state", _state(health)),
@@ -145,7 +145,7 @@ def _facts(server: Record, health: Record) -> list[tuple[str, Text]]:
         ("restarts", cell(health.get("restarts") or None)),
         ("revision", cell(server.get("revision"))),
     ]
-    return [(label, value) for label, value in facts if value.plain]
+    return [(label, value) for label, value in details if value.plain]
 
 
 def _launch(server: Record) -> Text:

@@ -68,6 +68,9 @@ def parse_message(body: bytes) -> Message:
         raise InvalidRequest("the body is not a JSON-RPC 2.0 request or notification")
     if len(envelope.method) > MAX_NAME_CHARS:
         raise InvalidRequest("`method` is too long")
+    meta = envelope.params.get("_meta")
+    if meta is not None and memoryview(meta)[0] != ord("{"):
+        raise InvalidRequest("`_meta` must be an object")
     return Message(envelope.method, envelope.params, _parse_id(bytes(envelope.id)) if "id" in whole else None)
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-from pydantic import BaseModel
 from starlette.responses import Response
 
 from toolgate.errors import MethodNotAllowed, ToolgateError, Unauthenticated
 from toolgate.model.servers import EMPTY
+from toolgate.surfaces.rest.shapes import Shown
 
 JSON: Final = "application/json"
 
@@ -24,9 +24,9 @@ _HARDENING: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a handler answers with. `body` is plain data, in which models may stand, or finished bytes."""
+    """What a handler answers with: a value or plain data to be encoded, or finished bytes."""
 
-    body: Mapping[str, Any] | BaseModel | bytes
+    body: Mapping[str, Any] | Shown | bytes
     status: int = 200
     revision: int | None = None
     """Of the record answered with; becomes its ETag."""
@@ -35,7 +35,7 @@ class Answer:
 
 def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
     """The answer as it goes out."""
-    body = answer.body if isinstance(answer.body, bytes) else _encode(answer.body)
+    body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
     etag = {} if answer.revision is None else {"etag": f'"{answer.revision}"'}
     return Response(
         body,
@@ -59,16 +59,3 @@ def _headers_of(exc: ToolgateError) -> Mapping[str, str]:
     if isinstance(exc, MethodNotAllowed):
         return {"allow": ", ".join(exc.data["allowed"])}
     return EMPTY
-
-
-def _encode(body: object) -> bytes:
-    return msgspec.json.encode(body, enc_hook=_plain)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, BaseModel):
-        # Member by member: nested models come back here, and so do values typed as anything.
-        return dict(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise NotImplementedError(f"{type(value).__name__} is not plain data")

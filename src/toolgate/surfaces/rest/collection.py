@@ -14,9 +14,9 @@ from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.changes import delete_record, put_record
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.drafts import Draft, sent_id
+from toolgate.surfaces.rest.record_shapes import Deleted
 from toolgate.surfaces.rest.records import find_record, show_record
 from toolgate.surfaces.rest.routing import Call, Endpoint, unchecked
-from toolgate.surfaces.rest.shapes import Deleted
 
 Sent = Mapping[str, Any]
 Show = Callable[[Control, Sequence[Stored]], list[dict[str, Any]]]
@@ -38,9 +38,9 @@ class Collection:
     writer: Role
     """Who may write; every viewer may read."""
     sent: type[BaseModel]
-    shown: type[BaseModel]
-    listed: type[BaseModel]
-    written: type[BaseModel]
+    shown: type[object]
+    listed: type[object]
+    written: type[object]
     show: Show = show_plainly
 
     @property

@@ -7,8 +7,9 @@ from toolgate.registry.diff import RecordDiff
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.changes import note
 from toolgate.surfaces.rest.control import Control
+from toolgate.surfaces.rest.record_shapes import ReloadAnswer
 from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint, Parameter
-from toolgate.surfaces.rest.shapes import NoBody, ReloadAnswer
+from toolgate.surfaces.rest.shapes import NoBody
 
 _SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
 

@@ -18,7 +18,6 @@ from toolgate.errors import (
     BodyTooLarge,
     CallCancelled,
     InvalidRequest,
-    NotFound,
     ParseFailed,
     UnsupportedMedia,
 )
@@ -46,7 +45,7 @@ Model = TypeVar("Model", bound=BaseModel)
 def check_path(path: str) -> None:
     """Refuse a path no route can mean: Starlette's own match would overlook a newline at its end."""
     if not path.isprintable():
-        raise NotFound("nothing is found under this path")
+        raise InvalidRequest("the path holds characters that cannot be seen")
 
 
 def parse_path(values: Mapping[str, str]) -> Mapping[str, str]:

@@ -10,10 +10,10 @@ from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.changes import delete_record, put_record
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.drafts import Draft
+from toolgate.surfaces.rest.record_shapes import Deleted, KeyList, KeyMade, KeySent, KeyShown
 from toolgate.surfaces.rest.records import find_record, show_record
 from toolgate.surfaces.rest.roles import reaches
 from toolgate.surfaces.rest.routing import Call, Endpoint, checked
-from toolgate.surfaces.rest.shapes import Deleted, KeyList, KeyMade, KeySent, KeyShown
 
 PREFIX: Final = "tg_"
 SECRET_BYTES: Final = 32
@@ -39,8 +39,9 @@ async def make_key(control: Control, call: Call[KeySent]) -> Answer:
     secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
     body = {**sent.model_dump(exclude_none=True), "sha256": hash_key(secret)}
     draft = Draft(kind="key", id=sent.key_id, sent=body, if_revision=0)
-    made = (await put_record(control, call.caller, draft)).stored
-    return Answer({**show_record(made), "secret": secret}, 201, revision=made.revision)
+    made = await put_record(control, call.caller, draft)
+    body = {**show_record(made.stored), "secret": secret, "warnings": made.warnings}
+    return Answer(body, 201, revision=made.stored.revision)
 
 
 async def revoke_key(control: Control, call: Call[None]) -> Answer:

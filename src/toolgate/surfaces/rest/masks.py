@@ -4,6 +4,7 @@ A member that arrives exactly as it was shown means the value that is stored the
 for nothing stored is refused: it must never be stored as if it were the value.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -42,25 +43,32 @@ def _restore(sent: Any, shown: Any, stored: Any, where: str) -> Any:
 def _restore_list(
     sent: Sequence[Any], shown: Sequence[Any], stored: Sequence[Any], where: str
 ) -> Sequence[Any]:
-    """Where elements moved, a hidden one is found again by its look, if only one value looks like that."""
-    pairs = list(zip(shown, stored, strict=True))
-    restored = []
-    for index, value in enumerate(sent):
-        if not isinstance(value, str) or MASK not in value:
-            restored.append(value)
-        elif len(sent) == len(pairs) and value == pairs[index][0]:
-            restored.append(pairs[index][1])
-        else:
-            meant = {real for look, real in pairs if look == value}
+    """Where elements moved, a hidden one is found again by what stands before it, or by its look alone.
+
+    Two secrets must never change places: what more than one value could be meant by is refused.
+    """
+    if sent == shown:
+        return stored
+    if not all(isinstance(value, str) for value in sent):
+        return sent  # no list of a record: whoever checks it will say so
+    by_place, by_look = defaultdict(set), defaultdict(set)
+    for before, look, real in zip(("", *shown), shown, stored, strict=False):
+        by_place[before, look].add(real)
+        by_look[look].add(real)
+    restored = list(sent)
+    for index, (before, value) in enumerate(zip(("", *sent), sent, strict=False)):
+        if MASK in value:
+            meant = by_place.get((before, value)) or by_look[value]
             if len(meant) != 1:
                 raise _refused(f"{where}[{index}]")
-            restored.append(meant.pop())
+            (restored[index],) = meant
     return restored
 
 
 def _refused(where: str) -> InvalidRecord:
+    shown = ascii(where[:80])[1:-1]
     return InvalidRecord(
-        f"`{where}`: `{MASK}` stands for a hidden value, and none is stored for it",
+        f"`{shown}`: `{MASK}` stands for a hidden value, and none is stored for it",
         hint="send the value itself, or better a reference to it: `${ENV:NAME}`",
     )
 

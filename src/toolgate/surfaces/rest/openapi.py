@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
-from pydantic import BaseModel
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 
 from toolgate import __version__
 from toolgate.errors import (
@@ -154,17 +154,19 @@ def _failures(endpoint: Endpoint[Any]) -> Json:
 
 
 def _schemas(endpoints: Iterable[Endpoint[Any]]) -> Json:
-    models: set[type[BaseModel]] = {ErrorAnswer}
-    models |= {one.body.model for one in endpoints if one.body is not None}
-    models |= {one.answer for one in endpoints if not isinstance(one.answer, str)}
-    _, schema = models_json_schema([(model, _MODE) for model in sorted(models, key=_name)], ref_template=_REF)
+    shapes: set[type[object]] = {ErrorAnswer}
+    shapes |= {one.body.model for one in endpoints if one.body is not None}
+    shapes |= {one.answer for one in endpoints if not isinstance(one.answer, str)}
+    named = sorted(shapes, key=_name)
+    adapters = [(_name(shape), _MODE, TypeAdapter(shape)) for shape in named]
+    _, schema = TypeAdapter.json_schemas(adapters, ref_template=_REF)
     found: Json = schema["$defs"]
     return found
 
 
-def _ref(model: type[BaseModel]) -> Json:
-    return {"$ref": _REF.format(model=_name(model))}
+def _ref(shape: type[object]) -> Json:
+    return {"$ref": _REF.format(model=_name(shape))}
 
 
-def _name(model: type[BaseModel]) -> str:
-    return model.__name__
+def _name(shape: type[object]) -> str:
+    return shape.__name__

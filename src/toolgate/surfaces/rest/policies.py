@@ -18,26 +18,28 @@ from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.drafts import Draft, parse_draft, parse_id
 from toolgate.surfaces.rest.foresight import with_record, without_record
 from toolgate.surfaces.rest.links import mcp_url
-from toolgate.surfaces.rest.records import find_record
-from toolgate.surfaces.rest.routing import Call, Endpoint, checked
-from toolgate.surfaces.rest.shapes import (
+from toolgate.surfaces.rest.policy_shapes import (
     FindingShown,
     LintAnswer,
     OverviewAnswer,
     PlanAnswer,
     PlanSent,
+    TaskOverview,
+    TaskPlan,
+    show_refusal,
+)
+from toolgate.surfaces.rest.record_shapes import (
     ProfileList,
     ProfileSent,
     ProfileShown,
     ProfileWritten,
     TaskList,
-    TaskOverview,
-    TaskPlan,
     TaskSent,
     TaskShown,
     TaskWritten,
-    show_refusal,
 )
+from toolgate.surfaces.rest.records import find_record
+from toolgate.surfaces.rest.routing import Call, Endpoint, checked
 
 TASKS: Final = Collection(
     kind="task",

@@ -15,11 +15,11 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
 
 from toolgate.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ToolgateError
 from toolgate.gateway.identity import Identities
 from toolgate.model.principals import Principal, Role
-from toolgate.surfaces.guard import AsgiScope, Receive, Send
 from toolgate.surfaces.rest.answers import JSON, Answer, encode_answer, encode_error
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.intake import (
@@ -115,8 +115,8 @@ class Endpoint(Generic[B]):
     summary: str
     handler: Callable[[Control, Call[B]], Awaitable[Answer]]
     """Its docstring is the description in the document."""
-    answer: type[BaseModel] | str
-    """The model of the body it answers with, or the media type of what is not JSON."""
+    answer: type[object] | str
+    """The shape of the body it answers with, or the media type of what is not JSON."""
     body: Intake[B] | None = None
     query: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
@@ -151,11 +151,13 @@ class _Path:
         self._by_method: Mapping[str, Endpoint[Any]] = {one.method: one for one in endpoints}
         self._is_open = any(one.role is ANYONE for one in self._by_method.values())
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
         response = await self._respond(request)
+        if request.method == "HEAD":
+            response.body = b""  # what remains are the headers of the GET, its length among them
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:

@@ -28,9 +28,7 @@ from toolgate.policy.scope import Decision
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.links import mcp_url
-from toolgate.surfaces.rest.roles import reaches
-from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.shapes import (
+from toolgate.surfaces.rest.policy_shapes import (
     DecisionShown,
     ExplainAnswer,
     ServerSeen,
@@ -39,6 +37,8 @@ from toolgate.surfaces.rest.shapes import (
     ToolsSeen,
     show_refusal,
 )
+from toolgate.surfaces.rest.roles import reaches
+from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
 
 SELECTION: Final = (
     Parameter("task", "The task to look through. Without it, the key's own, or none."),

@@ -16,10 +16,7 @@ from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.changes import note
 from toolgate.surfaces.rest.collection import Collection, collection_endpoints
 from toolgate.surfaces.rest.control import Control
-from toolgate.surfaces.rest.records import find_record, show_record
-from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint
-from toolgate.surfaces.rest.shapes import (
-    NoBody,
+from toolgate.surfaces.rest.record_shapes import (
     RefreshAnswer,
     ServerList,
     ServerSent,
@@ -27,6 +24,9 @@ from toolgate.surfaces.rest.shapes import (
     ServerWritten,
     TrialAnswer,
 )
+from toolgate.surfaces.rest.records import find_record, show_record
+from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint
+from toolgate.surfaces.rest.shapes import NoBody
 from toolgate.upstream.health import STDERR_TAIL_BYTES, ServerHealth
 
 LISTED_STDERR_CHARS: Final = 1_024

@@ -1,0 +1,185 @@
+"""The shapes of what is said about policy: what would change, what matches nothing, who sees what and why."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import JsonValue
+
+from toolgate.model.revisions import Kind
+from toolgate.policy.lint import FindingCode
+from toolgate.policy.scope import Layer, Reason, Refusal, RefusalCode
+from toolgate.surfaces.rest.shapes import Revision, Sent, Shown
+from toolgate.upstream.health import HealthState
+
+
+class PlanSent(Sent):
+    """A change to look at: a record as it would be written, or null for its removal."""
+
+    kind: Literal["server", "task", "profile"]
+    id: str
+    body: dict[str, JsonValue] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalShown(Shown):
+    """Why a scope is turned down as a whole."""
+
+    code: RefusalCode
+    message: str
+    hint: str
+
+
+def show_refusal(refusal: Refusal | None) -> RefusalShown | None:
+    """A refusal as answers hold it."""
+    if refusal is None:
+        return None
+    return RefusalShown(code=refusal.code, message=refusal.message, hint=refusal.hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan(Shown):
+    """What a change does to one task, or, with null, to callers without one. Tools are `server/tool`."""
+
+    task_id: str | None
+    added: list[str]
+    """For callers who ask for nothing in particular."""
+    removed: list[str]
+    reach_added: list[str]
+    """What a request could newly get by naming servers."""
+    reach_removed: list[str]
+    refusal: RefusalShown | None
+    """Why a request would be turned down as a whole after the change."""
+    problem: str | None
+    """Why the task could not be read after the change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAnswer(Shown):
+    """What a change would do to each task. Nothing has been changed."""
+
+    tasks: list[TaskPlan]
+    """Those that would notice."""
+    unchanged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingShown(Shown):
+    """A rule that does not do what its author must have meant."""
+
+    code: FindingCode
+    where: str
+    """Kind and id of the record."""
+    kind: Kind
+    id: str
+    rule: str
+    """The list or field, as explanations call it."""
+    subject: str
+    """The entry of the list."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintAnswer(Shown):
+    """Rules that match nothing, and the like."""
+
+    findings: list[FindingShown]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOverview(Shown):
+    """What one task sees."""
+
+    task_id: str
+    display_name: str
+    servers: list[str]
+    tools: int
+    tokens: int
+    url: str
+    refusal: RefusalShown | None
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewAnswer(Shown):
+    """All tasks, and what there is to see."""
+
+    revision: Revision
+    registered_tools: int
+    registered_tokens: int
+    tasks: list[TaskOverview]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSeen(Shown):
+    """A server the caller can reach."""
+
+    server_id: str
+    display_name: str
+    state: HealthState
+    tools: int
+    """How many of its tools the caller can call."""
+    tags: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServersSeen(Shown):
+    """The servers the caller can reach, and no others."""
+
+    revision: Revision
+    servers: list[ServerSeen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSeen(Shown):
+    """A tool the caller can call."""
+
+    name: str
+    """As on the MCP door."""
+    server_id: str
+    tool: str
+    description: str
+    tokens: int
+    """About what the definition costs a model."""
+    rule: str
+    """The rule that lets it through."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsSeen(Shown):
+    """Exactly what the MCP door lists under `url`."""
+
+    revision: Revision
+    tools: list[ToolSeen]
+    tokens: int
+    registered_tools: int
+    registered_tokens: int
+    warnings: list[str]
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionShown(Shown):
+    """One yes or no, by the layer and rule that made it."""
+
+    server_id: str
+    tool: str | None
+    """Null: the whole server."""
+    allowed: bool
+    layer: Layer
+    reason: Reason | None
+    """Null exactly when allowed."""
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainAnswer(Shown):
+    """Every decision about a scope."""
+
+    revision: Revision
+    refusal: RefusalShown | None
+    tools: list[DecisionShown]
+    servers: list[DecisionShown]
+    """Servers left out whole."""
+    pending: list[str]
+    """Servers in the scope whose tools are not known yet: more may come."""
+    warnings: list[str]

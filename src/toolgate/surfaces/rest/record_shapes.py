@@ -1,0 +1,211 @@
+"""The shapes around records. A record has its own in the registry, which alone decides what may be stored;
+here stands what REST adds to it.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import Field, JsonValue, create_model
+
+from toolgate.model.principals import Role
+from toolgate.registry.bodies import CeilingBody, ProfileBody, ServerBody, TaskBody
+from toolgate.registry.fields import Name, ServerId
+from toolgate.surfaces.rest.shapes import Revision, Sent, Shown
+from toolgate.upstream.health import ServerHealth
+
+# Servers, tasks, profiles: as the registry has them, with the revision that last wrote them.
+
+
+class ServerShown(ServerBody, defer_build=True, use_attribute_docstrings=False):
+    """A server: its record with secrets masked, and how it fares on this node (null: not known there yet)."""
+
+    revision: Revision
+    health: ServerHealth | None
+
+
+class TaskShown(TaskBody, defer_build=True, use_attribute_docstrings=False):
+    """A task."""
+
+    revision: Revision
+
+
+class ProfileShown(ProfileBody, defer_build=True, use_attribute_docstrings=False):
+    """A profile."""
+
+    revision: Revision
+
+
+_ID: Final = Field(description="Its name. May be left out where the path has it.")
+Ignored = Annotated[Any, Field(description="Ignored: so that what was read can be sent back as it is.")]
+JsonTexts = Annotated[
+    dict[str, JsonValue],
+    Field(description="As of a task; a value that is not text is stored as its JSON text."),
+]
+
+ServerSent = create_model(
+    "ServerSent",
+    __base__=ServerBody,
+    __doc__="A server to be stored.",
+    server_id=(Annotated[ServerId | None, _ID], None),
+    revision=(Ignored, None),
+    health=(Ignored, None),
+)
+TaskSent = create_model(
+    "TaskSent",
+    __base__=TaskBody,
+    __doc__="A task to be stored.",
+    task_id=(Annotated[Name | None, _ID], None),
+    config=(JsonTexts, {}),
+    revision=(Ignored, None),
+)
+ProfileSent = create_model(
+    "ProfileSent",
+    __base__=ProfileBody,
+    __doc__="A profile to be stored.",
+    profile_id=(Annotated[Name | None, _ID], None),
+    revision=(Ignored, None),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerList(Shown):
+    """All servers at one revision."""
+
+    revision: Revision
+    servers: list[ServerShown]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskList(Shown):
+    """All tasks at one revision."""
+
+    revision: Revision
+    tasks: list[TaskShown]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileList(Shown):
+    """All profiles at one revision."""
+
+    revision: Revision
+    profiles: list[ProfileShown]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted(Shown):
+    """A record that is gone."""
+
+    revision: Revision
+    """Of the registry, with the record gone."""
+    warnings: list[str]
+    """What now refers to nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerWritten(Shown):
+    """A server as it is stored now."""
+
+    revision: Revision
+    server: ServerShown
+    warnings: list[str]
+    """What is amiss with it, and with what names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWritten(Shown):
+    """A task as it is stored now."""
+
+    revision: Revision
+    task: TaskShown
+    warnings: list[str]
+    """What is amiss with it, and with what names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileWritten(Shown):
+    """A profile as it is stored now."""
+
+    revision: Revision
+    profile: ProfileShown
+    warnings: list[str]
+    """What is amiss with it, and with what names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAnswer(Shown):
+    """What came of connecting to a server once, beside the connection in use."""
+
+    ok: bool
+    connect_ms: int | None
+    list_ms: int | None
+    era: str | None
+    version: str | None
+    tools: list[str]
+    quarantined: dict[str, str]
+    """Tool name to why its definition was refused."""
+    error: str
+    stderr_tail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshAnswer(Shown):
+    """A server after its tools were listed again."""
+
+    server_id: str
+    health: ServerHealth
+    tools: list[str]
+    quarantined: dict[str, str]
+    """Tool name to why its definition was refused."""
+
+
+# Keys: made here, shown once.
+
+
+class KeySent(Sent):
+    """A key to be made. Its secret is chosen by the gateway."""
+
+    key_id: Name
+    """The principal's name in audit and logs."""
+    role: Role
+    """At most the role of who makes it."""
+    ceiling: CeilingBody = CeilingBody()
+    """The most it may ever reach; within the ceiling of who makes it."""
+    default_task: Name | None = None
+    """The task of a request that names none."""
+    expires_at_s: int | None = Field(default=None, ge=0, le=253_402_300_799)
+    """Unix time after which it proves nothing."""
+
+
+class KeyShown(KeySent, use_attribute_docstrings=False):
+    """A key without its secret, which nobody can show again."""
+
+    revision: Revision
+
+
+class KeyMade(KeyShown, use_attribute_docstrings=False):
+    """A new key. This answer is the only place its secret ever stands in."""
+
+    secret: str
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyList(Shown):
+    """All keys at one revision."""
+
+    revision: Revision
+    keys: list[KeyShown]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadAnswer(Shown):
+    """What the directory of server files did to the registry, or, in a dry run, would do."""
+
+    revision: Revision
+    applied: list[str]
+    """`+` added, `~` changed, `-` removed, each with its file."""
+    kept: list[str]
+    """Servers that stay as they were last good, because their file is wrong now."""
+    warnings: list[str]
+    problems: list[str]
+    """What is wrong with files, each with its place."""
