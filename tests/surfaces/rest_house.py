@@ -24,7 +24,6 @@ from toolgate.policy.limits import Limits
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.source import watch_registry
 from toolgate.registry.store import Store
-from toolgate.surfaces.guard import Guard
 from toolgate.surfaces.rest.app import ENDPOINTS, rest_app
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.openapi import describe
@@ -171,8 +170,7 @@ async def open_rest(
                 identities.apply(state.keys)
                 gateway.apply(state)
 
-        asgi = Guard(rest_app(control), {"127.0.0.1"})
-        transport = httpx2.ASGITransport(app=asgi)
+        transport = httpx2.ASGITransport(app=rest_app(control))
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(follow())
             async with httpx2.AsyncClient(transport=transport, base_url=BASE_URL) as client:
@@ -196,7 +194,7 @@ def check_documented(method: str, path: str, answer: httpx2.Response) -> None:
     media_type = answer.headers["content-type"]
     assert media_type in described["content"], f"{method} {path}: {media_type} is not documented"
     schema = described["content"][media_type]["schema"]
-    if schema:
+    if schema and method != "HEAD":
         _validator(schema).validate(answer.json())
 
 
@@ -206,7 +204,7 @@ def _validator(schema: Mapping[str, Any]) -> Any:
 
 def _operation(method: str, path: str) -> Json | None:
     for template, item in DOCUMENT["paths"].items():
-        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path, re.DOTALL):
             found: Json | None = item.get("get" if method == "HEAD" else method.lower())
             return found
     return None

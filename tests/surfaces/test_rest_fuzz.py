@@ -1,0 +1,134 @@
+"""FUZ-20: whatever is sent, no answer is a 5xx, and each is one that the document names and describes."""
+
+import asyncio
+import json
+import re
+from typing import Any, Final
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.surfaces.rest_house import (
+    DOCUMENT,
+    check_documented,
+    http,
+    open_rest,
+    operations,
+    secret_of,
+    stdio,
+    task,
+)
+
+SCHEMAS: Final[dict[str, Any]] = DOCUMENT["components"]["schemas"]
+MEMBERS: Final = sorted({name for schema in SCHEMAS.values() for name in schema.get("properties", ())})
+WORDS: Final = (
+    *(
+        "",
+        "git",
+        "stdio",
+        "streamable_http",
+        "***",
+        "${ENV:X}",
+        "admin",
+        "task",
+        "server",
+        "*",
+        "a/b",
+        "true",
+    ),
+    *('["git"]', "mcp.enabled", "https://x.example/", "file:///", "a" * 300, "\x00", "é", "\u202e", "'; --"),
+)
+GOOD_IDS: Final = {"server_id": "git", "task_id": "review", "profile_id": "coding", "key_id": "spare"}
+BAD_IDS: Final = ("none", "A", "..", "%00", "a" * 70, "%F0%9F%92%A9", "%25", "a%2Fb")
+GOOD_BODIES: Final[dict[str, Any]] = {
+    "ServerSent": stdio("git", stdio={"args": ["--token", "***"]}),
+    "TaskSent": task("review", default_server_ids=["git"]),
+    "ProfileSent": {"profile_id": "coding", "allow": ["*"]},
+    "KeySent": {"key_id": "new", "role": "agent"},
+    "PlanSent": {"kind": "server", "id": "git", "body": http("git")},
+    "NoBody": {},
+}
+
+text = st.sampled_from(WORDS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | text,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS) | text, inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+odd_headers = st.dictionaries(
+    st.sampled_from(["if-match", "if-none-match", "content-type", "content-encoding"]),
+    st.sampled_from(['"1"', "*", "x", "application/json", "text/plain", "identity", "gzip", ""]),
+    max_size=2,
+)
+callers = st.sampled_from(["admin"] * 6 + ["agent", "viewer", "publisher", "nobody"])
+
+
+def seldom(usual: Any, odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Mostly `usual`, so that a request often gets past the first check."""
+    return st.integers(0, 4).flatmap(lambda n: odd if n == 0 else st.just(usual))
+
+
+@st.composite
+def bodies(draw: st.DrawFn, model: str) -> bytes:
+    """The body of an operation, often with a member or two of it changed."""
+    good = GOOD_BODIES[model]
+    own = sorted(SCHEMAS[model].get("properties", ())) or MEMBERS
+    changes = draw(st.dictionaries(st.sampled_from(own), json_values, max_size=2))
+    odd = st.binary(max_size=40) | json_values.map(_encode)
+    sent: bytes = draw(seldom(_encode(good | changes), odd))
+    return sent
+
+
+def _encode(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> dict[str, Any]:
+    """A request for one of the operations, with something wrong here and there."""
+    method, template = draw(st.sampled_from(list(operations())))
+    operation = DOCUMENT["paths"][template][method.lower()]
+    known = [one["name"] for one in operation["parameters"] if one["in"] == "query"]
+    content = operation.get("requestBody", {"content": {}})["content"].get("application/json")
+    return {
+        "method": draw(seldom(method, st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]))),
+        "url": re.sub(
+            r"\{(\w+)\}", lambda found: draw(seldom(GOOD_IDS[found[1]], st.sampled_from(BAD_IDS))), template
+        ),
+        "params": draw(st.dictionaries(st.sampled_from(known or ["x"]), text, max_size=2 if known else 0)),
+        "content": draw(bodies(content["schema"]["$ref"].rpartition("/")[2])) if content else None,
+        "headers": {
+            "content-type": "application/json",
+            "authorization": f"Bearer {secret_of(draw(callers))}",
+            **draw(seldom({}, odd_headers)),
+        },
+    }
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(requests(), min_size=5, max_size=15))
+def test_fuz_20_no_request_makes_the_surface_fail_or_answer_what_it_does_not_document(
+    sent: list[dict[str, Any]],
+) -> None:
+    asyncio.run(_send_all(sent))
+
+
+async def _send_all(sent: list[dict[str, Any]]) -> None:
+    async with open_rest() as house:
+        await house.seed(
+            server=[stdio("git", stdio={"args": ["--token", "secret"]}), http("web")],
+            task=[task("review", default_server_ids=["git"])],
+            profile=[{"profile_id": "coding"}],
+            key=[{"key_id": "spare", "role": "agent", "sha256": "0" * 64}],
+        )
+        for request in sent:
+            answer = await house.http.request(**request)
+
+            assert answer.status_code < 500, request
+            check_documented(request["method"], answer.request.url.path, answer)

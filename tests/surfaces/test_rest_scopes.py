@@ -1,0 +1,252 @@
+"""What a caller sees over REST, and why; an agent learns of nothing that it may not call."""
+
+from typing import Any
+
+import pytest
+
+from tests.surfaces.rest_house import BASE_URL, RestHouse, error_of, http, open_rest, secret_of, stdio, task
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
+from toolgate.gateway.identity import hash_key
+
+pytestmark = pytest.mark.anyio
+
+SEEN = "/api/v1/mcp/servers"
+TOOLS = "/api/v1/mcp/tools"
+EXPLAIN = "/api/v1/mcp/explain"
+BOUND = "tg_bound" * 6
+NARROW = "tg_narrow" * 6
+
+
+def world() -> MemoryNet:
+    git = MemoryServer(tools=[definition("log", description="What happened."), definition("push")])
+    return MemoryNet(git=git, notes=MemoryServer(tools=[definition("add")]))
+
+
+def key(key_id: str, secret: str, **fields: Any) -> dict[str, Any]:
+    return {"key_id": key_id, "role": "agent", "sha256": hash_key(secret), **fields}
+
+
+async def furnish(house: RestHouse) -> None:
+    await house.seed(
+        server=[stdio("git", display_name="Git", tags=["code"]), stdio("notes"), http("off")],
+        task=[
+            task("review", default_server_ids=["git"], tool_denylist=["push"]),
+            task("write", default_server_ids=["notes"]),
+        ],
+        profile=[{"profile_id": "logs", "allow": ["log"]}],
+        key=[
+            key("bound", BOUND, ceiling={"tasks": ["review", "unwritten"]}, default_task="review"),
+            key("narrow", NARROW, ceiling={"servers": ["notes"]}),
+        ],
+    )
+
+
+def names(answer: Any) -> list[str]:
+    return [tool["name"] for tool in answer["tools"]]
+
+
+async def test_the_tools_of_a_url_are_those_of_the_door_with_what_they_cost_and_why() -> None:
+    async with open_rest(world()) as house:
+        await furnish(house)
+        answer = await house.get(f"{TOOLS}?task=review")
+        tokens = answer["tools"][0].pop("tokens")
+
+        assert 0 < tokens == answer["tokens"] < answer["registered_tokens"]
+        assert answer | {"tokens": 0, "registered_tokens": 0} == {
+            "revision": 2,
+            "tools": [
+                {
+                    "name": "git.log",
+                    "server_id": "git",
+                    "tool": "log",
+                    "description": "What happened.",
+                    "rule": "allowed_tools `*`",
+                }
+            ],
+            "tokens": 0,
+            "registered_tools": 3,
+            "registered_tokens": 0,
+            "warnings": [],
+            "url": f"{BASE_URL}/api/mcp/t/review",
+        }
+
+
+@pytest.mark.parametrize(
+    ("query", "expected", "url"),
+    [
+        ("", ["git.log", "git.push", "notes.add"], "/api/mcp"),
+        ("?servers=git", ["git.log", "git.push"], "/api/mcp?servers=git"),
+        (
+            "?servers=notes,git&tools=log,notes.*",
+            ["git.log", "notes.add"],
+            "/api/mcp?servers=notes,git&tools=log,notes.*",
+        ),
+        ("?tools=git%2Fpush", ["git.push"], "/api/mcp?tools=git/push"),
+        ("?tools=", [], "/api/mcp?tools="),
+        ("?servers=", [], "/api/mcp?servers="),
+        ("?profile=logs", ["git.log"], "/api/mcp?profile=logs"),
+        ("?task=write&tools=add", ["notes.add"], "/api/mcp/t/write?tools=add"),
+        ("?tools=no.such", [], "/api/mcp?tools=no.such"),
+    ],
+)
+async def test_a_query_is_read_as_the_door_reads_it(query: str, expected: list[str], url: str) -> None:
+    async with open_rest(world()) as house:
+        await furnish(house)
+        answer = await house.get(TOOLS + query)
+
+        assert names(answer) == expected
+        assert answer["url"] == BASE_URL + url
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("task=none", 404, "not_found"),
+        ("task=review&servers=notes", 403, "mcp_policy_denied"),
+        ("task=a%20b", 400, "invalid_request"),
+        ("servers=Git", 400, "invalid_request"),
+        ("servers=git,", 400, "invalid_request"),
+        ("tools=log,,push", 400, "invalid_request"),
+        ("profile=%2E", 400, "invalid_request"),
+    ],
+)
+async def test_a_scope_that_cannot_be_had_is_refused_with_its_code(
+    query: str, status: int, code: str
+) -> None:
+    async with open_rest(world()) as house:
+        await furnish(house)
+        answer = await house.ask("GET", f"{TOOLS}?{query}")
+
+        assert error_of(answer) == (status, code)
+
+
+async def test_a_scope_past_the_limit_is_refused_and_still_explained() -> None:
+    net = MemoryNet(big=MemoryServer(tools=[definition(f"t{n}") for n in range(9)]))
+    async with open_rest(net) as house:
+        await house.seed(server=[stdio("big")])
+        refused = await house.ask("GET", TOOLS)
+        explained = await house.get(EXPLAIN)
+        seen = await house.get(SEEN)
+
+        assert error_of(refused) == (403, "too_many_tools")
+        assert explained["refusal"]["code"] == "too_many_tools"
+        assert [one["allowed"] for one in explained["tools"]] == [True] * 9
+        assert [(one["server_id"], one["tools"]) for one in seen["servers"]] == [("big", 9)]
+
+
+async def test_an_explanation_names_layer_and_rule_for_every_tool_in_or_out() -> None:
+    async with open_rest(world()) as house:
+        await furnish(house)
+        answer = await house.get(f"{EXPLAIN}?task=review", key=secret_of("viewer"))
+
+        assert [(one["server_id"], one["tool"], one["layer"], one["reason"]) for one in answer["tools"]] == [
+            ("git", "log", "platform", None),
+            ("git", "push", "task", "denied_by_task"),
+            ("notes", "add", "task", "not_allowed_by_task"),
+        ]
+        assert [one["rule"] != "" for one in answer["tools"]] == [True] * 3
+        assert [(one["server_id"], one["reason"]) for one in answer["servers"]] == [
+            ("notes", "not_allowed_by_task"),
+            ("off", "server_disabled"),
+        ]
+        assert (answer["refusal"], answer["pending"], answer["warnings"]) == (None, [], [])
+
+
+@pytest.mark.parametrize(
+    ("query", "tools", "servers"),
+    [
+        ("tool=push", ["git/push"], ["notes", "off"]),
+        ("server=git", ["git/log", "git/push"], []),
+        ("server=notes&tool=add", ["notes/add"], ["notes"]),
+        ("server=nowhere", [], []),
+    ],
+)
+async def test_an_explanation_can_be_narrowed_to_what_is_asked(
+    query: str, tools: list[str], servers: list[str]
+) -> None:
+    async with open_rest(world()) as house:
+        await furnish(house)
+        answer = await house.get(f"{EXPLAIN}?task=review&{query}")
+
+        assert [f"{one['server_id']}/{one['tool']}" for one in answer["tools"]] == tools
+        assert [one["server_id"] for one in answer["servers"]] == servers
+
+
+async def test_an_administrator_explains_for_any_key_and_nobody_else_does() -> None:
+    async with open_rest(world(), trusts_local=False) as house:
+        await furnish(house)
+        query = f"{EXPLAIN}?key=narrow"
+        explained = await house.get(query, key=secret_of("admin"))
+        refused = [
+            await house.ask("GET", query, key=secret_of(role)) for role in ("agent", "viewer", "publisher")
+        ]
+        own = await house.ask("GET", query, key=NARROW)
+        missing = await house.ask("GET", f"{EXPLAIN}?key=none", key=secret_of("admin"))
+        bound = await house.get(f"{EXPLAIN}?key=bound", key=secret_of("admin"))
+
+        assert {(one["server_id"], one["reason"]) for one in explained["tools"]} == {
+            ("git", "not_allowed_by_key"),
+            ("notes", None),
+        }
+        assert [error_of(one) for one in (*refused, own)] == [(403, "forbidden")] * 4
+        assert error_of(missing) == (404, "not_found")
+        assert [one["tool"] for one in bound["tools"] if one["allowed"]] == ["log"]
+
+
+async def test_an_agent_is_told_of_its_own_tools_alone() -> None:
+    async with open_rest(world(), trusts_local=False) as house:
+        await furnish(house)
+        texts = []
+        for query in ("", "?server=git", "?tool=log", "?servers=git,notes", "?tools=git.log,notes.add"):
+            answer = await house.ask("GET", EXPLAIN + query, key=NARROW)
+            texts.append(answer.text)
+        tools = await house.get(TOOLS, key=NARROW)
+        seen = await house.get(SEEN, key=NARROW)
+
+        assert [text for text in texts if '"git"' in text or "log" in text or "push" in text] == []
+        assert names(tools) == ["notes.add"]
+        assert (tools["registered_tools"], tools["registered_tokens"]) == (1, tools["tokens"])
+        assert [one["server_id"] for one in seen["servers"]] == ["notes"]
+
+
+async def test_what_an_agent_may_not_see_answers_like_what_does_not_exist() -> None:
+    async with open_rest(world(), trusts_local=False) as house:
+        await furnish(house)
+
+        async def same(url: str, hidden: str, missing: str) -> bool:
+            answers = [await house.ask("GET", url + name, key=BOUND) for name in (hidden, missing)]
+            texts = [
+                one.text.replace(name, "X") for one, name in zip(answers, (hidden, missing), strict=True)
+            ]
+            return texts[0] == texts[1] and answers[0].status_code == answers[1].status_code
+
+        assert await same(f"{TOOLS}?task=", "write", "none")
+        assert await same(f"{EXPLAIN}?task=", "write", "none")
+        assert await same(f"{TOOLS}?servers=", "notes", "none")
+        assert await same(f"{EXPLAIN}?servers=", "notes", "none")
+        assert await same(f"{EXPLAIN}?server=", "notes", "none")
+        assert await same(f"{TOOLS}?tools=", "git.push", "git.none")
+        assert await same(f"{TOOLS}?tools=", "notes.add", "none.add")
+
+
+async def test_the_servers_of_a_key_bound_to_tasks_are_those_of_its_tasks() -> None:
+    async with open_rest(world(), trusts_local=False) as house:
+        await furnish(house)
+        bound = await house.get(SEEN, key=BOUND)
+        everyone = await house.get(SEEN, key=secret_of("viewer"))
+
+        assert bound["servers"] == [
+            {"server_id": "git", "display_name": "Git", "state": "connected", "tools": 1, "tags": ["code"]}
+        ]
+        assert [(one["server_id"], one["tools"]) for one in everyone["servers"]] == [("git", 2), ("notes", 1)]
+
+
+async def test_a_key_bound_to_no_task_at_all_sees_nothing() -> None:
+    async with open_rest(world(), trusts_local=False) as house:
+        await furnish(house)
+        await house.seed(key=[key("none", "tg_none" * 6, ceiling={"tasks": []})])
+        seen = await house.get(SEEN, key="tg_none" * 6)
+        tools = await house.ask("GET", TOOLS, key="tg_none" * 6)
+
+        assert seen["servers"] == []
+        assert error_of(tools) == (404, "not_found")
