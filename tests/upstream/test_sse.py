@@ -33,6 +33,7 @@ def parse(*chunks: bytes) -> list[Event]:
         pytest.param(b"data\n\ndata:\n\n", [], id="an event without data is none"),
         pytest.param(b"other: a\n data: b\n\n", [], id="unknown fields are nothing"),
         pytest.param(b"data: a\n", [], id="an unfinished event is none"),
+        pytest.param(b"data: a\r\n\ndata: b\r\n\n", [Event(b"a"), Event(b"b")], id="mixed line ends"),
         pytest.param(b"data: a\n\ndata: b\n\n", [Event(b"a"), Event(b"b")], id="two events"),
     ],
 )

@@ -51,7 +51,8 @@ class SseParser:
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that `chunk` completes. Raises EventTooLarge, after which the parser is of no use."""
         if self._skips_newline and chunk:
-            # The last chunk ended in CR; a LF that follows belongs to that same line end.
+            # The last chunk ended in CR; a LF that follows belongs to that same line end, one LF only.
+            self._skips_newline = False
             chunk = chunk.removeprefix(b"\n")
         lines = chunk.splitlines()
         rest = b"" if chunk.endswith((b"\n", b"\r")) or not lines else lines.pop()
