@@ -14,32 +14,32 @@ help: ## Show this.
 setup: $(VENV)/.run ## Make .venv with the `toolgate` command, from the hashed lock.
 
 $(VENV)/.run: requirements/run.txt pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(PIP) requirements/run.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $@
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python $(PIP) requirements/run.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
 
 $(VENV)/.test: requirements/test.txt $(VENV)/.run
-	$(BIN)/python $(PIP) requirements/test.txt
-	touch $@
+	@$(BIN)/python $(PIP) requirements/test.txt
+	@touch $@
 
 $(LEGACY)/.ready: requirements/legacy.txt
-	test -x $(LEGACY)/bin/python || $(PYTHON) -m venv $(LEGACY)
-	$(LEGACY)/bin/python $(PIP) requirements/legacy.txt
-	touch $@
+	@test -x $(LEGACY)/bin/python || $(PYTHON) -m venv $(LEGACY)
+	@$(LEGACY)/bin/python $(PIP) requirements/legacy.txt
+	@touch $@
 
 demo: $(VENV)/.run ## Start the product with real servers behind it and print what to paste into a client.
-	$(BIN)/toolgate up --demo
+	@$(BIN)/toolgate up --demo
 
 test: $(VENV)/.test $(LEGACY)/.ready ## All tests.
-	$(BIN)/pytest -n 2 --dist loadgroup
+	@$(BIN)/pytest -n 2 --dist loadgroup
 
 check: $(VENV)/.test $(LEGACY)/.ready ## Format, lint, types, imports, sizes, tests, coverage.
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=term
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=term
 
 bench: $(VENV)/.run ## Measure Toolgate beside the upstream called directly and the peers installed.
 	bench/run
