@@ -1,6 +1,7 @@
 """Servers, tasks and profiles over REST: written whole or not at all, never with a secret in an answer."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +21,11 @@ from tests.surfaces.rest_house import (
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AdminRecorded
-from toolgate.model.revisions import Kind
+from toolgate.model.revisions import Kind, Listing, Write
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.surfaces.rest.changes import MAX_RECORDS
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.link import Reply, StartFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -255,13 +258,35 @@ async def test_a_tool_namespace_belongs_to_one_server() -> None:
         assert again.status_code == 200
 
 
-async def test_of_many_who_want_one_namespace_at_once_one_gets_it() -> None:
-    async with open_rest() as house:
+async def test_of_many_who_want_one_namespace_at_once_one_gets_it(tmp_path: Path) -> None:
+    async with (
+        open_sqlite_store(tmp_path / "registry.db", lambda: NOW_MS) as store,
+        open_rest(store=store) as house,
+    ):
         answers = await asyncio.gather(
-            *(house.ask("POST", SERVERS, http(f"s{n}", tool_namespace="shared")) for n in range(6))
+            *(house.ask("POST", SERVERS, http(f"s{n}", tool_namespace="shared")) for n in range(4))
         )
 
-        assert sorted(one.status_code for one in answers) == [201, 400, 400, 400, 400, 400]
+        assert sorted(one.status_code for one in answers) == [201, 400, 400, 400]
+
+
+class Restless(MemoryStore):
+    """A store in which somebody commits whenever it is read."""
+
+    async def list(self, kind: Kind | None = None) -> Listing:
+        listing = await super().list(kind)
+        if kind == "task":
+            name = f"other-{listing.revision}"
+            await self.write([Write(kind="profile", id=name, body={"profile_id": name})], actor="other")
+        return listing
+
+
+async def test_a_registry_that_never_holds_still_is_a_conflict_in_the_end() -> None:
+    async with open_rest(store=Restless(lambda: NOW_MS)) as house:
+        answer = await house.ask("PUT", f"{TASKS}/review", task("review"))
+
+        assert error_of(answer) == (409, "conflict")
+        assert await body_of(house, "task", "review") is None
 
 
 async def test_deleting_what_others_name_is_allowed_and_told() -> None:
@@ -336,6 +361,25 @@ async def test_a_refresh_lists_the_tools_again_now() -> None:
         assert (answer["server_id"], answer["tools"], answer["quarantined"]) == ("git", ["log", "push"], {})
         assert answer["health"]["tools"] == 2
         assert error_of(missing) == (404, "not_found")
+
+
+async def test_a_server_that_is_deleted_while_it_is_refreshed_is_not_there_any_more() -> None:
+    listing = asyncio.Event()
+
+    async def hang(_params: Any) -> Reply:
+        listing.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    net = MemoryNet(git=MemoryServer(tools=[definition("log")]))
+    async with open_rest(net) as house, asyncio.timeout(5):
+        await house.seed(server=[stdio("git")])
+        net["git"].on_list = hang
+        refreshing = asyncio.create_task(house.ask("POST", f"{SERVERS}/git/refresh"))
+        await listing.wait()
+        await house.ask("DELETE", f"{SERVERS}/git")
+
+        assert error_of(await refreshing) == (404, "not_found")
 
 
 async def test_a_record_of_another_version_is_shown_as_it_is_and_can_be_replaced() -> None:

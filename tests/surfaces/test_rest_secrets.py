@@ -143,6 +143,16 @@ async def test_a_mask_that_stands_for_nothing_is_refused_and_never_stored(
         assert house.store.revision == 2
 
 
+@pytest.mark.parametrize("args", [[1, "***"], [{"a": "***"}], {"0": "***"}, "***", [["***"]]], ids=str)
+async def test_a_mask_in_what_is_no_list_of_arguments_is_refused_too(args: Any) -> None:
+    async with open_rest() as house:
+        await house.seed(server=[stdio("git", stdio={"args": ["--token", CANARY]})])
+        answer = await house.ask("PUT", f"{SERVERS}/git", stdio("git", stdio={"args": args}))
+
+        assert error_of(answer) == (400, "invalid_record")
+        assert house.store.revision == 2
+
+
 async def test_stars_outside_of_secrets_are_what_they_say() -> None:
     async with open_rest() as house:
         answer = await house.post(SERVERS, http("git", display_name="***", allowed_tools=["***"]))

@@ -152,12 +152,8 @@ class _Path:
         self._is_open = any(one.role is ANYONE for one in self._by_method.values())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
         request = Request(scope, receive)
         response = await self._respond(request)
-        if request.method == "HEAD":
-            response.body = b""  # what remains are the headers of the GET, its length among them
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
