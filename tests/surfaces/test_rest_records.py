@@ -1,6 +1,7 @@
 """Servers, tasks and profiles over REST: written whole or not at all, never with a secret in an answer."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,38 @@ async def test_every_acknowledged_write_is_audited_with_who_and_what() -> None:
             AdminRecorded(NOW_MS, "key:publisher", "put", "task", "review", revision=3),
             AdminRecorded(NOW_MS, "key:admin", "delete", "task", "review", revision=4),
         ]
+
+
+class Slow(MemoryStore):
+    """A store whose writes wait for a word."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: NOW_MS)
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+        self.go_on.set()
+
+    async def write(
+        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+    ) -> int:
+        self.begun.set()
+        await self.go_on.wait()
+        return await super().write(writes, actor=actor, if_store_revision=if_store_revision)
+
+
+async def test_a_write_whose_caller_goes_away_in_the_middle_is_audited_all_the_same() -> None:
+    store = Slow()
+    async with open_rest(store=store) as house, asyncio.timeout(5):
+        store.begun.clear()
+        store.go_on.clear()
+        asking = asyncio.create_task(house.ask("PUT", f"{TASKS}/review", task("review")))
+        await store.begun.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        store.go_on.set()
+        while store.revision == 1:
+            await asyncio.sleep(0)
+
+        assert house.audited == [AdminRecorded(NOW_MS, "local", "put", "task", "review", revision=2)]
 
 
 async def test_lists_are_sorted_and_stand_at_one_revision() -> None:

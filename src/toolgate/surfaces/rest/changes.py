@@ -17,7 +17,6 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.registry.bodies import default_namespace
 from toolgate.registry.records import Record, encode_record
 from toolgate.registry.reload_plan import source_of
-from toolgate.registry.store import Store
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.drafts import Draft, parse_draft
 from toolgate.surfaces.rest.foresight import warn_of, with_record, without_record
@@ -49,15 +48,18 @@ async def put_record(control: Control, actor: Principal, draft: Draft) -> Writte
         record = parse_draft(draft, before)
         _check_beside(listing, record, is_new=before is None)
         write = Write(kind=draft.kind, id=draft.id, body=encode_record(record), if_revision=draft.if_revision)
-        revision = await _try_write(control.store, write, actor=actor, seen=listing.revision)
-        if revision is not None:
-            note(control, actor, operation="put", kind=draft.kind, record_id=draft.id)
-            return Written(
-                stored=await find_record(control, draft.kind, draft.id),
-                revision=revision,
-                is_new=before is None,
-                warnings=await _warnings(before, with_record(served, record), draft.kind, draft.id),
-            )
+        try:
+            revision = await _commit(control, actor, write, seen=listing.revision)
+        except Conflict:
+            if control.store.revision == listing.revision:
+                raise  # it is the record's own precondition that fails
+            continue
+        return Written(
+            stored=await find_record(control, draft.kind, draft.id),
+            revision=revision,
+            is_new=before is None,
+            warnings=await _warnings(before, with_record(served, record), draft.kind, draft.id),
+        )
     raise Conflict("the registry changes too fast to check this record against the others")
 
 
@@ -68,8 +70,7 @@ async def delete_record(
     served = control.gateway.snapshot
     before = await control.store.get(kind, record_id)
     write = Write(kind=kind, id=record_id, body=None, if_revision=if_revision)
-    revision = await control.store.write([write], actor=actor.id)
-    note(control, actor, operation="delete", kind=kind, record_id=record_id)
+    revision = await _commit(control, actor, write)
     after = without_record(served, kind, record_id)
     return revision, await _warnings(before, after, kind, record_id)
 
@@ -88,14 +89,17 @@ def note(control: Control, actor: Principal, *, operation: str, kind: Kind, reco
     )
 
 
-async def _try_write(store: Store, write: Write, *, actor: Principal, seen: int) -> int | None:
-    """The revision of the commit, or None when others have committed since the revision that was `seen`."""
-    try:
-        return await store.write([write], actor=actor.id, if_store_revision=seen)
-    except Conflict:
-        if store.revision == seen:
-            raise  # it is the record's own precondition that fails
-        return None
+async def _commit(control: Control, actor: Principal, write: Write, *, seen: int | None = None) -> int:
+    """Write and take note. Raises Conflict, also when others have committed since the revision `seen`."""
+
+    async def commit() -> int:
+        revision = await control.store.write([write], actor=actor.id, if_store_revision=seen)
+        operation = "delete" if write.body is None else "put"
+        note(control, actor, operation=operation, kind=write.kind, record_id=write.id)
+        return revision
+
+    # Shielded: who goes away in the middle must not leave a write behind that nobody took note of.
+    return await asyncio.shield(commit())
 
 
 async def _warnings(before: Stored | None, after: Snapshot, kind: Kind, record_id: str) -> list[str]:
