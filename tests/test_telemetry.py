@@ -20,10 +20,8 @@ def samples(metrics: Metrics) -> dict[str, float]:
 def test_a_call_shows_under_the_names_of_the_design() -> None:
     metrics = Metrics()
     stats = metrics.tool("git", "status")
-    stats.calls += 1
-    stats.errors["mcp_timeout"] += 1
-    stats.latency_ms.add(3)
-    stats.output_bytes.add(100)
+    stats.add(3, 100, "")
+    stats.add(4, 0, "mcp_timeout")
     metrics.injections["git", "ok"] += 2
     metrics.denials["git", "deny_all"] += 1
     metrics.connects["git", "ok"] += 1
@@ -33,10 +31,10 @@ def test_a_call_shows_under_the_names_of_the_design() -> None:
 
     found = samples(metrics)
 
-    assert found["mcp_tool_call_total,server_id=git,tool=status"] == 1
+    assert found["mcp_tool_call_total,server_id=git,tool=status"] == 2
     assert found["mcp_tool_call_error_total,code=mcp_timeout,server_id=git,tool=status"] == 1
-    assert found["mcp_tool_call_latency_ms_bucket,le=5,server_id=git,tool=status"] == 1
-    assert found["mcp_tool_call_latency_ms_sum,server_id=git,tool=status"] == 3
+    assert found["mcp_tool_call_latency_ms_bucket,le=5,server_id=git,tool=status"] == 2
+    assert found["mcp_tool_call_latency_ms_sum,server_id=git,tool=status"] == 7
     assert found["mcp_tool_call_output_bytes_count,server_id=git,tool=status"] == 1
     assert found["mcp_injection_total,server_id=git,status=ok"] == 2
     assert found["mcp_denied_reason_total,reason=deny_all,server_id=git"] == 1

@@ -4,6 +4,7 @@ Nothing below this module knows the settings, the environment, or each other's c
 """
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -111,6 +112,7 @@ async def serve(
             stopping = asyncio.Event()
             with _signals(app, stopping, tasks):
                 server = HttpServer(app.front)
+                gc.freeze()  # what starting made stays: the collector need not look at it again
                 drain_s = settings.drain_s
                 serving = tasks.create_task(server.serve(listener, stopping.wait, drain_s=drain_s))
                 if on_ready is not None:
@@ -136,8 +138,8 @@ class _Doors:
         self._mcp = mcp
         self._rest = rest
 
-    async def __call__(self, request: Request, responder: Responder) -> None:
-        await (self._mcp if is_mcp_path(request.path) else self._rest)(request, responder)
+    def __call__(self, request: Request, responder: Responder) -> Awaitable[None]:
+        return (self._mcp if is_mcp_path(request.path) else self._rest)(request, responder)
 
 
 @contextmanager

@@ -54,6 +54,15 @@ class CallStats:
         self.latency_ms = Distribution(LATENCY_MS)
         self.output_bytes = Distribution(OUTPUT_BYTES)
 
+    def add(self, latency_ms: float, size: int, code: str) -> None:
+        """One call ended; `code` is empty when it went well."""
+        self.calls += 1
+        self.latency_ms.add(latency_ms)
+        if code:
+            self.errors[code] += 1
+        else:
+            self.output_bytes.add(size)
+
 
 class Metrics:
     """All counters of a node, and their Prometheus text."""

@@ -28,7 +28,7 @@ class CallRecorded(msgspec.Struct, frozen=True, tag="call", tag_field="type", om
     revision: int = 0
     definition: str = ""
     """Digest of the definition the caller was shown."""
-    duration_ms: float = 0.0
+    duration_us: int = 0
     argument_bytes: int = 0
     result_bytes: int = 0
 

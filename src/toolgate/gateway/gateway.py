@@ -160,36 +160,33 @@ class Gateway:
             raise InvalidArguments("`arguments` must be an object")
         params["name"] = route.upstream_name
         began = time.perf_counter()
+        outcome: Outcome = "ok"
+        code, size = "", 0
         try:
             answer = await self.pool.call(route.server_id, "tools/call", params, tool=route.tool)
+            result = answer.reply.result
+            if result is None:
+                outcome, code = "error", "server_error"
+            else:
+                size = len(result)
+                # A cheap look rather than a parse: inside a text the quotes would be escaped.
+                if b'"isError":true' in result or b'"isError": true' in result:
+                    outcome = "tool_error"
         except ToolgateError as exc:
-            self._record(view, route, trace, began=began, outcome="error", code=exc.code)
+            outcome, code = "error", exc.code
             raise
         except asyncio.CancelledError:
-            self._record(view, route, trace, began=began, outcome="cancelled", code="cancelled")
+            outcome, code = "cancelled", "cancelled"
             raise
-        self._record_answer(view, route, trace, began=began, answer=answer)
+        finally:
+            took_s = time.perf_counter() - began
+            route.stats.add(took_s * 1e3, size, code)
+            self._record(view, route, trace, outcome=outcome, code=code, took_s=took_s)
         return answer
 
-    def _record_answer(self, view: View, route: Route, trace: Trace, *, began: float, answer: Answer) -> None:
-        result = answer.reply.result
-        if result is None:
-            self._record(view, route, trace, began=began, outcome="error", code="server_error")
-            return
-        route.stats.output_bytes.add(len(result))
-        # A cheap look rather than a parse: a marker inside a text is escaped and cannot read like this.
-        failed = b'"isError":true' in result or b'"isError": true' in result
-        self._record(view, route, trace, began=began, outcome="tool_error" if failed else "ok")
-
     def _record(
-        self, view: View, route: Route, trace: Trace, *, began: float, outcome: Outcome, code: str = ""
+        self, view: View, route: Route, trace: Trace, *, outcome: Outcome, code: str, took_s: float
     ) -> None:
-        duration_ms = (time.perf_counter() - began) * 1e3
-        stats = route.stats
-        stats.calls += 1
-        stats.latency_ms.add(duration_ms)
-        if code:
-            stats.errors[code] += 1
         caller = view.caller
         self.audit.record(
             CallRecorded(
@@ -206,7 +203,7 @@ class Gateway:
                 rule=route.rule,
                 revision=view.revision,
                 definition=route.tool.digest,
-                duration_ms=round(duration_ms, 3),
+                duration_us=int(took_s * 1e6),
             )
         )
 

@@ -3,7 +3,7 @@
 It runs before any route is looked at, so a new route cannot forget it (DNS rebinding).
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -24,18 +24,12 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._known: set[bytes] = set()
 
-    async def __call__(self, request: Request, responder: Responder) -> None:
+    def __call__(self, request: Request, responder: Responder) -> Awaitable[None]:
         headers = request.headers
         if b"origin" not in headers and headers.get(b"host") in self._known:
-            await self._door(request, responder)
-            return
+            return self._door(request, responder)
         problem = self._problem(request)
-        if problem is None:
-            await self._door(request, responder)
-            return
-        error = ForeignOrigin(problem)
-        body = {"error": {"code": error.code, "message": str(error), "hint": error.hint}}
-        responder.send(error.wire.http, msgspec.json.encode(body))
+        return self._door(request, responder) if problem is None else _turn_away(responder, problem)
 
     def _problem(self, request: Request) -> str | None:
         host = request.headers.get(b"host")
@@ -56,3 +50,9 @@ class Guard:
             return True
         is_bare = parts.path in {"", "/"} and parts.username is None
         return not is_bare or parts.scheme not in schemes or parts.hostname not in self._hosts
+
+
+async def _turn_away(responder: Responder, problem: str) -> None:
+    error = ForeignOrigin(problem)
+    body = {"error": {"code": error.code, "message": str(error), "hint": error.hint}}
+    responder.send(error.wire.http, msgspec.json.encode(body))

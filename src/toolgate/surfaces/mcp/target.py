@@ -29,7 +29,7 @@ class Target:
 
 def is_mcp_path(path: str) -> bool:
     """Whether `path` belongs to this door."""
-    return any(path == prefix or path.startswith(prefix + "/") for prefix in PREFIXES)
+    return path in PREFIXES or path.startswith(("/api/mcp/", "/mcp/"))
 
 
 def parse_target(path: str, query: bytes) -> Target:
