@@ -19,6 +19,8 @@ _EVENT_STREAM: Final = b"text/event-stream"
 _DRAIN_S: Final = 1.0
 """How long a stream may go on after its answer came before its connection is given up."""
 _BODILESS: Final = (204, 304)
+_MAX_HEADS: Final = 256
+_MAX_KNOWN_HEAD_BYTES: Final = 2_048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,9 @@ class Sink(Protocol):
 class ConnectionOwner(Protocol):
     """Whom a connection tells that it is free, or gone."""
 
+    heads: dict[bytes, Answer]
+    """Answers without bodies by the exact bytes of their heads: a repeated head is not parsed again."""
+
     def give_back(self, connection: "HttpConnection") -> None:
         """`connection` has finished a request and can take another."""
 
@@ -86,6 +91,7 @@ class HttpConnection(asyncio.Protocol):
     __slots__ = (
         "_body",
         "_drain",
+        "_first",
         "_has_request",
         "_head_bytes",
         "_headers",
@@ -105,6 +111,8 @@ class HttpConnection(asyncio.Protocol):
     )
 
     _transport: asyncio.Transport
+    _headers: dict[bytes, bytes]
+    _body: bytes | bytearray
 
     def __init__(self, owner: ConnectionOwner, limits: HttpLimits, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
@@ -115,6 +123,7 @@ class HttpConnection(asyncio.Protocol):
         self._sink: Sink | None = None
         self._drain: asyncio.TimerHandle | None = None
         self._has_request = False
+        self._first = b""
         self.idle_since = 0.0
         self._max_body_bytes = 0
         self._pending_bytes = 0
@@ -127,6 +136,7 @@ class HttpConnection(asyncio.Protocol):
         self._sink = sink
         self._pending_bytes = 0
         self._status = 0
+        self._first = b""
         waiter = self._waiter = self._loop.create_future()
         self._transport.write(request)
         return waiter
@@ -181,6 +191,10 @@ class HttpConnection(asyncio.Protocol):
         if not self._has_request:
             self.drop()
             return
+        if not self._pending_bytes:
+            if self._take_known(data):
+                return
+            self._first = data
         self._pending_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -188,6 +202,30 @@ class HttpConnection(asyncio.Protocol):
             self.fail(ExchangeFailed("the server's answer is not HTTP/1.1"))
         if self._pending_bytes > self._limits.max_head_bytes:
             self.fail(ExchangeFailed("the server's response head is too long"))
+
+    def _take_known(self, data: bytes) -> bool:
+        """Take the one whole answer in `data`, if its head is known byte for byte."""
+        end = data.find(b"\r\n\r\n") + 4
+        known = self._owner.heads.get(data[:end])
+        if known is None or self._waiter is None or len(data) - end != int(known.headers[b"content-length"]):
+            return False
+        self._status, self._headers, self._body = known.status, known.headers, data[end:]
+        self._is_framed = self._keeps_alive = True
+        self._sink = None
+        self.on_message_complete()
+        return True
+
+    def _remember(self) -> None:
+        """Know the head again: a plain, whole answer on a connection that stays open."""
+        end = self._first.find(b"\r\n\r\n") + 4
+        is_plain = self._status == 200 and self._sink is None and self._keeps_alive
+        length = self._headers.get(b"content-length")
+        if not is_plain or length != b"%d" % len(self._body) or self._first[end:] != self._body:
+            return
+        if len(self._owner.heads) >= _MAX_HEADS:
+            self._owner.heads.clear()
+        if end <= _MAX_KNOWN_HEAD_BYTES:
+            self._owner.heads[self._first[:end]] = Answer(self._status, self._headers, b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is None and self._status >= 200 and not self._is_framed:
@@ -206,8 +244,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _forget_answer(self) -> None:
         self._status = 0
-        self._headers: dict[bytes, bytes] = {}
-        self._body: bytes | bytearray = b""
+        self._headers = {}
+        self._body = b""
         self._head_bytes = 0
         self._is_framed = True
 
@@ -254,6 +292,8 @@ class HttpConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._status < 200:
             return
+        if self._first:
+            self._remember()
         self._resolve()
         self._has_request = False
         if self._drain is not None:

@@ -91,10 +91,10 @@ class StdioLink:
     async def exchange(self, method: str, params: Params, timeout_s: float) -> Reply:
         """Ask with exactly these params. Raises as `Link.request` does."""
         child = self._child
-        if child is None or self._end:
-            raise self._unavailable("nothing was sent")
-        if not child.stdin.has_room.is_set():
+        if child is not None and not child.stdin.has_room.is_set():
             timeout_s = await self._wait_for_room(child, method, timeout_s)
+        if child is None or self._end or not child.stdin.is_open:
+            raise self._unavailable("nothing was sent")
         self._last_id += 1
         key = b"%d" % self._last_id
         answer: asyncio.Future[Reply] = self._loop.create_future()
@@ -196,8 +196,6 @@ class StdioLink:
             raise CallTimedOut(
                 f"server `{self._server_id}` does not read its input: `{method}` was not sent"
             ) from None
-        if self._end:
-            raise self._unavailable("nothing was sent")
         return max(0.0, ends_at - self._loop.time())
 
     def _time_out(self, key: bytes, method: str, timeout_s: float) -> None:
@@ -238,7 +236,7 @@ class StdioLink:
             self._listener.on_closed(self.end)
 
     def _unavailable(self, outcome: str) -> ServerUnavailable:
-        return ServerUnavailable(f"server `{self._server_id}` {self._end or 'is not started'}; {outcome}")
+        return ServerUnavailable(f"server `{self._server_id}` {self._end or 'takes no input'}; {outcome}")
 
 
 class StdioOpener:

@@ -8,7 +8,10 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Request:
-    """One whole request. Header names are in lower case; those that stood twice are joined by commas."""
+    """One whole request. Header names are in lower case; those that stood twice are joined by commas.
+
+    Requests with equal heads share their `headers`: nobody may change them.
+    """
 
     __slots__ = ("body", "headers", "method", "path", "query", "repeated")
 

@@ -7,7 +7,7 @@ request is handed on whole, the next one when it is answered. An answer goes out
 import asyncio
 import logging
 from collections import deque
-from typing import Final, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
 import httptools
@@ -23,9 +23,20 @@ MAX_PIPELINED: Final = 16
 """Requests that may wait on a connection; a client that sends more is cut off."""
 MAX_UNREAD_BYTES: Final = 1024 * 1024
 """What may wait for a client to read it before a stream to it pauses."""
-MAX_TARGETS: Final = 4_096
+MAX_HEADS: Final = 1_024
+MAX_KNOWN_HEAD_BYTES: Final = 2_048
 
 _log = logging.getLogger(__name__)
+
+
+class KnownHead(NamedTuple):
+    """What a head says that was parsed before. Clients send the same bytes over and over."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: dict[bytes, bytes]
+    length: int
 
 
 class ConnectionOwner(Protocol):
@@ -33,8 +44,8 @@ class ConnectionOwner(Protocol):
 
     door: Door
     is_closing: bool
-    targets: dict[bytes, tuple[str, bytes]]
-    """Request targets that were split before."""
+    heads: dict[bytes, KnownHead]
+    """Heads by their exact bytes, so that a repeated one is looked up and not parsed."""
 
     def joined(self, connection: "HttpConnection") -> None:
         """A client connected."""
@@ -49,6 +60,7 @@ class HttpConnection(asyncio.Protocol):
     __slots__ = (
         "_body",
         "_drained",
+        "_first",
         "_head_bytes",
         "_headers",
         "_is_in_head",
@@ -72,6 +84,8 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[Request, HttpResponder]] = deque()
         self._drained: asyncio.Future[None] | None = None
+        self._first = b""
+        """The bytes in which the current request began."""
         self.running: HttpResponder | None = None
         self.active_since = loop.time()
         """When the client last began or finished a request."""
@@ -87,6 +101,10 @@ class HttpConnection(asyncio.Protocol):
         self._owner.joined(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.running is None and not self.is_mid_request:
+            if self._take_known(data):
+                return
+            self._first = data
         try:
             self._parser.feed_data(data)
             if self._is_in_head:
@@ -98,6 +116,17 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(cause if isinstance(cause, ToolgateError) else InvalidRequest("not HTTP/1.1"))
         except httptools.HttpParserError:
             self._refuse(InvalidRequest("not HTTP/1.1"))
+
+    def _take_known(self, data: bytes) -> bool:
+        """Start the one whole request in `data`, if its head is known byte for byte."""
+        end = data.find(b"\r\n\r\n") + 4
+        head = self._owner.heads.get(data[:end])
+        if head is None or len(data) - end != head.length:
+            return False
+        request = Request(head.method, head.path, head.query, headers=head.headers, body=data[end:])
+        keeps_alive = not self._owner.is_closing
+        self._start(request, HttpResponder(self, keeps_alive=keeps_alive, has_body=True))
+        return True
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._owner.left(self)
@@ -168,9 +197,11 @@ class HttpConnection(asyncio.Protocol):
         path, query = self._split_target()
         method = parser.get_method().decode("ascii")
         request = Request(method, path, query, headers=self._headers, body=bytes(self._body))
+        keeps_alive = parser.should_keep_alive() and not self._owner.is_closing
         if self._repeated:
             request.repeated = self._repeated
-        keeps_alive = parser.should_keep_alive() and not self._owner.is_closing
+        elif keeps_alive:
+            self._remember(request)
         responder = HttpResponder(self, keeps_alive=keeps_alive, has_body=method != "HEAD")
         if self.running is None:
             self._start(request, responder)
@@ -179,18 +210,24 @@ class HttpConnection(asyncio.Protocol):
         else:
             raise InvalidRequest("too many requests at once on one connection")
 
+    def _remember(self, request: Request) -> None:
+        """Know the head again: of a request that came in one piece, with a plain length."""
+        end = self._first.find(b"\r\n\r\n") + 4
+        headers, body = request.headers, request.body
+        is_plain = request.method == "POST" and headers.get(b"content-length") == b"%d" % len(body)
+        if not is_plain or b"expect" in headers or end > MAX_KNOWN_HEAD_BYTES or self._first[end:] != body:
+            return
+        if len(self._owner.heads) >= MAX_HEADS:
+            self._owner.heads.clear()
+        known = KnownHead(request.method, request.path, request.query, headers, len(body))
+        self._owner.heads[self._first[:end]] = known
+
     def _split_target(self) -> tuple[str, bytes]:
-        target = self._target
-        split = self._owner.targets.get(target)
-        if split is None:
-            raw, _, query = target.partition(b"?")
-            try:
-                split = (unquote(raw.decode("ascii"), errors="strict"), query)
-            except UnicodeDecodeError as exc:
-                raise InvalidRequest("the request target cannot be read") from exc
-            if len(self._owner.targets) < MAX_TARGETS and len(target) < 1_024:
-                self._owner.targets[target] = split
-        return split
+        raw, _, query = self._target.partition(b"?")
+        try:
+            return unquote(raw.decode("ascii"), errors="strict"), query
+        except UnicodeDecodeError as exc:
+            raise InvalidRequest("the request target cannot be read") from exc
 
     def _count(self, size: int) -> None:
         self._head_bytes += size

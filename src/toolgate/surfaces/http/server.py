@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from toolgate.surfaces.http.messages import Door
-from toolgate.surfaces.http.protocol import HttpConnection
+from toolgate.surfaces.http.protocol import HttpConnection, KnownHead
 
 BACKLOG: Final = 4_096
 KEEP_ALIVE_S: Final = 75.0
@@ -23,7 +23,7 @@ class HttpServer:
     ) -> None:
         self.door = door
         self.is_closing = False
-        self.targets: dict[bytes, tuple[str, bytes]] = {}
+        self.heads: dict[bytes, KnownHead] = {}
         self._request_s = request_s
         self._keep_alive_s = keep_alive_s
         self._connections: set[HttpConnection] = set()

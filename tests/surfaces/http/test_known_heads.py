@@ -1,0 +1,78 @@
+"""A head that was parsed before is looked up. Nobody may be able to tell, but by the clock."""
+
+import asyncio
+
+import pytest
+
+from tests.surfaces.http.test_listener import listening, statuses
+from toolgate.surfaces.http import protocol
+
+pytestmark = pytest.mark.anyio
+
+HEAD = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
+
+
+async def read_answer(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(5):
+        head = await reader.readuntil(b"\r\n\r\n")
+        return await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
+
+
+async def test_equal_heads_get_their_own_bodies() -> None:
+    async with listening() as bench:
+        reader, writer = await bench.connect()
+        for body in (b"abc", b"def", b"ghi"):
+            writer.write(HEAD + body)
+            assert await read_answer(reader) == b"POST /x " + body
+
+        assert list(bench.server.heads) == [HEAD]
+
+
+async def test_a_known_head_whose_body_is_still_to_come_waits_for_it() -> None:
+    async with listening() as bench:
+        reader, writer = await bench.connect()
+        writer.write(HEAD + b"abc")
+        await read_answer(reader)
+        for parts in ((HEAD, b"def"), (HEAD + b"g", b"hi"), (HEAD[:9], HEAD[9:] + b"jkl")):
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            assert await read_answer(reader) == b"POST /x " + b"".join(parts).removeprefix(HEAD)
+
+
+async def test_a_known_head_with_more_behind_it_is_two_requests() -> None:
+    async with listening() as bench:
+        reader, writer = await bench.connect()
+        writer.write(HEAD + b"abc")
+        await read_answer(reader)
+        writer.write(HEAD + b"def" + HEAD + b"ghi")
+
+        assert [await read_answer(reader), await read_answer(reader)] == [b"POST /x def", b"POST /x ghi"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(HEAD.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), id="closes"),
+        pytest.param(HEAD.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"), id="asks first"),
+        pytest.param(HEAD.replace(b"\r\n\r\n", b"\r\nX: 1\r\nX: 2\r\n\r\n"), id="a repeated header"),
+        pytest.param(HEAD.replace(b"\r\n\r\n", b"\r\nX: " + b"a" * 4_096 + b"\r\n\r\n"), id="long"),
+        pytest.param(b"GET /x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n", id="not a post"),
+    ],
+)
+async def test_a_head_that_is_out_of_the_ordinary_is_not_remembered(head: bytes) -> None:
+    async with listening(keep_alive_s=0.2, request_s=0.2) as bench:
+        assert statuses(await bench.raw(head + b"abc"))[-1] == 200
+        assert bench.server.heads == {}
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MAX_HEADS", 3)
+    async with listening() as bench:
+        reader, writer = await bench.connect()
+        for number in range(10):
+            writer.write(HEAD.replace(b"/x", b"/%d" % number) + b"abc")
+            await read_answer(reader)
+
+            assert len(bench.server.heads) <= 3
