@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -127,7 +127,8 @@ def run(
 ) -> None:
     """Serve on a loop of its own; returns when told to stop. Raises StartRefused."""
     setup_logging(settings.log_level)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    # Cancelled means told twice: that one does not want to wait is no failure, and all is closed by now.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
         runner.run(serve(settings, environ, on_ready))
 
 
