@@ -5,23 +5,20 @@ out of range, no lone surrogates, no depth bomb). What travels on are the bytes 
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from toolgate.errors import InvalidParams, InvalidRequest, ParseFailed
+from toolgate.errors import InvalidParams, InvalidRequest
+from toolgate.surfaces.http.intake import parse_json
 
-MAX_DEPTH: Final = 64
-MAX_DIGITS: Final = 400
 MAX_ID_BYTES: Final = 256
 MAX_NAME_CHARS: Final = 256
 
 Params = dict[str, msgspec.Raw]
 
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
-_LONG_DIGITS = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 _NOTHING: Final = msgspec.Raw(b"")
 _decode_text = msgspec.json.Decoder(str).decode
 
@@ -52,13 +49,12 @@ class Message:
             raise InvalidParams(f"`{member}` must be a string") from exc
 
 
-_decode_any = msgspec.json.Decoder().decode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def parse_message(body: bytes) -> Message:
     """One JSON-RPC request or notification, or ParseFailed / InvalidRequest."""
-    whole = _parse_json(body)
+    whole = parse_json(body)
     try:
         envelope = _decode_envelope(body)
     except msgspec.ValidationError as exc:
@@ -74,46 +70,8 @@ def parse_message(body: bytes) -> Message:
     return Message(envelope.method, envelope.params, _parse_id(bytes(envelope.id)) if "id" in whole else None)
 
 
-def _parse_json(body: bytes) -> Any:
-    try:
-        whole = _decode_any(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ParseFailed("the body is not JSON that can be carried") from exc
-    # Counting first keeps the usual small body at two scans of the bytes.
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(whole) > MAX_DEPTH:
-        raise ParseFailed(f"the body is nested deeper than {MAX_DEPTH} levels")
-    if len(body) > MAX_DIGITS and _LONG_DIGITS.search(body) and _has_long_integer(whole):
-        raise ParseFailed(f"a number has more than {MAX_DIGITS} digits")
-    return whole
-
-
 def _parse_id(raw: bytes) -> bytes:
     is_text = raw[:1] == b'"' and len(raw) <= MAX_ID_BYTES
     if is_text or _INTEGER.fullmatch(raw):
         return raw
     raise InvalidRequest("`id` must be a string of at most 256 bytes or a 64-bit integer")
-
-
-def _depth(value: Any) -> int:
-    """How deep containers nest, without recursion."""
-    deepest, level = 0, [value]
-    while containers := [one for one in level if isinstance(one, dict | list)]:
-        deepest += 1
-        level = [inner for one in containers for inner in _members(one)]
-    return deepest
-
-
-def _has_long_integer(value: Any) -> bool:
-    limit, pending = 10**MAX_DIGITS, [value]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, int) and abs(one) >= limit:
-            return True
-        pending.extend(_members(one))
-    return False
-
-
-def _members(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()

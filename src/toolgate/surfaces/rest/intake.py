@@ -5,11 +5,9 @@ one. No message repeats a value of a body, which may be a secret.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl
 
-import msgspec
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -18,15 +16,12 @@ from toolgate.errors import (
     BodyTooLarge,
     CallCancelled,
     InvalidRequest,
-    ParseFailed,
     UnsupportedMedia,
 )
 from toolgate.model.names import parse_server_id, parse_task_id
 from toolgate.surfaces.rest.answers import JSON
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-MAX_DEPTH: Final = 64
-MAX_QUERY_BYTES: Final = 16 * 1024
 
 PATH_PARAMETERS: Final[Mapping[str, Callable[[str], str]]] = {
     "server_id": parse_server_id,
@@ -51,31 +46,6 @@ def check_path(path: str) -> None:
 def parse_path(values: Mapping[str, str]) -> Mapping[str, str]:
     """The ids in the path, or InvalidRecord."""
     return {name: PATH_PARAMETERS[name](value) for name, value in values.items()}
-
-
-def parse_query(query: bytes, known: Collection[str]) -> Mapping[str, str]:
-    """The parameters of a query: each once, each known. Or InvalidRequest."""
-    if len(query) > MAX_QUERY_BYTES:
-        raise InvalidRequest(f"the query is longer than {MAX_QUERY_BYTES} bytes")
-    try:
-        pairs = parse_qsl(
-            query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query), errors="strict"
-        )
-    except ValueError as exc:
-        raise InvalidRequest("the query cannot be read") from exc
-    values: dict[str, str] = {}
-    for name, value in pairs:
-        if name not in known:
-            allowed = ", ".join(f"`{one}`" for one in sorted(known)) or "none"
-            raise InvalidRequest(
-                f"unknown parameter `{ascii(name[:40])[1:-1]}`", hint=f"this route takes {allowed}"
-            )
-        if name in values:
-            raise InvalidRequest(f"`{name}` stands twice", hint="separate several values by commas")
-        if not value.isprintable():
-            raise InvalidRequest(f"`{name}` holds characters that cannot be seen")
-        values[name] = value
-    return values
 
 
 def parse_precondition(headers: Headers) -> int | None:
@@ -128,18 +98,6 @@ async def _read_bounded(request: Request, *, max_bytes: int) -> bytes:
     return bytes(body)
 
 
-def parse_json(body: bytes) -> Any:
-    """The body as JSON, or ParseFailed."""
-    hint = "send one JSON object in UTF-8, without NaN or Infinity"
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ParseFailed("the body is not JSON", hint=hint) from exc
-    if _is_deeper(value, MAX_DEPTH):
-        raise ParseFailed(f"the body is nested deeper than {MAX_DEPTH} levels", hint=hint)
-    return value
-
-
 def parse_object(value: Any) -> Mapping[str, Any]:
     """A JSON object whose members somebody else checks, or InvalidRequest."""
     if isinstance(value, dict):
@@ -160,13 +118,3 @@ def parse_model(model: type[Model], value: Any) -> Model:
         raise InvalidRequest(
             f"`{ascii(first['field'][:80])[1:-1]}`: {first['problem']}", data={"problems": problems}
         ) from None
-
-
-def _is_deeper(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit + 1):
-        containers = [one for one in level if isinstance(one, dict | list)]
-        if not containers:
-            return False
-        level = [inner for one in containers for inner in (one.values() if isinstance(one, dict) else one)]
-    return True

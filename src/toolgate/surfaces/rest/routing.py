@@ -20,16 +20,15 @@ from starlette.types import Receive, Scope, Send
 from toolgate.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ToolgateError
 from toolgate.gateway.identity import Identities
 from toolgate.model.principals import Principal, Role
+from toolgate.surfaces.http.intake import parse_json, parse_query
 from toolgate.surfaces.rest.answers import JSON, Answer, encode_answer, encode_error
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.intake import (
     check_path,
-    parse_json,
     parse_model,
     parse_object,
     parse_path,
     parse_precondition,
-    parse_query,
     read_body,
 )
 from toolgate.surfaces.rest.roles import reaches

@@ -10,9 +10,6 @@ from typing import Any, Final
 
 from toolgate.errors import (
     Forbidden,
-    InvalidParams,
-    InvalidRecord,
-    InvalidRequest,
     NotFound,
     PolicyDenied,
     TooManyTools,
@@ -23,8 +20,8 @@ from toolgate.gateway.identity import principal_of
 from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.policy.explain import explain
-from toolgate.policy.layers import SessionRequest, parse_servers_selection, parse_tools_selection
 from toolgate.policy.scope import Decision
+from toolgate.surfaces.http.selection import parse_selection
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.links import mcp_url
@@ -168,21 +165,10 @@ def _show_decisions(
 
 def _parse_caller(principal: Principal, query: Mapping[str, str]) -> Caller:
     """The caller the query speaks of, read as the MCP door reads it. Or InvalidRequest."""
-    try:
-        request = SessionRequest(
-            servers=parse_servers_selection(_split(query["servers"])) if "servers" in query else None,
-            tools=parse_tools_selection(_split(query["tools"])) if "tools" in query else None,
-            profile=parse_task_id(query["profile"]) if "profile" in query else None,
-        )
-        if "server" in query:
-            parse_server_id(query["server"])
-        return Caller(principal, parse_task_id(query["task"]) if "task" in query else None, request)
-    except (InvalidParams, InvalidRecord) as exc:
-        raise InvalidRequest(str(exc), hint=exc.hint) from exc
-
-
-def _split(text: str) -> list[str]:
-    return text.split(",") if text else []
+    task_id, request = parse_selection(query)
+    if "server" in query:
+        parse_server_id(query["server"])
+    return Caller(principal, task_id, request)
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (

@@ -1,0 +1,28 @@
+"""`?task=`, `?servers=`, `?tools=` and `?profile=`: one reading on every door."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from toolgate.errors import InvalidParams, InvalidRecord, InvalidRequest
+from toolgate.model.names import parse_task_id
+from toolgate.policy.layers import SessionRequest, parse_servers_selection, parse_tools_selection
+
+PARAMETERS: Final = frozenset({"profile", "servers", "task", "tools"})
+
+
+def parse_selection(values: Mapping[str, str]) -> tuple[str | None, SessionRequest]:
+    """The task and the session request of a query, or InvalidRequest. An empty list selects nothing."""
+    try:
+        task_id = parse_task_id(values["task"]) if "task" in values else None
+        request = SessionRequest(
+            servers=parse_servers_selection(_split(values["servers"])) if "servers" in values else None,
+            tools=parse_tools_selection(_split(values["tools"])) if "tools" in values else None,
+            profile=parse_task_id(values["profile"]) if "profile" in values else None,
+        )
+    except (InvalidParams, InvalidRecord) as exc:
+        raise InvalidRequest(str(exc), hint=exc.hint) from exc
+    return task_id, request
+
+
+def _split(text: str) -> list[str]:
+    return text.split(",") if text else []
