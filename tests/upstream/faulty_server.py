@@ -34,7 +34,7 @@ def send(data: bytes) -> None:
 
 
 def send_message(**members: Any) -> None:
-    send(json.dumps({"jsonrpc": "2.0", **members}).encode() + b"\n")
+    send(json.dumps({"jsonrpc": "2.0", **members}, ensure_ascii=False).encode() + b"\n")
 
 
 def append(path: str, line: str) -> None:
@@ -128,6 +128,7 @@ def notify(arguments: Message) -> Message:
 
 
 def bad_utf8(number: int) -> None:
+    send(b'{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"\xff"}}\n')
     send(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"x":"\xff"}}\n' % number)
 
 

@@ -225,6 +225,19 @@ async def test_a_warden_that_is_killed_takes_its_children_with_it_and_the_next_s
     assert listener.closed == ["was killed by SIGKILL"]
 
 
+async def test_a_warden_found_dead_by_a_spawn_is_replaced_there_and_then() -> None:
+    async with open_warden() as warden:
+        await warden.start()
+        first = await start(warden)
+        old = parent_of(parent_of(await call(first, "pid")))
+        os.kill(old, signal.SIGKILL)
+        # Without a turn of the loop, in which the node would notice.
+        os.waitid(os.P_PID, old, os.WEXITED | os.WNOWAIT)
+        successor = await start(warden)
+
+        assert parent_of(parent_of(await call(successor, "pid"))) != old
+
+
 async def test_supervisors_do_not_end_by_signals_meant_for_the_node() -> None:
     async with open_warden() as warden:
         link = await start(warden)
@@ -358,6 +371,7 @@ async def test_shu_4_a_killed_node_leaves_no_child_and_no_grandchild(attempt: in
     node = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.upstream.node_play", str(pids), "group", "daemon", "daemon"),
         stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
     )
     assert node.stdout is not None
     async with asyncio.timeout(10):
