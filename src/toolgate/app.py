@@ -112,7 +112,9 @@ async def serve(
             stopping = asyncio.Event()
             with _signals(app, stopping, tasks):
                 server = HttpServer(app.front)
-                gc.freeze()  # what starting made stays: the collector need not look at it again
+                # What starting made stays, and calls leave few cycles: the collector may rest.
+                gc.freeze()
+                gc.set_threshold(10_000, 10, 10)
                 drain_s = settings.drain_s
                 serving = tasks.create_task(server.serve(listener, stopping.wait, drain_s=drain_s))
                 if on_ready is not None:

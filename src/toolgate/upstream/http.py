@@ -74,13 +74,10 @@ class HttpPool:
         if self._is_closed:
             connection.drop()
             raise ConnectFailed(_CLOSED)
-        waiter = connection.exchange(request, sink)
-        timer = None if deadline is None else self._loop.call_at(deadline, connection.time_out, waiter)
+        waiter = connection.exchange(request, sink, deadline)
         try:
             return await waiter
         finally:
-            if timer is not None:
-                timer.cancel()
             connection.abandon(waiter)
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ answers like any other, and content encodings are refused.
 """
 
 import asyncio
+import math
 import select
 import socket
 from dataclasses import dataclass
@@ -89,7 +90,9 @@ class HttpConnection(asyncio.Protocol):
     """One connection with one request at a time. Both asyncio's protocol and httptools' callbacks."""
 
     __slots__ = (
+        "_armed_s",
         "_body",
+        "_deadline",
         "_drain",
         "_first",
         "_has_request",
@@ -105,6 +108,7 @@ class HttpConnection(asyncio.Protocol):
         "_pending_bytes",
         "_sink",
         "_status",
+        "_timer",
         "_transport",
         "_waiter",
         "idle_since",
@@ -122,6 +126,8 @@ class HttpConnection(asyncio.Protocol):
         self._waiter: asyncio.Future[Answer] | None = None
         self._sink: Sink | None = None
         self._drain: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_s = self._deadline = math.inf
         self._has_request = False
         self._first = b""
         self.idle_since = 0.0
@@ -130,9 +136,12 @@ class HttpConnection(asyncio.Protocol):
         self._keeps_alive = False
         self._forget_answer()
 
-    def exchange(self, request: bytes, sink: Sink | None) -> asyncio.Future[Answer]:
+    def exchange(self, request: bytes, sink: Sink | None, deadline: float | None) -> asyncio.Future[Answer]:
         """Write a whole request. The future holds its Answer, ExchangeFailed or ExchangeTimedOut."""
         self._has_request = True
+        self._deadline = math.inf if deadline is None else deadline
+        if self._deadline < self._armed_s:
+            self._arm()
         self._sink = sink
         self._pending_bytes = 0
         self._status = 0
@@ -141,13 +150,24 @@ class HttpConnection(asyncio.Protocol):
         self._transport.write(request)
         return waiter
 
-    def time_out(self, waiter: asyncio.Future[Answer]) -> None:
-        """End the exchange of `waiter`. By now the connection may serve another one: leave that alone."""
-        if waiter is self._waiter:
+    def _arm(self) -> None:
+        """One timer serves many exchanges: it is moved forward when it fires, not set anew for each."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_s = self._deadline
+        self._timer = self._loop.call_at(self._armed_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._armed_s, self._timer = math.inf, None
+        if self._waiter is None:
+            return
+        if self._deadline <= self._loop.time():
             self.fail(ExchangeTimedOut("no answer within the deadline"))
+        elif self._deadline < math.inf:
+            self._arm()
 
     def abandon(self, waiter: asyncio.Future[Answer]) -> None:
-        """Nobody waits for `waiter` any more; again, only if it is still the current one."""
+        """Nobody waits for `waiter` any more. By now the connection may serve another: leave that alone."""
         if waiter is self._waiter:
             self.drop()
 
@@ -233,6 +253,8 @@ class HttpConnection(asyncio.Protocol):
         self.fail(ExchangeFailed("the server closed the connection"))
         if self._drain is not None:
             self._drain.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._owner.forget(self)
 
     # httptools
