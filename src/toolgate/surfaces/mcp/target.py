@@ -24,7 +24,7 @@ class Target:
 
 def is_mcp_path(path: str) -> bool:
     """Whether `path` belongs to this door."""
-    return path in PREFIXES or path.startswith(("/api/mcp/", "/mcp/"))
+    return path in PREFIXES or path[:9] == "/api/mcp/" or path[:5] == "/mcp/"
 
 
 def parse_target(path: str, query: bytes) -> Target:
@@ -41,8 +41,7 @@ def parse_target(path: str, query: bytes) -> Target:
 
 
 def _parse_path(path: str) -> tuple[str | None, str | None]:
-    prefix = next(one for one in PREFIXES if path == one or path.startswith(one + "/"))
-    match path[len(prefix) :].strip("/").split("/"):
+    match path.removeprefix("/api").removeprefix("/mcp").strip("/").split("/"):
         case [""]:
             return None, None
         case ["s", server_id]:
