@@ -272,7 +272,7 @@ def test_plan_sends_the_record_and_changes_nothing(gateway: FakeGateway, run: Ru
         "id": "t",
         "body": {"task_id": "t", "config": {"mcp.enabled": "true"}},
     }
-    assert ran.lines[:2] == ["task t  +1  -0", "  + git/git_log"]
+    assert ran.lines[:2] == ["task t  +1  -0", "  +  git  git_log"]
     assert run("plan", "--delete", "server/git", "--json").json == answer
     assert gateway.last.body == {"kind": "server", "id": "git", "body": None}
 

@@ -179,6 +179,8 @@ def test_an_explanation_groups_tools_by_the_rule_that_decided() -> None:
         decision("git", "git_show"),
         decision("git", "git_add", "not_in_task_allowlist"),
         decision("git", "git_reset", "denied_by_task", rule="mcp.tool_denylist: git_reset"),
+        decision("shop", "get_order", "not_requested", rule="mcp.default_server_ids"),
+        decision("shop", "refund_order", "not_requested", rule="mcp.default_server_ids"),
         decision("shop", None, "not_requested", rule="mcp.default_server_ids"),
         warnings=["a rule matches nothing"],
     )
@@ -186,17 +188,16 @@ def test_an_explanation_groups_tools_by_the_rule_that_decided() -> None:
     assert shown(render_explanation(answer)) == [
         "2 tools visible",
         "SERVER  TOOLS              ALLOWED BY",
-        "git     git_log, git_show  task",
-        "                           mcp.tool_allowlist",
+        "git     git_log, git_show  task: mcp.tool_allowlist",
         "",
-        "2 tools and 1 whole server hidden",
-        "SERVER  TOOLS        HIDDEN BY",
-        "git     git_add      task: not_in_task_allowlist",
-        "                     mcp.tool_allowlist",
-        "git     git_reset    task: denied_by_task",
-        "                     mcp.tool_denylist: git_reset",
-        "shop    all of them  task: not_requested",
-        "                     mcp.default_server_ids",
+        "4 tools, 1 whole server hidden",
+        "SERVER  TOOLS          HIDDEN BY",
+        "git     git_add        task: not_in_task_allowlist",
+        "                       mcp.tool_allowlist",
+        "git     git_reset      task: denied_by_task",
+        "                       mcp.tool_denylist: git_reset",
+        "shop    all 2 of them  task: not_requested",
+        "                       mcp.default_server_ids",
         "",
         "warning: a rule matches nothing",
     ]
@@ -218,9 +219,9 @@ def test_a_plan_shows_gains_and_losses_of_each_task() -> None:
         "tasks": [
             task_plan(
                 "review",
-                added=["git/git_add"],
+                added=["git/git_add", "git/git_commit", "shop/get_order"],
                 removed=["git/git_log"],
-                reach_added=["git/git_add", "git/git_reset"],
+                reach_added=["git/git_add", "git/git_commit", "git/git_reset"],
             ),
             task_plan(None, refusal={"code": "too_many_tools", "message": "too many", "hint": ""}),
             task_plan("odd", problem="its profile is gone"),
@@ -229,10 +230,11 @@ def test_a_plan_shows_gains_and_losses_of_each_task() -> None:
     }
 
     assert shown(render_plan(answer)) == [
-        "task review  +1  -1",
-        "  + git/git_add",
-        "  - git/git_log",
-        "  + git/git_reset  (on request)",
+        "task review  +3  -1",
+        "  +  git   git_add, git_commit",
+        "  +  shop  get_order",
+        "  -  git   git_log",
+        "  +  git   git_reset (on request)",
         "",
         "without a task  +0  -0",
         "  refused: too many",

@@ -1,0 +1,234 @@
+"""The demo: what it ships is valid, what it prepares is there, and what it starts serves and ends."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+from tests.cli.answers import health, server, tools
+from tests.cli.conftest import Run
+from tests.cli.fake_gateway import FakeGateway
+from tests.cli.processes import running
+from toolgate.cli.client import open_client
+from toolgate.cli.demo import Demo, check_port, demo_directory
+from toolgate.cli.demo_install import install, install_packages, is_installed, mark_installed
+from toolgate.cli.demo_kit import DATA, LOCK, load_servers, load_tasks, write_servers
+from toolgate.cli.demo_repository import make_repository
+from toolgate.cli.failure import CommandFailed
+from toolgate.registry.records import parse_server, parse_task
+
+ROOT = Path(__file__).parents[2]
+PLACES = {"bin": Path('/odd "place"/bin'), "repository": Path("/repo"), "kit": Path("/kit")}
+
+
+def test_the_servers_are_valid_records_with_their_places_filled_in() -> None:
+    records = [parse_server(body) for body in load_servers(PLACES)]
+
+    assert [record.server_id for record in records] == ["git", "notes", "shop", "time"]
+    assert [record.stdio and (record.stdio.command, *record.stdio.args) for record in records] == [
+        ('/odd "place"/bin/mcp-server-git', "--repository", "/repo"),
+        ('/odd "place"/bin/python', "/kit/notes_server"),
+        ('/odd "place"/bin/python', "/kit/shop_server"),
+        ('/odd "place"/bin/mcp-server-time', "--local-timezone", "UTC"),
+    ]
+    assert (DATA / "notes_server").read_bytes() == (ROOT / "examples" / "notes_server.py").read_bytes()
+
+
+def test_the_tasks_are_valid_and_name_servers_there_are() -> None:
+    tasks = [parse_task(record.body) for record in load_tasks()]
+    servers = {body["server_id"] for body in load_servers(PLACES)}
+
+    assert [task.task_id for task in tasks] == ["review", "notes", "ops"]
+    assert all(set(json.loads(task.config["mcp.default_server_ids"])) <= servers for task in tasks)
+
+
+def test_the_registry_directory_holds_one_file_a_server_and_nothing_old(tmp_path: Path) -> None:
+    (tmp_path / "gone.json").write_text("{}", "utf-8")
+
+    write_servers(tmp_path, PLACES)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "git.json",
+        "notes.json",
+        "shop.json",
+        "time.json",
+    ]
+    assert json.loads((tmp_path / "git.json").read_text("utf-8"))["server_id"] == "git"
+
+
+def test_sup_5_every_package_of_the_lock_is_pinned_and_hashed() -> None:
+    requirements = LOCK.read_text("utf-8").replace("\\\n", " ").splitlines()
+
+    assert len(requirements) > 20
+    assert all("==" in line and "--hash=sha256:" in line for line in requirements)
+
+
+def test_the_wheel_carries_all_the_demo_needs(tmp_path: Path) -> None:
+    [wheel] = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+
+    names = set(zipfile.ZipFile(wheel).namelist())
+    wanted = ["requirements.txt", "notes_server", "shop_server", "servers/git.toml", "tasks/review.toml"]
+    assert {f"toolgate/cli/demo_data/{name}" for name in wanted} <= names
+
+
+def test_the_repository_has_history_a_branch_and_an_open_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "repository"
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    make_repository(directory)
+    make_repository(directory)
+    monkeypatch.delenv("GIT_DIR")
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", directory, *words], capture_output=True, text=True, check=True
+        ).stdout
+
+    assert len(git("log", "--oneline").splitlines()) == 3
+    assert git("branch", "--format=%(refname:short)").splitlines() == ["main", "milk-first"]
+    assert git("status", "--short") == " M timer.py\n"
+
+
+def test_without_git_the_demo_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(CommandFailed, match="needs `git`"):
+        make_repository(tmp_path / "repository")
+
+
+def test_an_environment_is_built_once_for_a_lock(tmp_path: Path) -> None:
+    lock, environment = tmp_path / "lock.txt", tmp_path / "venv"
+    lock.write_text("# nothing\n", "utf-8")
+    said: list[str] = []
+
+    install(environment, lock, said.append)
+
+    assert said[0] == "making a virtual environment"
+    assert is_installed(environment, lock)
+    lock.write_text("# something else\n", "utf-8")
+    assert not is_installed(environment, lock)
+
+
+def test_a_failed_installation_says_why_and_is_not_taken_for_complete(tmp_path: Path) -> None:
+    lock, environment = tmp_path / "lock.txt", tmp_path / "venv"
+    lock.write_text(
+        f"no-such-package @ {(tmp_path / 'none.whl').as_uri()} --hash=sha256:{'0' * 64}\n", "utf-8"
+    )
+
+    _stand_in(environment, "python")
+
+    with pytest.raises(CommandFailed, match="could not be installed") as failed:
+        install_packages(environment, lock, lambda _: None)
+
+    assert "index" in failed.value.hint
+    assert not is_installed(environment, lock)
+
+
+def test_the_demo_lives_beside_a_project_or_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert demo_directory({"XDG_CACHE_HOME": "/cache"}) == Path("/cache/toolgate/demo")
+    (tmp_path / ".git").mkdir()
+    assert demo_directory({}) == tmp_path / ".toolgate" / "demo"
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_installed(run: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listen = f"127.0.0.1:{listener.getsockname()[1]}"
+        ran = run("up", "--demo", "--data", str(tmp_path / "d"), "--listen", listen)
+
+    assert ran.code == 1
+    assert f"cannot listen on `{listen}`" in ran.err
+    assert "--listen 127.0.0.1:8081" in ran.err
+    assert not (tmp_path / "d").exists()
+    check_port("127.0.0.1:0")
+
+
+def test_the_demo_brings_its_own_servers(run: Run, tmp_path: Path) -> None:
+    assert run("up", "--demo", "--mcp-registry-dir", str(tmp_path)).code == 2
+
+
+def test_a_server_that_fails_is_named_and_the_rest_is_shown(
+    gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    down = server("shop", health=health(state="down", last_error="it is closed"))
+    gateway.answer("GET /admin/api/mcp/servers", {"revision": 1, "servers": [server("git"), down]})
+    gateway.answer("GET /api/v1/mcp/tools", tools("git.git_log"))
+    for task in ("review", "notes", "ops"):
+        gateway.answer(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
+
+    asyncio.run(Demo(tmp_path, as_json=False).present(None, gateway.url))
+
+    shown = capsys.readouterr()
+    assert shown.err.splitlines()[:3] == [
+        "connecting the servers ...",
+        "✓ git: 12 tools",
+        "✗ shop: it is closed",
+    ]
+    assert "review  1 of 31" in shown.out
+
+
+def test_a_gateway_that_stops_while_the_demo_starts_is_no_crash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(Demo(tmp_path, as_json=False).present(None, "http://127.0.0.1:9"))
+
+    assert "cannot reach the gateway" in capsys.readouterr().err
+
+
+def test_the_demo_serves_three_tasks_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    environment = tmp_path / "demo-venv"
+    _stand_in(environment, "python", "mcp-server-git", "mcp-server-time")
+    mark_installed(environment, LOCK)
+    with running("up", "--demo", "--data", str(tmp_path), "--listen", "127.0.0.1:0") as (process, shown):
+        seen = {task["task_id"]: {tool["name"] for tool in task["tools"]} for task in shown["tasks"]}
+        urls = {task["task_id"]: task["url"] for task in shown["tasks"]}
+        with open_client(shown["url"], None) as client:
+            children = [one["health"]["pid"] for one in client.records("server")]
+        listed = {line.partition(":")[0] for line in _list_and_call(urls["review"])}
+        found = _list_and_call(urls["notes"], "notes.search_notes", "words=oats coffee")
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(timeout=15) == 0
+        assert len(children) == 4
+        assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+    assert "Groceries" in "".join(found)
+    assert listed == seen["review"]
+    assert shown["tasks"][0]["registered_tools"] >= 25
+    assert seen["review"] == {
+        *(
+            f"git.git_{name}"
+            for name in ("branch", "diff", "diff_staged", "diff_unstaged", "log", "show", "status")
+        ),
+        "time.convert_time",
+        "time.get_current_time",
+    }
+    assert len(seen["notes"]) == 8
+    assert "notes.delete_note" not in seen["notes"] | seen["ops"]
+    assert not {"git.git_reset", "shop.refund_order", "shop.cancel_order"} & seen["ops"]
+
+
+def _stand_in(environment: Path, *names: str) -> None:
+    """The tests' own packages in place of those from PyPI."""
+    (environment / "bin").mkdir(parents=True)
+    for name in names:
+        program = environment / "bin" / name
+        program.write_text(f'#!/bin/sh\nexec "{Path(sys.prefix, "bin", name)}" "$@"\n', "utf-8")
+        program.chmod(0o755)
+
+
+def _list_and_call(*words: str) -> list[str]:
+    """What the example client prints."""
+    example = ROOT / "examples" / "list_and_call.py"
+    done = subprocess.run([sys.executable, example, *words], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()

@@ -1,0 +1,204 @@
+"""`doctor`: what it finds and what it advises."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.answers import health, server
+from tests.cli.conftest import Run
+from tests.cli.fake_gateway import FakeGateway
+from toolgate import __version__
+from toolgate.cli.diagnosis import (
+    Finding,
+    judge_data_directory,
+    judge_gateway,
+    judge_open_files,
+    judge_port,
+    judge_server,
+    worst,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        pytest.param(
+            "environment variable `GH_TOKEN` is not set",
+            "set `GH_TOKEN` where the gateway runs and start it again, then `toolgate servers refresh git`",
+            id="env_missing names the variable",
+        ),
+        pytest.param(
+            "secret `gh` is not in the environment",
+            "put the secret `gh` into the secrets directory, then `toolgate servers refresh git`",
+            id="a secret by its name",
+        ),
+        pytest.param(
+            "there is no command `npx` on its PATH",
+            "install `npx`, or write its full path as `stdio.command`, then `toolgate servers refresh git`",
+            id="a missing command by its name",
+        ),
+        pytest.param(
+            "its working directory `/x` cannot be entered: no such file or directory",
+            "make `/x`, or correct `stdio.cwd`, then `toolgate servers refresh git`",
+            id="a missing directory",
+        ),
+        pytest.param(
+            "`/x/run` may not be executed: permission denied",
+            "make it executable: chmod +x /x/run, then `toolgate servers refresh git`",
+            id="no execute bit",
+        ),
+        pytest.param(
+            "no connection within 10 s",
+            "start it by hand to see what keeps it, then `toolgate servers refresh git`",
+            id="too slow",
+        ),
+        pytest.param(
+            "it refused `initialize`: no",
+            "see its last words with `toolgate servers test git`",
+            id="anything else",
+        ),
+    ],
+)
+def test_a_server_that_is_down_comes_with_its_remedy(error: str, remedy: str) -> None:
+    one = server(health=health(state="down", last_error=error))
+
+    assert judge_server(one) == Finding("problem", "server git", error, remedy)
+
+
+def test_an_http_server_is_looked_for_at_its_url() -> None:
+    one = server(
+        transport="streamable_http",
+        http={"url": "https://x.example/mcp"},
+        health=health(state="degraded", last_error="connection refused"),
+    )
+
+    assert judge_server(one) == Finding(
+        "warning",
+        "server git",
+        "connection refused",
+        "see that the server answers at `https://x.example/mcp`, then `toolgate servers refresh git`",
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        pytest.param(server(), Finding("ok", "server git", "connected, 12 tools"), id="well"),
+        pytest.param(server(health=None), Finding("ok", "server git", "not looked at yet"), id="new"),
+        pytest.param(
+            server(health=health(state="disabled"), allowed_tools=[]),
+            Finding("ok", "server git", "disabled by its record"),
+            id="disabled",
+        ),
+        pytest.param(
+            server(allowed_tools=[]),
+            Finding(
+                "problem",
+                "server git",
+                "no tool of it is allowed (deny_all)",
+                'list patterns in `allowed_tools`, `["*"]` for all, and apply the record again',
+            ),
+            id="deny_all",
+        ),
+        pytest.param(
+            server(health=health(quarantined=1)),
+            Finding(
+                "warning",
+                "server git",
+                "1 of its tools have definitions that were refused",
+                "see why with `toolgate servers test git`",
+            ),
+            id="quarantined tools",
+        ),
+    ],
+)
+def test_each_state_of_a_server_has_its_finding(one: dict[str, object], expected: Finding) -> None:
+    assert judge_server(one) == expected
+
+
+def test_the_installation_is_judged_too() -> None:
+    assert judge_gateway({"version": "0", "revision": 1}, own_version="1").level == "warning"
+    assert judge_gateway({"version": "1", "revision": 1}, own_version="1").level == "ok"
+    assert judge_data_directory("/d", None, is_writable=False).level == "ok"
+    assert judge_data_directory("/d", 0o700, is_writable=False).level == "problem"
+    assert judge_data_directory("/d", 0o755, is_writable=True).remedy == "close it: chmod 700 /d"
+    assert judge_data_directory("/d", 0o700, is_writable=True).level == "ok"
+    assert judge_open_files(256).level == "warning"
+    assert judge_open_files(4096).level == "ok"
+    assert judge_port("h:1", is_free=True).remedy == "start it: toolgate up"
+    assert worst([Finding("ok", "", ""), Finding("warning", "", "")]) == "warning"
+    assert worst([]) == "ok"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    path = tmp_path / "data"
+    path.mkdir(mode=0o700)
+    return str(path)
+
+
+def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data: str) -> None:
+    gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
+    gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server()]})
+    gateway.answer("GET /admin/api/lint", {"findings": []})
+
+    ran = run("doctor", "--data", data)
+
+    assert ran.code == 0
+    assert ran.lines[-1] == "all is well"
+
+
+def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data: str) -> None:
+    gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
+    down = server("web", health=health(state="down", last_error="there is no command `npx` on its PATH"))
+    gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server(), down]})
+    finding = {"where": "task `t`", "rule": "mcp.tool_denylist", "message": "`x` matches nothing"}
+    gateway.answer("GET /admin/api/lint", {"findings": [finding]})
+
+    ran = run("doctor", "--data", data)
+
+    assert ran.code == 1
+    assert ran.lines[:5] == [
+        "✗  server web  there is no command `npx` on its PATH",
+        "               → install `npx`, or write its full path as `stdio.command`, then",
+        "               `toolgate servers refresh web`",
+        "!  task `t`    `x` matches nothing",
+        "               → correct `mcp.tool_denylist`, or remove it",
+    ]
+    assert ran.lines[-1] == "1 problem, 1 warning"
+
+
+def test_an_empty_registry_is_worth_a_word(gateway: FakeGateway, run: Run, data: str) -> None:
+    gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 0})
+    gateway.answer("GET /admin/api/mcp/servers", {"revision": 0, "servers": []})
+    gateway.answer("GET /admin/api/lint", {"findings": []})
+
+    ran = run("doctor", "--data", data, "--json")
+
+    findings = [json.loads(line) for line in ran.out.splitlines()]
+    assert ran.code == 0
+    assert ("warning", "servers") in {(one["level"], one["where"]) for one in findings}
+
+
+def test_a_key_that_does_not_reach_far_enough_is_a_finding(gateway: FakeGateway, run: Run, data: str) -> None:
+    gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
+    gateway.refuse("GET /admin/api/mcp/servers", "forbidden", "this needs the role `viewer`", status=403)
+
+    ran = run("doctor", "--data", data)
+
+    assert ran.code == 1
+    assert "✗  gateway  this needs the role `viewer`" in ran.lines
+
+
+def test_where_nothing_listens_the_advice_is_to_start(run: Run, data: str) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    ran = run("doctor", "--data", data, "--url", f"http://127.0.0.1:{port}")
+
+    assert ran.code == 1
+    assert f"✗  gateway  nothing listens at 127.0.0.1:{port}" in ran.lines
+    assert "            → start it: toolgate up" in ran.lines

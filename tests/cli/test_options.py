@@ -1,0 +1,34 @@
+"""Groups of options as one parameter."""
+
+from dataclasses import dataclass
+from inspect import signature
+from typing import Annotated
+
+from typer import Option
+
+from toolgate.cli.options import ScopeOptions, spread_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Colours:
+    ink: Annotated[str, Option("--ink")] = "black"
+    paper: Annotated[str, Option("--paper")] = "white"
+
+
+def test_a_group_is_many_options_to_the_parser_and_one_value_to_the_command() -> None:
+    got: list[tuple[str, Colours]] = []
+
+    @spread_options
+    def paint(what: str, colours: Colours) -> None:
+        """Paint it."""
+        got.append((what, colours))
+
+    paint(what="door", ink="red", paper="white")
+
+    assert list(signature(paint).parameters) == ["what", "ink", "paper"]
+    assert paint.__doc__ == "Paint it."
+    assert got == [("door", Colours(ink="red"))]
+
+
+def test_sco_4_an_empty_selection_is_sent_and_an_absent_one_is_not() -> None:
+    assert ScopeOptions(task="review", tools="").query == {"task": "review", "tools": ""}

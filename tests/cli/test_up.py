@@ -1,0 +1,60 @@
+"""`up`: the form scripts rely on, its dry run, and what it refuses."""
+
+import json
+import signal
+import urllib.request
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.cli.processes import running
+
+RECORD = 'server_id = "git"\ntransport = "stdio"\nallowed_tools = ["*"]\n[stdio]\ncommand = "git-mcp"\n'
+
+
+def test_up_serves_health_says_where_and_ends_with_0_on_sigint(tmp_path: Path) -> None:
+    registry = tmp_path / "registry"
+    registry.mkdir()
+    where = ("--listen", "127.0.0.1:0", "--data", str(tmp_path / "d"), "--mcp-registry-dir", str(registry))
+    with running("up", *where) as (process, shown):
+        with urllib.request.urlopen(f"{shown['url']}/healthz", timeout=5) as answer:
+            assert (answer.status, json.load(answer)["status"]) == (200, "ok")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=15) == 0
+
+
+def test_a_dry_run_shows_the_difference_and_makes_nothing(run: Run, tmp_path: Path) -> None:
+    registry, data = tmp_path / "registry", tmp_path / "data"
+    registry.mkdir()
+    (registry / "git.toml").write_text(RECORD, "utf-8")
+
+    ran = run("up", "--dry-run", "--data", str(data), "--mcp-registry-dir", str(registry))
+
+    assert (ran.code, ran.lines) == (0, ["1 change planned", "  added git (git.toml)"])
+    assert not data.exists()
+
+
+def test_a_dry_run_ends_with_1_when_a_file_is_wrong(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("server_id = \n", "utf-8")
+
+    ran = run("up", "--dry-run", "--data", str(tmp_path / "d"), "--mcp-registry-dir", str(tmp_path), "--json")
+
+    assert ran.code == 1
+    assert ran.json["problems"][0].startswith("bad.toml:1")
+
+
+def test_a_dry_run_needs_a_directory(run: Run, tmp_path: Path) -> None:
+    assert run("up", "--dry-run", "--data", str(tmp_path)).code == 2
+
+
+def test_adm_5_an_open_address_without_keys_is_refused_with_the_reason(run: Run, tmp_path: Path) -> None:
+    ran = run("up", "--listen", "0.0.0.0:0", "--data", str(tmp_path / "d"))
+
+    assert ran.code == 1
+    assert "no key is configured" in ran.err
+
+
+def test_a_setting_that_is_wrong_is_named(run: Run, tmp_path: Path) -> None:
+    ran = run("up", "--listen", "nowhere", "--data", str(tmp_path))
+
+    assert ran.code == 1
+    assert "setting `listen`" in ran.err
