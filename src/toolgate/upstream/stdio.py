@@ -96,11 +96,12 @@ class StdioLink:
         if child is None or self._end or not child.stdin.is_open:
             raise self._unavailable("nothing was sent")
         self._last_id += 1
+        line = _line(wire.encode_request(self._last_id, method, params))
         key = b"%d" % self._last_id
         answer: asyncio.Future[Reply] = self._loop.create_future()
         self._pending[key] = answer
         timer = self._loop.call_later(timeout_s, self._time_out, key, method, timeout_s)
-        child.stdin.write(_line(wire.encode_request(self._last_id, method, params)))
+        child.stdin.write(line)
         try:
             return await answer
         except asyncio.CancelledError:
