@@ -74,6 +74,7 @@ class Metrics:
         self.connects: Counter[tuple[str, str]] = Counter()
         self.list_latency_ms: dict[str, Distribution] = {}
         self.effective_servers: dict[str, int] = {}
+        self.empty_scopes = 0
         self.scope_tools = Distribution((0, 1, 5, 10, 20, 50, 100, 200, 500))
         self.scope_tokens = Distribution((0, 100, 500, 1_000, 5_000, 10_000, 50_000))
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
@@ -124,6 +125,9 @@ class _NodeCollector(Collector):
         for task_id, count in metrics.effective_servers.items():
             effective.add_metric([task_id], count)
         yield effective
+        yield CounterMetricFamily(
+            "toolgate_empty_scopes", "Compiled scopes without a tool.", value=metrics.empty_scopes
+        )
         for name, spread in (("tools", metrics.scope_tools), ("tokens", metrics.scope_tokens)):
             family = HistogramMetricFamily(
                 f"toolgate_scope_{name}", f"Compiled scopes, by {name}.", labels=[]

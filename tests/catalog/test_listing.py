@@ -15,14 +15,14 @@ from toolgate.catalog.listing import adapt_result, encode_definition, encode_pag
 from toolgate.errors import ServerUnavailable
 from toolgate.model.tools import Era, ToolDefinition
 
-SERVER_INFO = b'{"name":"toolgate","version":"1"}'
+META = {"io.modelcontextprotocol/serverInfo": {"name": "toolgate", "version": "1"}}
 REVISIONS: dict[Era, str] = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 
 
 def listed_by_sdk(definitions: list[ToolDefinition], era: Era) -> list[str]:
     """The names the official SDK reads from a page of `definitions`: one fault, and it refuses the page."""
     tools = [encode_definition(each, f"fs.{each.ref.name}", era=era) for each in definitions]
-    page = encode_page(tools, era=era, next_cursor=None, ttl_ms=60_000, server_info=SERVER_INFO)
+    page = encode_page(tools, era=era, next_cursor=None, ttl_ms=60_000, meta=META)
     result = parse_server_result("tools/list", REVISIONS[era], msgspec.json.decode(page))
     assert isinstance(result, ListToolsResult)
     return [each.name for each in result.tools]
@@ -78,13 +78,13 @@ def test_a_legacy_client_gets_boolean_argument_schemas_spelled_out() -> None:
 
 
 def test_a_legacy_page_is_tools_and_cursor_only() -> None:
-    page = encode_page([b"{}", b"{}"], era="legacy", next_cursor='a"b', ttl_ms=5, server_info=SERVER_INFO)
+    page = encode_page([b"{}", b"{}"], era="legacy", next_cursor='a"b', ttl_ms=5, meta={})
 
     assert page == b'{"tools":[{},{}],"nextCursor":"a\\"b"}'
 
 
 def test_a_modern_page_is_private_and_says_how_long_it_keeps() -> None:
-    page = encode_page([], era="modern", next_cursor=None, ttl_ms=5, server_info=SERVER_INFO)
+    page = encode_page([], era="modern", next_cursor=None, ttl_ms=5, meta=META)
 
     assert page == (
         b'{"tools":[],"resultType":"complete","ttlMs":5,"cacheScope":"private",'

@@ -5,7 +5,7 @@ What is carried is not re-modelled: every member that need not change passes as 
 of that era would refuse the answer, and no data is dropped for it that the client could have used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -45,20 +45,17 @@ def encode_definition(definition: ToolDefinition, name: str, *, era: Era) -> byt
 
 
 def encode_page(
-    tools: Sequence[bytes], *, era: Era, next_cursor: str | None, ttl_ms: int, server_info: bytes
+    tools: Sequence[bytes], *, era: Era, next_cursor: str | None, ttl_ms: int, meta: Mapping[str, Any]
 ) -> bytes:
     """The result of `tools/list` with `tools` in the order given. A scoped list is never `public`."""
-    listed = b'{"tools":[%b]' % b",".join(tools)
-    cursor = b"" if next_cursor is None else b',"nextCursor":%b' % _encode(next_cursor)
-    if era == "legacy":
-        return listed + cursor + b"}"
-    return b'%b%b,"resultType":"complete","ttlMs":%d,"cacheScope":"private","_meta":{%b:%b}}' % (
-        listed,
-        cursor,
-        ttl_ms,
-        _encode(SERVER_INFO_KEY),
-        server_info,
-    )
+    parts = [b'{"tools":[%b]' % b",".join(tools)]
+    if next_cursor is not None:
+        parts.append(b'"nextCursor":%b' % _encode(next_cursor))
+    if era == "modern":
+        parts.append(b'"resultType":"complete","ttlMs":%d,"cacheScope":"private"' % ttl_ms)
+    if meta:
+        parts.append(b'"_meta":%b' % _encode(meta))
+    return b",".join(parts) + b"}"
 
 
 def adapt_result(result: bytes, *, upstream: Era, client: Era) -> bytes:

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from toolgate.cli.client import LOOPBACK
+from toolgate.cli.defaults import KEY_VARIABLE
 from toolgate.cli.escape import encode_json
-from toolgate.cli.options import KEY_VARIABLE
 from toolgate.model.names import parse_task_id
 from toolgate.surfaces.rest.links import mcp_url
 

@@ -11,8 +11,9 @@ from typer import Argument, Option
 from toolgate.cli.assistants import PROGRAMS, Assistant, Door, Program, door_url, is_loopback
 from toolgate.cli.config_merge import merge_entry
 from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.options import Connection, ScopeOptions, spread_options
+from toolgate.cli.options import Connection, ScopeOptions
 from toolgate.cli.render.connect import render_connection, render_merged
+from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

@@ -26,8 +26,9 @@ from toolgate.cli.diagnosis import (
     worst,
 )
 from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.options import Connection, spread_options
+from toolgate.cli.options import Connection
 from toolgate.cli.render.findings import render_findings
+from toolgate.cli.spreading import spread_options
 from toolgate.settings import load_settings
 
 app = typer.Typer(add_completion=False)

@@ -8,8 +8,9 @@ from typer import Argument, Option
 
 from toolgate.cli.client import RestClient
 from toolgate.cli.failure import CommandFailed
-from toolgate.cli.options import Connection, ScopeOptions, spread_options
+from toolgate.cli.options import Connection, ScopeOptions
 from toolgate.cli.render.scope import render_explanation
+from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

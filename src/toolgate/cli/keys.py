@@ -8,9 +8,10 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.client import COLLECTIONS
-from toolgate.cli.options import Connection, spread_options
+from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import IdArgument, delete_record
 from toolgate.cli.render.records import render_keys, render_new_key
+from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Keys: who may call, and how far each key reaches."

@@ -1,26 +1,17 @@
-"""The options that many commands share, each group a dataclass, and how commands take them.
-
-A command asks for `connection: Connection`; `spread_options` turns that one parameter into the options
-`--url`, `--key-file` and `--json` for the parser, and back into one value for the command.
-"""
+"""The options that many commands share, each group a dataclass; see `spreading` for how commands take them."""
 
 import os
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated
 
 from typer import Option
 
 from toolgate.cli.client import RestClient, open_client
+from toolgate.cli.defaults import DEFAULT_URL, KEY_VARIABLE
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.output import Output
-
-DEFAULT_URL: Final = "http://127.0.0.1:8080"
-KEY_VARIABLE: Final = "TOOLGATE_KEY"
 
 _GATEWAY = "Gateway"
 _SCOPE = "Scope"
@@ -93,36 +84,3 @@ class ScopeOptions:
         """The parameters that were given. An empty value is one: it selects nothing."""
         given = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in given.items() if value is not None}
-
-
-def spread_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`command`, with each parameter that is a dataclass of options spread into those options."""
-    hints = get_type_hints(command, include_extras=True)
-    parameters: list[Parameter] = []
-    groups: dict[str, Any] = {}
-    for parameter in signature(command).parameters.values():
-        hint = hints[parameter.name]
-        if is_dataclass(hint):
-            groups[parameter.name] = hint
-            parameters += _parameters_of(hint)
-        else:
-            parameters.append(parameter.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY))
-
-    @wraps(command)
-    def spread(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
-        command(**values)
-
-    spread.__annotations__ = {one.name: one.annotation for one in parameters}
-    # What `inspect.signature` looks for first; functions have no such attribute until one is set.
-    vars(spread)["__signature__"] = Signature(parameters)
-    return spread
-
-
-def _parameters_of(group: Any) -> list[Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
-        for one in fields(group)
-    ]

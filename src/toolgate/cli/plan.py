@@ -7,9 +7,10 @@ import typer
 from typer import Option
 
 from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.options import Connection, spread_options
+from toolgate.cli.options import Connection
 from toolgate.cli.record_files import WRITTEN_KINDS, load_record
 from toolgate.cli.render.changes import render_plan
+from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
 

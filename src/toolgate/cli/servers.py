@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from toolgate.cli.client import record_path
 from toolgate.cli.failure import Exit
-from toolgate.cli.options import Connection, spread_options
+from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import (
     FilesOption,
     IdArgument,
@@ -19,6 +19,7 @@ from toolgate.cli.record_commands import (
 )
 from toolgate.cli.record_files import Record, read_text
 from toolgate.cli.render.servers import render_refreshed, render_server, render_servers, render_test
+from toolgate.cli.spreading import spread_options
 from toolgate.registry.imports import parse_mcp_servers_json
 
 app = typer.Typer(

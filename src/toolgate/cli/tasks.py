@@ -2,9 +2,10 @@
 
 import typer
 
-from toolgate.cli.options import Connection, spread_options
+from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import FilesOption, IdArgument, RevisionOption, apply_files, delete_record
 from toolgate.cli.render.records import render_task, render_tasks
+from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
     add_completion=False,

@@ -5,6 +5,7 @@ import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +14,11 @@ from typer import Option
 
 from toolgate import __version__
 from toolgate.app import App, run
-from toolgate.cli.demo import Demo, check_port, demo_directory
 from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.options import spread_options
 from toolgate.cli.output import Output
 from toolgate.cli.render.changes import render_reload
 from toolgate.cli.render.up import render_ready
+from toolgate.cli.spreading import spread_options
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.reload_plan import ReloadReport
@@ -96,9 +96,11 @@ def _run_demo(options: SettingOptions, *, as_json: bool) -> None:
             hint="leave out --mcp-registry-dir, or start without --demo",
             exit_code=Exit.USAGE,
         )
-    demo = Demo(options.data or demo_directory(os.environ), as_json=as_json)
+    # Only now: the demo is a client as well, and a gateway that is none starts faster without one.
+    kit = import_module("toolgate.cli.demo")
+    demo = kit.Demo(options.data or kit.demo_directory(os.environ), as_json=as_json)
     settings = options.load(data_dir=demo.directory, mcp_registry_dir=demo.registry_dir, log_level="warning")
-    check_port(settings.listen)
+    kit.check_port(settings.listen)
     demo.prepare()
     run(settings, os.environ, demo.present)
 

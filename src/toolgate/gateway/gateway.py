@@ -5,6 +5,7 @@ the serial, and tells those whose list changed, and nobody else.
 """
 
 import asyncio
+import logging
 import time
 from dataclasses import replace
 from types import MappingProxyType
@@ -31,6 +32,7 @@ MAX_VIEWS: Final = 4_096
 """Compiled views kept. A caller whose view was dropped costs one compilation."""
 MAX_AUDITED_NAME: Final = 200
 
+_log = logging.getLogger(__name__)
 _REFUSALS: Final = {"mcp_policy_denied": PolicyDenied, "too_many_tools": TooManyTools, "not_found": NotFound}
 
 
@@ -131,6 +133,8 @@ class Gateway:
         if scope.refusal is not None:
             raise _refused(scope.refusal)
         self._count(caller, scope)
+        for warning in scope.warnings:
+            _log.warning("%s: %s", caller.principal.id, warning)
         view = View(caller, scope, self.snapshot, metrics=self.metrics, page_size=self._page_size)
         if len(self._views) >= MAX_VIEWS:
             self._views.pop(next(iter(self._views)))
@@ -144,6 +148,7 @@ class Gateway:
                 metrics.denials[decision.server_id, decision.reason] += 1
         task_id = caller.task_id or caller.principal.default_task or ""
         metrics.effective_servers[task_id] = len(scope.servers)
+        metrics.empty_scopes += not scope.tools
         metrics.scope_tools.add(len(scope.tools))
         metrics.scope_tokens.add(scope.tokens)
 

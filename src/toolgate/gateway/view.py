@@ -7,11 +7,11 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.listing import encode_definition, encode_page
+from toolgate.catalog.listing import SERVER_INFO_KEY, encode_definition, encode_page
 from toolgate.catalog.naming import door_name
 from toolgate.errors import InvalidParams
 from toolgate.gateway.caller import Caller
@@ -20,6 +20,7 @@ from toolgate.model.tools import Era, ToolDefinition
 from toolgate.policy.scope import Scope
 from toolgate.telemetry import CallStats, Metrics
 
+WARNINGS_KEY: Final = "toolgate/warnings"
 TTL_MS: Final = 30_000
 """How long a client may keep a list. `list_changed` tells those who listen sooner."""
 
@@ -84,8 +85,12 @@ class View:
             era=era,
             next_cursor=_encode_cursor(shown[-1]) if more else None,
             ttl_ms=0 if self.is_partial else TTL_MS,
-            server_info=server_info,
+            meta=self._meta(era, server_info),
         )
+
+    def _meta(self, era: Era, server_info: bytes) -> dict[str, Any]:
+        meta: dict[str, Any] = {SERVER_INFO_KEY: msgspec.Raw(server_info)} if era == "modern" else {}
+        return meta | {WARNINGS_KEY: self.scope.warnings} if self.scope.warnings else meta
 
 
 def _routes(caller: Caller, scope: Scope, snapshot: Snapshot, metrics: Metrics) -> Mapping[str, Route]:

@@ -320,8 +320,10 @@ async def test_an_empty_scope_says_so() -> None:
     async with open_house(world(), record("git")) as house:
         session = await house.session("/api/mcp")
 
-        assert await session.tools() == []
-        assert session.initialized["instructions"]
+        listed = (await session.send("tools/list")).json["result"]
+        assert listed["tools"] == []
+        assert listed["_meta"]["toolgate/warnings"] == [session.initialized["instructions"]]
+        assert b"toolgate_empty_scopes_total 1.0" in house.gateway.metrics.render()
 
 
 async def test_ping_and_unknown_methods_and_notifications() -> None:

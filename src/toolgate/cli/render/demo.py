@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.assistants import PROGRAMS, Door
-from toolgate.cli.options import DEFAULT_URL
+from toolgate.cli.defaults import DEFAULT_URL
 from toolgate.cli.render.layout import DIM, OK, cell, count, grid, health_of, sentence, stack, verbatim
 
 Answer = Mapping[str, Any]

@@ -4,7 +4,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from toolgate import __version__
-from toolgate.cli.options import DEFAULT_URL
+from toolgate.cli.defaults import DEFAULT_URL
 from toolgate.cli.render.layout import DIM, cell, sentence, stack, verbatim
 
 
