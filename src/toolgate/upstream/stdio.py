@@ -71,6 +71,10 @@ class StdioLink:
         """From now on it is a link: requests carry the envelope of their era, and the listener is told."""
         self.hello = hello
         self.is_open = True
+        if hello.era == "modern" and hello.has_list_changed:
+            # Nobody waits for the answer: it comes when the server ends the subscription, if ever.
+            self._last_id += 1
+            self._write(wire.encode_request(self._last_id, wire.LISTEN, wire.LISTEN_PARAMS))
 
     async def discard(self) -> None:
         """End a link that never opened, at once."""

@@ -26,6 +26,14 @@ OWN_META: Final = msgspec.Raw(msgspec.json.encode(_OWN_MEMBERS))
 _NOT_CARRIED: Final = frozenset({"progressToken"})
 
 
+LISTEN: Final = "subscriptions/listen"
+LISTEN_PARAMS: Final[Params] = {
+    "_meta": OWN_META,
+    "notifications": msgspec.Raw(b'{"toolsListChanged":true}'),
+}
+"""How a modern server is asked to tell when its tools change."""
+
+
 class Incoming(msgspec.Struct):
     """The envelope of any message a server may send; members we only carry stay raw."""
 

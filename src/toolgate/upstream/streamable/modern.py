@@ -1,7 +1,6 @@
 """The stateless era (2026-07-28): every request stands alone, and closing its connection cancels it."""
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 
@@ -13,13 +12,7 @@ from toolgate.upstream.streamable.greeting import Endpoint
 from toolgate.upstream.streamable.heads import with_body
 from toolgate.upstream.streamable.listening import Listening
 from toolgate.upstream.streamable.messages import NoResponse, PendingResponse, Rejected
-from toolgate.upstream.wire import OWN_META, Incoming, encode_request, meta_for
-
-_LISTEN: Final = "subscriptions/listen"
-_LISTEN_PARAMS: Final[Params] = {
-    "_meta": OWN_META,
-    "notifications": msgspec.Raw(b'{"toolsListChanged":true}'),
-}
+from toolgate.upstream.wire import LISTEN, LISTEN_PARAMS, OWN_META, Incoming, encode_request, meta_for
 
 
 class ModernDialect:
@@ -64,8 +57,8 @@ class ModernDialect:
 
     def _subscription(self, _position: bytes) -> tuple[int, bytes]:
         number = next(self._endpoint.numbers)
-        body = encode_request(number, _LISTEN, _LISTEN_PARAMS)
-        return number, with_body(self._endpoint.heads.modern(_LISTEN), body)
+        body = encode_request(number, LISTEN, LISTEN_PARAMS)
+        return number, with_body(self._endpoint.heads.modern(LISTEN), body)
 
     def _take(self, message: Incoming) -> None:
         if not message.id:  # a server of this era has no requests of its own
