@@ -161,7 +161,8 @@ class Supervisor:
             if self._is_stopped:
                 raise ServerUnavailable(f"server `{server_id}` was changed meanwhile; nothing was sent")
             if self._condition.state == "down" and self._clock() < self._restarts.not_before_s:
-                raise ServerUnavailable(f"server `{server_id}` is down: {self._condition.last_error}")
+                # Not why: the reason may quote the server's own output, which is for operators.
+                raise ServerUnavailable(f"server `{server_id}` is down")
             self._is_demanded = True
             self._wake.set()
             try:
