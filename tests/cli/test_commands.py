@@ -258,6 +258,19 @@ def test_explain_of_an_unknown_tool_tries_both_readings_of_a_dot_and_fails(
     assert ran.err.startswith("error: no server that you may see has a tool `a.b`")
 
 
+def test_explain_of_a_server_whose_tools_are_unknown_says_why_it_is_left_out(
+    gateway: FakeGateway, run: Run
+) -> None:
+    gateway.answer(
+        "GET /api/v1/mcp/explain", explanation(decision("web", None, "list_failed", layer="platform"))
+    )
+
+    ran = run("explain", "web/search")
+
+    assert ran.code == 0
+    assert "web     all of them  platform: list_failed" in ran.lines
+
+
 def test_plan_sends_the_record_and_changes_nothing(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     path.write_text('task_id = "t"\n[config]\nmcp.enabled = true\n', "utf-8")

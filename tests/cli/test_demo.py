@@ -113,6 +113,8 @@ def test_an_environment_is_built_once_for_a_lock(tmp_path: Path) -> None:
 
     assert said[0] == "making a virtual environment"
     assert is_installed(environment, lock)
+    assert not is_installed(environment.rename(tmp_path / "moved"), lock)
+    (tmp_path / "moved").rename(environment)
     lock.write_text("# something else\n", "utf-8")
     assert not is_installed(environment, lock)
 

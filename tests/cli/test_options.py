@@ -6,7 +6,8 @@ from typing import Annotated
 
 from typer import Option
 
-from toolgate.cli.options import ScopeOptions, spread_options
+from toolgate.cli.options import ScopeOptions
+from toolgate.cli.spreading import spread_options
 
 
 @dataclass(frozen=True, kw_only=True)

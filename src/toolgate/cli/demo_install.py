@@ -28,7 +28,7 @@ _INSTALLING: Final = re.compile(r"Installing collected packages")
 def is_installed(environment: Path, lock: Path) -> bool:
     """Whether `environment` is complete and what `lock` asks for."""
     mark = environment / MARK
-    return mark.is_file() and mark.read_text("utf-8") == _fingerprint(lock)
+    return mark.is_file() and mark.read_text("utf-8") == _fingerprint(environment, lock)
 
 
 def install(environment: Path, lock: Path, report: Callable[[str], None]) -> None:
@@ -57,13 +57,14 @@ def install_packages(environment: Path, lock: Path, report: Callable[[str], None
 
 def mark_installed(environment: Path, lock: Path) -> None:
     """Take note that `environment` is complete and what `lock` asks for."""
-    (environment / MARK).write_text(_fingerprint(lock), "utf-8")
+    (environment / MARK).write_text(_fingerprint(environment, lock), "utf-8")
 
 
-def _fingerprint(lock: Path) -> str:
+def _fingerprint(environment: Path, lock: Path) -> str:
     """Another lock, interpreter or place needs another environment: its scripts hold absolute paths."""
-    parts = [lock.read_bytes(), platform.python_version().encode(), sys.executable.encode()]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+    # Resolved: `python` and `python3` of one installation are one interpreter.
+    places = [platform.python_version(), str(Path(sys.executable).resolve()), str(environment.absolute())]
+    return hashlib.sha256("\0".join([lock.read_text("utf-8"), *places]).encode()).hexdigest()
 
 
 def _run(command: Sequence[str], tell: Callable[[str], None], hint: str) -> None:

@@ -1,4 +1,4 @@
-"""The options that many commands share, each group a dataclass; see `spreading` for how commands take them."""
+"""The options that many commands share, each group a dataclass; `spreading` hands them to commands."""
 
 import os
 from contextlib import AbstractContextManager
