@@ -1,0 +1,133 @@
+"""The published limits: each number read from the constant that the code goes by."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pages.markdown import page, table
+from toolgate.audit import log as audit_log
+from toolgate.audit import sinks
+from toolgate.catalog import definitions, schemas
+from toolgate.gateway import identity, view
+from toolgate.model import names
+from toolgate.policy import layers, patterns
+from toolgate.registry import bodies, directory, store
+from toolgate.settings import Settings
+from toolgate.surfaces.http import intake, protocol, server
+from toolgate.surfaces.mcp import session
+from toolgate.upstream import child, discovery, health, limits, link, restarts
+
+Rows = Sequence[tuple[str, str, str]]
+
+_INTRO: Final = """
+Everything that comes from outside is bounded. Limits that a setting or a record can change are marked so;
+the others are constants of this version.
+"""
+_POOL: Final = limits.DEFAULT_LIMITS
+_BUDGETS: Final = bodies.BudgetsBody()
+
+
+def limits_page() -> str:
+    """limits.md"""
+    sections = {
+        "Requests": _requests(),
+        "Sessions and lists": _lists(),
+        "Servers": _servers(),
+        "Tool definitions": _definitions(),
+        "Calls": _calls(),
+        "Node": _node(),
+    }
+    head = ("what", "limit", "past it")
+    return page("Limits", _INTRO, *(f"## {title}\n\n{table(head, rows)}" for title, rows in sections.items()))
+
+
+def _requests() -> Rows:
+    return (
+        ("body", _size(protocol.MAX_BODY_BYTES), "413 `too_large`"),
+        ("head", _size(protocol.MAX_HEAD_BYTES), "431 `head_too_large`, connection closed"),
+        ("query", _size(intake.MAX_QUERY_BYTES), "400 `invalid_request`"),
+        ("nesting of JSON", f"{intake.MAX_DEPTH} levels", "400 `parse_error`"),
+        ("digits of an integer", f"{intake.MAX_DIGITS}", "400 `parse_error`"),
+        ("time to send a request or read an answer", _time(server.REQUEST_S), "connection closed"),
+        ("connection without a request", _time(server.KEEP_ALIVE_S), "connection closed"),
+        ("requests waiting on one connection", f"{protocol.MAX_PIPELINED}", "connection closed"),
+    )
+
+
+def _lists() -> Rows:
+    most_tools = Settings.model_fields["max_tools"].default
+    forgotten = "`unknown_session`, once its node has forgotten it"
+    return (
+        ("legacy sessions a node holds", f"{session.MAX_SESSIONS:,}", "503 `session_limit`"),
+        ("a session without a request", _time(session.IDLE_S), "`unknown_session`"),
+        ("a session in all", _time(session.LIFETIME_S), forgotten),
+        ("entries of `?tools=` or `?servers=`", f"{layers.MAX_ENTRIES:,}", "400 `invalid_request`"),
+        ("entries with wildcards", f"{layers.MAX_WILDCARDS}", "400 `invalid_request`"),
+        ("a pattern", f"{patterns.MAX_PATTERN} characters", "refused"),
+        ("tools of a scope (setting)", f"{most_tools}", "403 `too_many_tools`"),
+        ("how long a client may keep a list", _time(view.TTL_MS / 1000), "it asks again"),
+    )
+
+
+def _servers() -> Rows:
+    most_children = Settings.model_fields["max_children"].default
+    waits = f"waits {_POOL.backoff_s:g} s to {_POOL.backoff_max_s:g} s"
+    starts = f"{_POOL.max_starts} in {_time(_POOL.start_window_s)}, {waits}"
+    return (
+        ("id of a server", f"{names.MAX_SERVER_ID} characters", "`invalid_record`"),
+        ("a server file", _size(directory.MAX_FILE_BYTES), "reported; the last good version stays"),
+        ("start, up to the first answer", _time(link.START_TIMEOUT_S), "stopped, tried again"),
+        ("starts", starts, "down until the next try"),
+        ("wait after a failure that stays", _time(restarts.FATAL_WAIT_S), "a call may try again"),
+        ("a message: stdio line or event", _size(link.MAX_MESSAGE_BYTES), "the connection ends"),
+        ("stderr that is kept", _size(health.STDERR_TAIL_BYTES), "the oldest goes"),
+        ("stop: stdin closed, TERM, KILL", f"{_time(child.STOP_STEP_S)} between them", "killed"),
+        ("child processes (setting)", f"{most_children}", "the server is down"),
+    )
+
+
+def _definitions() -> Rows:
+    pages = f"{discovery.MAX_PAGES} pages, {_size(discovery.MAX_LIST_BYTES)}"
+    return (
+        ("tools of a server", f"{discovery.MAX_TOOLS:,}", "the rest is left out, and said"),
+        ("a list", pages, "the rest is left out, and said"),
+        ("time for all pages", _time(_POOL.list_timeout_s), "the last good list stays"),
+        ("name of a tool", f"{names.MAX_TOOL_NAME} characters", "that tool is left out"),
+        ("description", _size(definitions.MAX_DESCRIPTION_BYTES), "that tool is left out"),
+        ("schema", _size(definitions.MAX_SCHEMA_BYTES), "that tool is left out"),
+        ("depth of a schema", f"{schemas.MAX_SCHEMA_DEPTH} levels", "that tool is left out"),
+    )
+
+
+def _calls() -> Rows:
+    timeout = f"{_time(_BUDGETS.tool_timeout_ms / 1000)}, at most {_time(limits.CALL_CEILING_S)}"
+    return (
+        ("time (record)", timeout, "`mcp_timeout`"),
+        ("at once, per server (record)", f"{_BUDGETS.max_concurrency}", "the next ones wait"),
+        ("waiting, per server", f"{_POOL.queue}", "`mcp_busy` at once"),
+        ("result (record)", _size(_BUDGETS.max_tool_output_bytes), "cut into valid JSON, marked as cut"),
+    )
+
+
+def _node() -> Rows:
+    kept = f"{store.KEEP_REVISIONS:,} revisions and {_time(store.KEEP_MS / 1000)}, whichever is more"
+    return (
+        ("key of an administrator", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
+        ("change log", kept, "older changes are compacted"),
+        ("audit file", _size(sinks.ROTATE_BYTES), "becomes `audit.jsonl.1`, replacing the one before"),
+        (
+            "audit events held while the disk fails",
+            f"{audit_log.MAX_HELD:,}",
+            "the oldest go, and it is logged",
+        ),
+        ("drain at stop (setting)", _time(Settings.model_fields["drain_s"].default), "the rest is cut off"),
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count // 2**20} MiB" if count % 2**20 == 0 else f"{count // 2**10} KiB"
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 3600 and seconds % 3600 == 0:
+        return f"{seconds / 3600:g} h"
+    return f"{seconds / 60:g} min" if seconds > 300 and seconds % 60 == 0 else f"{seconds:g} s"

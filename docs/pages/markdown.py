@@ -1,0 +1,44 @@
+"""Markdown as the reference pages use it: short lines, compact tables, nothing that a reader must scroll."""
+
+import inspect
+import re
+from collections.abc import Iterable
+from textwrap import fill
+from typing import Final
+
+MARK: Final = "<!-- Written by docs/generate.py. Change the code it describes, then run it again. -->"
+WIDTH: Final = 120
+
+_CODE = re.compile(r"`[^`]*`")
+
+
+def page(title: str, intro: str, *blocks: str) -> str:
+    """A whole page."""
+    return "\n\n".join([MARK, f"# {title}", wrap(intro), *blocks]) + "\n"
+
+
+def wrap(text: str, width: int = WIDTH) -> str:
+    """One paragraph, broken between words only, and never inside code."""
+    whole = _CODE.sub(lambda match: match[0].replace(" ", "\0"), " ".join(text.split()))
+    return fill(whole, width, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
+
+
+def bullet(text: str) -> str:
+    """One item of a list."""
+    return "- " + wrap(text, WIDTH - 2).replace("\n", "\n  ")
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A table without padding: what changes in one row changes no other."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def code(text: object) -> str:
+    """`text` as code."""
+    return f"`{text}`"
+
+
+def sentence(docstring: str | None) -> str:
+    """A docstring as running text."""
+    return " ".join(inspect.cleandoc(docstring or "").split())

@@ -1,0 +1,136 @@
+"""Settings and records: pydantic models whose field docstrings are their documentation."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from pages.markdown import bullet, code, page, sentence, wrap
+from toolgate.registry import bodies
+from toolgate.settings import ALIASES, PREFIX, Settings
+
+Models = Sequence[type[BaseModel]]
+Schema = Mapping[str, Any]
+
+_SETTINGS: Final = """
+A setting comes from an option of `toolgate up`, else from its variable (in brackets), else from the TOML
+file given with `--config`, else from its default. In a variable, a list is separated by commas. A setting
+that is wrong, or a key of the file that is unknown, is a refusal to start that names it.
+"""
+_SERVER: Final = """
+A server is one record: a file in the registry directory, the body of `PUT
+/admin/api/mcp/servers/{server_id}`, or the file given to `toolgate servers apply`. The form is the same
+everywhere.
+"""
+_NOT_YET: Final = """
+Not acted on yet, though part of the form: `sharing = "per_session"` (every caller shares the connection),
+`approval_policy` (nobody is asked) and the transport `http_sse_legacy` (such a server is down).
+"""
+_POLICY: Final = """
+The records that say who sees which tools. [The policy guide](../guides/policy.md) tells how they work
+together.
+"""
+_SERVER_MODELS: Final[Models] = (
+    bodies.ServerBody,
+    bodies.StdioBody,
+    bodies.HttpBody,
+    bodies.BudgetsBody,
+    bodies.ApprovalBody,
+)
+_POLICY_MODELS: Final[Models] = (
+    bodies.TaskBody,
+    bodies.ProfileBody,
+    bodies.SelectionBody,
+    bodies.KeyBody,
+    bodies.CeilingBody,
+)
+_EMPTY: Final[tuple[object, ...]] = (None, "", (), [], {})
+
+
+def settings_page() -> str:
+    """settings.md"""
+    aliases = {field: variable for variable, field in ALIASES.items()}
+
+    def variables(name: str) -> str:
+        shown = filter(None, (PREFIX + name.upper(), aliases.get(name)))
+        return f" ({', '.join(map(code, shown))})"
+
+    return page("Settings", _SETTINGS, _fields(Settings, variables))
+
+
+def server_record_page() -> str:
+    """server-record.md"""
+    return page("Server records", _SERVER, wrap(_NOT_YET), *map(_section, _SERVER_MODELS))
+
+
+def policy_records_page() -> str:
+    """policy-records.md"""
+    return page("Tasks, profiles and keys", _POLICY, *map(_section, _POLICY_MODELS))
+
+
+def _section(model: type[BaseModel]) -> str:
+    title = _words(model.__name__).capitalize()
+    return f"## {title}\n\n{wrap(sentence(model.__doc__))}\n\n{_fields(model)}"
+
+
+def _fields(model: type[BaseModel], note: Callable[[str], str] = lambda _: "") -> str:
+    """One bullet a field: its name, kind, default and meaning."""
+    properties: Mapping[str, Schema] = model.model_json_schema()["properties"]
+    lines = []
+    for name, field in model.model_fields.items():
+        form = f"{_kind(properties[name])}{_default(field.default)}"
+        lines.append(bullet(f"**{code(name)}**{note(name)}: {form}. {field.description}"))
+    return "\n".join(lines)
+
+
+def _kind(schema: Schema) -> str:
+    """What a value may be, in words."""
+    match schema:
+        case {"$ref": str(reference)}:
+            title = _words(reference.rpartition("/")[2])
+            return f"[{title}](#{title.replace(' ', '-')})"
+        case {"anyOf": list(choices)}:
+            return " or ".join(_kind(one) for one in choices if one.get("type") != "null")
+        case {"enum": list(values)}:
+            return ", ".join(map(code, values))
+        case {"type": "array", "items": items}:
+            return f"list of {_kind(items)}"
+        case {"type": "object"}:
+            content = schema.get("additionalProperties")
+            return f"table of {_kind(content) if isinstance(content, dict) else 'text'}"
+    return _plain_kind(schema)
+
+
+def _plain_kind(schema: Schema) -> str:
+    match schema:
+        case {"const": value}:
+            return code(value)
+        case {"type": "boolean"}:
+            return "`true` or `false`"
+        case {"type": "integer" | "number"}:
+            return f"number{_bounds(schema)}"
+        case {"format": "path"}:
+            return "path"
+    return "text"
+
+
+def _bounds(schema: Schema) -> str:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if high is None:
+        return "" if low is None else f", {low:,} or more"
+    return f", {low:,} to {high:,}"
+
+
+def _default(default: object) -> str:
+    if default is PydanticUndefined:
+        return ", needed"
+    if default in _EMPTY or isinstance(default, BaseModel):
+        return ""
+    shown = str(default).lower() if isinstance(default, bool) else default
+    return f", default {code(f'{shown:,}' if isinstance(shown, int | float) else shown)}"
+
+
+def _words(model_name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", model_name.removesuffix("Body")).lower()
