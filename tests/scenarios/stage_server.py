@@ -1,0 +1,173 @@
+"""An MCP server on stdio for the scenarios. Standard library only, so that it is up at once.
+
+Each call runs in a thread of its own, so one that hangs holds up no other. Words on its command line:
+
+    modern        speaks 2026-07-28 alone (2025-11-25 alone otherwise)
+    silent        never answers anything
+    once=PATH     answers only in the process that creates PATH; in every later one it is silent
+    deaf          ignores end of input and SIGTERM
+    helper=KIND   starts a helper first: `group`, or `daemon`, orphaned and in a session of its own
+    pids=PATH     appends its pid, and that of its helper, to a file
+    tools=A,B     offers only these of its tools
+
+Any other word only marks its process, and those of its helpers, in the process table.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+Message = dict[str, Any]
+WORDS = dict(word.partition("=")[::2] for word in sys.argv[1:])
+IS_MODERN = "modern" in WORDS
+SERVER_INFO = {"name": "stage", "version": "1"}
+writing = threading.Lock()
+
+
+def send(**members: Any) -> None:
+    with writing:
+        os.write(1, json.dumps({"jsonrpc": "2.0", **members}).encode() + b"\n")
+
+
+def echo(arguments: Message) -> str:
+    """Say the same."""
+    return str(arguments["text"])
+
+
+def pid(arguments: Message) -> str:
+    """Say which process this is."""
+    return str(os.getpid())
+
+
+def environment(arguments: Message) -> str:
+    """Say what the environment is."""
+    return json.dumps(dict(os.environ))
+
+
+def wait(arguments: Message) -> str:
+    """Say the same once a file is there."""
+    while not Path(arguments["path"]).exists():
+        time.sleep(0.01)
+    return str(arguments["text"])
+
+
+def hang(arguments: Message) -> str:
+    """Never answer."""
+    threading.Event().wait()
+    return ""
+
+
+def complain(arguments: Message) -> str:
+    """Say the same on standard error."""
+    os.write(2, str(arguments["text"]).encode() + b"\n")
+    return "said"
+
+
+def refuse(arguments: Message) -> str:
+    """Fail, and say too much about it."""
+    raise Refused(f"not with the token {os.environ['API_TOKEN']}")
+
+
+class Refused(Exception):
+    """A call that fails with an error of the protocol."""
+
+
+TOOLS = {tool.__name__: tool for tool in (echo, pid, environment, wait, hang, complain, refuse)}
+OFFERED = WORDS["tools"].split(",") if "tools" in WORDS else list(TOOLS)
+
+
+def definitions() -> list[Message]:
+    return [
+        {"name": name, "description": TOOLS[name].__doc__, "inputSchema": {"type": "object"}}
+        for name in OFFERED
+    ]
+
+
+def call(number: int, name: str, arguments: Message) -> None:
+    try:
+        text = TOOLS[name](arguments)
+    except Refused as exc:
+        send(id=number, error={"code": -32000, "message": str(exc)})
+        return
+    send(id=number, result={"content": [{"type": "text", "text": text}], "resultType": "complete"})
+
+
+def answer(message: Message) -> Message:
+    """The members of the answer to anything but a call."""
+    method = message["method"]
+    if method == "tools/list":
+        return {
+            "result": {
+                "tools": definitions(),
+                "resultType": "complete",
+                "ttlMs": 60_000,
+                "cacheScope": "public",
+            }
+        }
+    if IS_MODERN and method == "server/discover":
+        meta = {"io.modelcontextprotocol/serverInfo": SERVER_INFO}
+        return {"result": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "_meta": meta}}
+    if not IS_MODERN and method == "initialize":
+        version = {"protocolVersion": "2025-11-25", "serverInfo": SERVER_INFO}
+        return {"result": {**version, "capabilities": {"tools": {}}}}
+    return {"error": {"code": -32601, "message": "method not found"}}
+
+
+def start_helper(kind: str) -> int:
+    """A process that heeds no polite request."""
+    read_fd, write_fd = os.pipe()
+    if os.fork() == 0:
+        if kind == "daemon":
+            os.setsid()
+            if os.fork() != 0:
+                os._exit(0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.write(write_fd, str(os.getpid()).encode())
+        while True:
+            signal.pause()
+    pid_of_helper = int(os.read(read_fd, 20))
+    if kind == "daemon":
+        os.wait()
+    return pid_of_helper
+
+
+def is_first(path: Path) -> bool:
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def serve(*, is_silent: bool) -> None:
+    while line := sys.stdin.buffer.readline():
+        message = json.loads(line)
+        if is_silent or "id" not in message:
+            continue
+        if message["method"] == "tools/call":
+            params = message["params"]
+            arguments = (message["id"], params["name"], params.get("arguments", {}))
+            threading.Thread(target=call, args=arguments, daemon=True).start()
+        else:
+            send(id=message["id"], **answer(message))
+
+
+def main() -> None:
+    if "deaf" in WORDS:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pids = [os.getpid()] + ([start_helper(WORDS["helper"])] if "helper" in WORDS else [])
+    if "pids" in WORDS:
+        with Path(WORDS["pids"]).open("a", encoding="ascii") as file:
+            file.write(" ".join(map(str, pids)) + "\n")
+    serve(is_silent="silent" in WORDS or ("once" in WORDS and not is_first(Path(WORDS["once"]))))
+    while "deaf" in WORDS:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""One server hangs: it costs its own callers their budget, and nobody else anything."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.scenarios.clients import McpClient, error_of
+from tests.scenarios.gateway import Gateway, Site, running
+from tests.scenarios.waiting import eventually, settle_on
+
+pytestmark = pytest.mark.xdist_group("scenario-hanging")
+
+BUDGET_S = 2.0
+TOLERANCE_S = 0.5
+BUDGETS = {"tool_timeout_ms": int(BUDGET_S * 1000)}
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """`good` is well, `stuck` never starts, `sleepy` has a tool that hangs, `tired` starts only once."""
+    site = Site(tmp_path_factory.mktemp("hanging"))
+    site.place(
+        site.stage("good", "tools=echo"),
+        site.stage("stuck", "silent", budgets=BUDGETS),
+        site.stage("sleepy", "tools=echo,hang", budgets=BUDGETS),
+        site.stage("tired", "tools=echo", f"once={site.root / 'started'}", budgets=BUDGETS),
+    )
+    with running(site) as gateway:
+        well = ("good", "sleepy", "tired")
+        settle_on(lambda: {gateway.health(name)["tools"] > 0 for name in well}, {True})
+        yield gateway
+
+
+@pytest.fixture(params=["modern", "legacy"])
+def client(gateway: Gateway, request: pytest.FixtureRequest) -> McpClient:
+    path = "/api/mcp?servers=good,sleepy,tired"
+    return gateway.modern(path) if request.param == "modern" else gateway.legacy(path)
+
+
+def timed(act: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.monotonic()
+    return act(), time.monotonic() - began
+
+
+def test_a_server_that_never_starts_delays_no_list_and_no_call_of_the_others(client: McpClient) -> None:
+    tools, list_s = timed(client.tools)
+    text, call_s = timed(lambda: client.text("good.echo", text="here"))
+
+    assert tools == ["good.echo", "sleepy.echo", "sleepy.hang", "tired.echo"]
+    assert text == "here"
+    assert max(list_s, call_s) < 1.0
+
+
+def test_a_list_that_includes_it_waits_for_it_once_and_then_no_more(gateway: Gateway) -> None:
+    client = gateway.modern()
+
+    client.tools()
+    tools, list_s = timed(client.tools)
+
+    assert tools == ["good.echo", "sleepy.echo", "sleepy.hang", "tired.echo"]
+    assert list_s < 1.0
+
+
+def test_chd_3_a_call_that_hangs_ends_at_its_budget_and_holds_up_no_other(client: McpClient) -> None:
+    with ThreadPoolExecutor() as threads:
+        hanging = threads.submit(timed, lambda: client.call("sleepy.hang"))
+        beside = []
+        while not hanging.done():
+            beside += [timed(lambda: client.text("good.echo", text="x"))]
+            beside += [timed(lambda: client.text("sleepy.echo", text="x"))]
+        answer, hung_s = hanging.result()
+
+    assert (error_of(answer), answer["result"]["isError"]) == ("mcp_timeout", True)
+    assert BUDGET_S <= hung_s <= BUDGET_S + TOLERANCE_S
+    assert {text for text, _ in beside} == {"x"}
+    assert max(took_s for _, took_s in beside) < BUDGET_S / 2
+
+
+def test_a_server_that_hangs_when_it_is_started_again_keeps_its_tools_and_answers_at_its_budget(
+    gateway: Gateway,
+) -> None:
+    client = gateway.modern("/api/mcp?servers=good,tired")
+    eventually(lambda: gateway.health("tired")["pid"])
+    os.kill(gateway.health("tired")["pid"], signal.SIGKILL)
+    settle_on(lambda: gateway.health("tired")["pid"], None)
+
+    answer, hung_s = timed(lambda: client.call("tired.echo", text="x"))
+    tools, list_s = timed(client.tools)
+
+    assert error_of(answer) == "mcp_timeout"
+    assert BUDGET_S <= hung_s <= BUDGET_S + TOLERANCE_S
+    assert tools == ["good.echo", "tired.echo"]
+    assert list_s < 1.0

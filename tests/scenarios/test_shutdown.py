@@ -1,0 +1,100 @@
+"""How a gateway stops: what is under way is finished, what hangs is not waited for, nothing is left."""
+
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.scenarios.clients import error_of
+from tests.scenarios.gateway import Gateway, Site, running
+from tests.scenarios.waiting import eventually, settle_on
+
+IN_FLIGHT = 20
+
+
+def in_flight(gateway: Gateway, server_id: str = "one") -> int:
+    return int(gateway.health(server_id)["in_flight"])
+
+
+def test_shu_1_calls_in_flight_finish_and_new_ones_are_refused(site: Site) -> None:
+    budgets = {"max_concurrency": IN_FLIGHT}
+    site.place(site.stage("one", budgets=budgets), site.stage("two", "modern", "helper=daemon"))
+    with running(site) as gateway, ThreadPoolExecutor(IN_FLIGHT) as threads:
+        clients = [gateway.modern(), gateway.legacy()] * (IN_FLIGHT // 2)
+        gateway.modern().tools()
+        go_on = site.root / "go-on"
+        calls = [
+            threads.submit(client.text, "one.wait", path=str(go_on), text=f"call {number}")
+            for number, client in enumerate(clients)
+        ]
+        settle_on(lambda: in_flight(gateway), IN_FLIGHT)
+        gateway.signal(signal.SIGTERM)
+        eventually(lambda: is_refused(gateway))
+        go_on.touch()
+
+        assert [call.result() for call in calls] == [f"call {number}" for number in range(IN_FLIGHT)]
+        assert gateway.wait() == 0
+        gateway.check_stopped()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_shu_2_a_second_signal_ends_a_gateway_whose_calls_hang(site: Site, number: signal.Signals) -> None:
+    site.place(site.stage("one"), site.stage("deaf", "deaf", "helper=daemon"), site.stage("slow", "silent"))
+    with running(site) as gateway, ThreadPoolExecutor() as threads:
+        call = threads.submit(gateway.modern("/api/mcp?servers=one").call, "one.hang")
+        settle_on(lambda: in_flight(gateway), 1)
+        eventually(lambda: gateway.health("deaf")["pid"])
+        began = time.monotonic()
+        gateway.signal(number)
+        eventually(lambda: is_refused(gateway))
+        gateway.signal(number)
+        code = gateway.wait()
+        stopped_s = time.monotonic() - began
+
+        assert (error_of(call.result()), code) == ("mcp_unavailable", 0)
+        assert stopped_s <= 6.0
+        gateway.check_stopped()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_gateway_with_open_streams_stops_at_once(site: Site, number: signal.Signals) -> None:
+    """SHU-3: each stream ends with its proper last word."""
+    site.place(site.stage("one"))
+    with running(site) as gateway:
+        legacy = gateway.legacy()
+        legacy.tools()  # from here on nothing changes that the streams would tell of
+        with gateway.modern().changes() as modern_stream, legacy.changes() as legacy_stream:
+            acknowledged = next(modern_stream)
+            began = time.monotonic()
+            gateway.signal(number)
+            ends = (list(modern_stream), list(legacy_stream))
+
+        assert acknowledged == "notifications/subscriptions/acknowledged"
+        assert ends == (["result"], [])
+        assert gateway.wait() == 0
+        assert time.monotonic() - began < 3.0
+        gateway.check_stopped()
+
+
+def test_shu_6_a_gateway_stops_while_a_child_is_starting(site: Site) -> None:
+    site.place(site.stage("slow", "silent"))
+    with running(site) as gateway:
+        eventually(lambda: len(site.processes()) > 1)
+        began = time.monotonic()
+        gateway.signal(signal.SIGTERM)
+
+        assert gateway.wait() == 0
+        assert time.monotonic() - began < 6.0
+        gateway.check_stopped()
+
+
+def is_refused(gateway: Gateway) -> bool:
+    """Whether new connections are."""
+    host, port = gateway.address.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return True
+    return False

@@ -1,0 +1,105 @@
+"""Starts that would be unsafe or useless: refused at once, with what to do about it."""
+
+import secrets
+import socket
+import time
+
+import pytest
+
+from tests.scenarios.gateway import Site, run, running
+
+REFUSED_WITHIN_S = 5.0
+"""That includes the start of the interpreter, on a machine that is busy with other tests."""
+
+
+def test_adm_5_an_address_others_can_reach_needs_a_key(site: Site) -> None:
+    refused = run(site.up(listen="0.0.0.0:0"), within_s=REFUSED_WITHIN_S)
+
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == (
+        "error: `0.0.0.0:0` is reachable from other machines and no key is configured\n"
+        "  try: listen on 127.0.0.1, or put a key of 32 characters into a file and set `admin_key_file`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "key", ["", "short", "a" * 64, "changeme" * 4], ids=["none", "short", "one letter", "default"]
+)
+def test_adm_5_a_key_that_can_be_guessed_is_refused(site: Site, key: str) -> None:
+    file = site.root / "key"
+    file.write_text(key, "utf-8")
+
+    refused = run(
+        site.up(listen="0.0.0.0:0"), {"TOOLGATE_ADMIN_KEY_FILE": str(file)}, within_s=REFUSED_WITHIN_S
+    )
+
+    assert refused.code == 1
+    assert refused.err == (
+        f"error: the key in `{file}` is too short or too simple\n"
+        "  try: make one with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`\n"
+    )
+
+
+def test_adm_7_with_a_good_key_it_starts_and_nobody_is_admin_without_it(site: Site) -> None:
+    key = secrets.token_urlsafe(32)
+    (site.root / "key").write_text(key + "\n", "utf-8")
+    environ = {"TOOLGATE_ADMIN_KEY_FILE": str(site.root / "key")}
+    site.place(site.stage("one", "tools=pid"))
+    with running(site, listen="0.0.0.0:0", environ=environ) as gateway:
+        answers = {
+            "none": gateway.http.get("/admin/api/mcp/servers").status_code,
+            "wrong": gateway.http.get(
+                "/admin/api/mcp/servers", headers={"authorization": "Bearer " + key[::-1]}
+            ).status_code,
+            "right": gateway.http.get(
+                "/admin/api/mcp/servers", headers={"authorization": "Bearer " + key}
+            ).status_code,
+        }
+        (site.root / "wrong").write_text(key[::-1], "utf-8")
+
+        assert answers == {"none": 401, "wrong": 401, "right": 200}
+        assert gateway.modern().ask("tools/list")["error"]["data"]["code"] == "unauthenticated"
+        assert gateway.cli("tools", "--json").code == 3
+        assert gateway.cli("tools", "--json", TOOLGATE_KEY=key).json["name"] == "one.pid"
+
+
+def test_a_port_that_is_taken_is_named(site: Site) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        refused = run(site.up(listen=address), within_s=REFUSED_WITHIN_S)
+
+    assert refused.code == 1
+    assert refused.err == (
+        f"error: cannot listen on `{address}`: Address already in use\n"
+        "  try: choose another address with `--listen HOST:PORT`\n"
+    )
+
+
+def test_sto_5_a_second_gateway_on_the_same_data_is_refused_until_the_first_is_gone(site: Site) -> None:
+    with running(site) as first:
+        began = time.monotonic()
+        refused = run(site.up(), within_s=REFUSED_WITHIN_S)
+        refused_s = time.monotonic() - began
+        first.put("/admin/api/tasks/kept", {"task_id": "kept", "config": {}})
+        first.kill()
+        with running(site) as second:
+            tasks = [task["task_id"] for task in second.get("/admin/api/tasks")["tasks"]]
+
+    assert refused.code == 1
+    assert refused.err == (
+        f"error: `{site.data}` is in use by another Toolgate, process {first.pid}\n"
+        "  try: stop that process, or give this one another data directory\n"
+    )
+    assert refused_s < REFUSED_WITHIN_S
+    assert tasks == ["kept"]
+
+
+def test_a_setting_that_makes_no_sense_is_named(site: Site) -> None:
+    refused = run(site.up(listen="127.0.0.1"), within_s=REFUSED_WITHIN_S)
+
+    assert refused.code == 1
+    assert refused.err == (
+        "error: setting `listen`: `127.0.0.1` is not HOST:PORT\n"
+        "  try: correct the setting named in the message\n"
+    )
