@@ -35,7 +35,7 @@ from toolgate.settings import Settings
 from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import LOOPBACK_NAMES, Guard
 from toolgate.surfaces.http.messages import Door, Request, Responder
-from toolgate.surfaces.http.server import HttpServer
+from toolgate.surfaces.http.server import BACKLOG, HttpServer
 from toolgate.surfaces.mcp.door import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.target import is_mcp_path
@@ -323,6 +323,7 @@ def _listen(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(BACKLOG)  # from now on clients queue, so the URL is true before the server runs
     except OSError as exc:
         listener.close()
         raise StartRefused(
