@@ -89,8 +89,11 @@ class Demo:
         """Whether the server has settled; the first time, say so."""
         health = server.get("health") or {}
         server_id, state = str(server["server_id"]), health.get("state")
-        if state not in _SETTLED or server_id in told:
-            return state in _SETTLED
+        # A server is connected before its tools are listed.
+        if state not in _SETTLED or (state == "connected" and health.get("last_list_ms") is None):
+            return False
+        if server_id in told:
+            return True
         told.add(server_id)
         if state == "connected":
             self._progress.done(f"{server_id}: {health['tools']} tools")
