@@ -102,6 +102,7 @@ def test_was_6_a_session_may_not_write_what_the_task_says(key: str) -> None:
         pytest.param(("b", "a", "b"), ("a", "b"), id="sorted, once each"),
         pytest.param(("fs.*",), ("fs/*",), id="all of a server"),
         pytest.param(("f*.read",), ("f*/read",), id="a pattern for the server"),
+        pytest.param(("*" * 40 + ".x",), ("*" * 40 + "/x",), id="a pattern as long as a server id"),
         pytest.param(("*", "**"), ("*", "**"), id="sco-8 stars"),
         pytest.param(
             ("[a-z]*", "{a", "b}", "!x"), ("!x", "[a-z]*", "b}", "{a"), id="sco-8 signs are literal"
