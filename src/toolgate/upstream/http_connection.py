@@ -91,6 +91,7 @@ class HttpConnection(asyncio.Protocol):
 
     __slots__ = (
         "_armed_s",
+        "_awaits_head",
         "_body",
         "_deadline",
         "_drain",
@@ -129,7 +130,9 @@ class HttpConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = self._deadline = math.inf
         self._has_request = False
+        self._awaits_head = False
         self._first = b""
+        """The bytes in which the current answer began."""
         self.idle_since = 0.0
         self._max_body_bytes = 0
         self._pending_bytes = 0
@@ -146,6 +149,7 @@ class HttpConnection(asyncio.Protocol):
         self._pending_bytes = 0
         self._status = 0
         self._first = b""
+        self._awaits_head = True
         waiter = self._waiter = self._loop.create_future()
         self._transport.write(request)
         return waiter
@@ -211,7 +215,8 @@ class HttpConnection(asyncio.Protocol):
         if not self._has_request:
             self.drop()
             return
-        if not self._pending_bytes:
+        if self._awaits_head:
+            self._awaits_head = False
             if self._take_known(data):
                 return
             self._first = data

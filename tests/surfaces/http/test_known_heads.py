@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.surfaces.http.test_listener import listening, statuses
+from tests.surfaces.http.test_listener import SEEN, listening, statuses
 from toolgate.surfaces.http import protocol
 
 pytestmark = pytest.mark.anyio
@@ -76,3 +76,22 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
             await read_answer(reader)
 
             assert len(bench.server.heads) <= 3
+
+
+async def test_a_head_is_never_remembered_for_a_request_that_came_behind_another() -> None:
+    other = HEAD.replace(b"/x", b"/other")
+    async with listening() as bench:
+        reader, writer = await bench.connect()
+        writer.write(b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+        async with asyncio.timeout(5):
+            await SEEN["started"].wait()
+        writer.write(other + b"abc")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        SEEN["go"].set()
+        answers = [await read_answer(reader), await read_answer(reader)]
+
+        assert answers == [b'"done"', b"POST /other abc"]
+        assert {head: known.path for head, known in bench.server.heads.items()} == {
+            b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n": "/wait"
+        }

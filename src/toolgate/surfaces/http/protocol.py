@@ -85,7 +85,7 @@ class HttpConnection(asyncio.Protocol):
         self._waiting: deque[tuple[Request, HttpResponder]] = deque()
         self._drained: asyncio.Future[None] | None = None
         self._first = b""
-        """The bytes in which the current request began."""
+        """The newest bytes, where a request of ours begins with them and nothing else was under way."""
         self.running: HttpResponder | None = None
         self.active_since = loop.time()
         """When the client last began or finished a request."""
@@ -101,10 +101,10 @@ class HttpConnection(asyncio.Protocol):
         self._owner.joined(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.running is None and not self.is_mid_request:
-            if self._take_known(data):
-                return
-            self._first = data
+        is_at_start = self.running is None and not self.is_mid_request
+        if is_at_start and self._take_known(data):
+            return
+        self._first = data if is_at_start else b""
         try:
             self._parser.feed_data(data)
             if self._is_in_head:
@@ -211,16 +211,21 @@ class HttpConnection(asyncio.Protocol):
             raise InvalidRequest("too many requests at once on one connection")
 
     def _remember(self, request: Request) -> None:
-        """Know the head again: of a request that came in one piece, with a plain length."""
-        end = self._first.find(b"\r\n\r\n") + 4
+        """Know the head again: of a request that came alone, in one piece, with a plain length.
+
+        Invariant: what is remembered under a head's bytes is what the parser made of just these bytes.
+        """
+        first, self._first = self._first, b""
+        end = first.find(b"\r\n\r\n") + 4
         headers, body = request.headers, request.body
         is_plain = request.method == "POST" and headers.get(b"content-length") == b"%d" % len(body)
-        if not is_plain or b"expect" in headers or end > MAX_KNOWN_HEAD_BYTES or self._first[end:] != body:
+        is_alone = bool(first) and first[end:] == body
+        if not (is_plain and is_alone) or b"expect" in headers or end > MAX_KNOWN_HEAD_BYTES:
             return
         if len(self._owner.heads) >= MAX_HEADS:
             self._owner.heads.clear()
         known = KnownHead(request.method, request.path, request.query, headers, len(body))
-        self._owner.heads[self._first[:end]] = known
+        self._owner.heads[first[:end]] = known
 
     def _split_target(self) -> tuple[str, bytes]:
         raw, _, query = self._target.partition(b"?")
