@@ -39,7 +39,9 @@ check: $(VENV)/.test $(LEGACY)/.ready ## Format, lint, types, imports, sizes, te
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=term
+	@$(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=
+	@$(BIN)/coverage report --fail-under=90
+	@$(BIN)/coverage report --include='*/errors.py,*/model/*,*/policy/*,*/catalog/*' --fail-under=100
 
 bench: $(VENV)/.run ## Measure Toolgate beside the upstream called directly and the peers installed.
 	bench/run
