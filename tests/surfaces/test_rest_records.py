@@ -303,6 +303,16 @@ async def test_of_many_who_want_one_namespace_at_once_one_gets_it(tmp_path: Path
         assert sorted(one.status_code for one in answers) == [201, 400, 400, 400]
 
 
+async def test_many_who_write_different_records_at_once_are_in_nobodys_way(tmp_path: Path) -> None:
+    async with (
+        open_sqlite_store(tmp_path / "registry.db", lambda: NOW_MS) as store,
+        open_rest(store=store) as house,
+    ):
+        answers = await asyncio.gather(*(house.ask("PUT", f"{TASKS}/t{n}", task(f"t{n}")) for n in range(32)))
+
+        assert [one.status_code for one in answers] == [201] * 32
+
+
 class Restless(MemoryStore):
     """A store in which somebody commits whenever it is read."""
 

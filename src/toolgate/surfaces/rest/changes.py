@@ -25,7 +25,7 @@ from toolgate.surfaces.rest.records import find_record
 MAX_RECORDS: Final = 5_000
 """Of each kind. More than a node can serve, and few enough for every list to stay quick."""
 ATTEMPTS: Final = 8
-"""How often a check is made again when others keep committing in between."""
+"""How often a check is made again when others, who do not write over this surface, keep committing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,20 @@ class Written:
 async def put_record(control: Control, actor: Principal, draft: Draft) -> Written:
     """Store a record, or raise what is wrong with it."""
     served = control.gateway.snapshot
+    async with control.turn:
+        before, record, revision = await _check_and_commit(control, actor, draft)
+    return Written(
+        stored=await find_record(control, draft.kind, draft.id),
+        revision=revision,
+        is_new=before is None,
+        warnings=await _warnings(before, with_record(served, record), draft.kind, draft.id),
+    )
+
+
+async def _check_and_commit(
+    control: Control, actor: Principal, draft: Draft
+) -> tuple[Stored | None, Record, int]:
+    """The record as it was, as it is now, and the revision at which it became that."""
     for _ in range(ATTEMPTS):
         listing = await control.store.list(draft.kind)
         before = next((one for one in listing.records if one.id == draft.id), None)
@@ -49,17 +63,10 @@ async def put_record(control: Control, actor: Principal, draft: Draft) -> Writte
         _check_beside(listing, record, is_new=before is None)
         write = Write(kind=draft.kind, id=draft.id, body=encode_record(record), if_revision=draft.if_revision)
         try:
-            revision = await _commit(control, actor, write, seen=listing.revision)
+            return before, record, await _commit(control, actor, write, seen=listing.revision)
         except Conflict:
             if control.store.revision == listing.revision:
                 raise  # it is the record's own precondition that fails
-            continue
-        return Written(
-            stored=await find_record(control, draft.kind, draft.id),
-            revision=revision,
-            is_new=before is None,
-            warnings=await _warnings(before, with_record(served, record), draft.kind, draft.id),
-        )
     raise Conflict("the registry changes too fast to check this record against the others")
 
 

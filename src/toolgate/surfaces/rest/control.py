@@ -1,5 +1,6 @@
 """What the routes act on, handed to them whole by the composition root. They keep nothing of their own."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ class Control:
     """None: no directory of server files is configured."""
     clock_ms: Callable[[], int]
     """Wall clock: what audit records are dated by."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a write is checked and committed, so that those who write here do not hinder each other."""
     started_at_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
