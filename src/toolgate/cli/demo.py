@@ -45,7 +45,8 @@ class Demo:
     def prepare(self) -> None:
         """Everything the servers need. A second start finds it there."""
         environment = self.directory / "demo-venv"
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for directory in (self.directory.parent, self.directory):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_installed(environment, LOCK):
             with self._progress.step("installing mcp-server-git, mcp-server-time and the MCP SDK") as report:
                 install(environment, LOCK, report)
