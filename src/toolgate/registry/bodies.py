@@ -64,8 +64,14 @@ def _frozen(values: dict[str, str]) -> Mapping[str, str]:
 class Body(BaseModel):
     """What all bodies have in common: nothing is coerced, nothing unknown is taken, nothing is echoed."""
 
+    # Built when first used: a start should not wait for what it does not need.
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, hide_input_in_errors=True
+        defer_build=True,
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
     )
 
 
