@@ -18,7 +18,7 @@ from toolgate.model.tools import Era
 from toolgate.upstream.discovery import LIST_CHANGED
 from toolgate.upstream.link import LEGACY_VERSIONS, MODERN_VERSION, Hello, LinkListener, Params, Reply
 from toolgate.upstream.pool import Pool, PoolLimits
-from toolgate.upstream.wire import meta_for
+from toolgate.upstream.wire import params_for
 
 Json = dict[str, Any]
 Handler = Callable[[Json], Awaitable[Reply]]
@@ -148,14 +148,13 @@ class MemoryLink:
     ) -> Reply:
         if self._ended.done():
             raise ServerUnavailable(self._ended.result())
-        members: Json = {name: msgspec.json.decode(raw) for name, raw in params.items()}
-        meta = meta_for(self.hello.era, bytes(params["_meta"]) if "_meta" in params else None)
-        members.pop("_meta", None)
+        sent = params_for(self.hello.era, params)
+        members: Json = {name: msgspec.json.decode(raw) for name, raw in sent.items()}
+        meta: Json = members.pop("_meta", {})
         if method == "tools/list":
             self._server.lists_s.append(asyncio.get_running_loop().time())
         else:
-            seen_meta = {} if meta is None else msgspec.json.decode(meta)
-            self._server.calls.append(Seen(method, members, timeout_s, headers, seen_meta))
+            self._server.calls.append(Seen(method, members, timeout_s, headers, meta))
         answer = asyncio.ensure_future(self._server.handle(method, members))
         waited: set[asyncio.Future[Any]] = {answer, self._ended}
         try:

@@ -88,7 +88,7 @@ class Link(Protocol):
     ) -> Reply:
         """Ask, once. `headers` are extra HTTP headers (`Mcp-Name`, `Mcp-Param-…`); stdio ignores them.
 
-        The link puts the `_meta` envelope of its era into `params` (see `wire.meta_for`).
+        The link puts the `_meta` envelope of its era into `params` (see `wire.params_for`).
         Raises CallTimedOut after `timeout_s` and ServerUnavailable when the connection dies; both,
         and a cancellation of the caller, tell the server to stop (`notifications/cancelled`, or by
         closing the stream).

@@ -87,10 +87,7 @@ class StdioLink:
         self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
     ) -> Reply:
         del headers  # HTTP's
-        meta = params.get("_meta")
-        if meta is not None or self.hello.era == "modern":
-            params = self._with_meta(params, meta)
-        return await self.exchange(method, params, timeout_s)
+        return await self.exchange(method, wire.params_for(self.hello.era, params), timeout_s)
 
     async def exchange(self, method: str, params: Params, timeout_s: float) -> Reply:
         """Ask with exactly these params. Raises as `Link.request` does."""
@@ -183,12 +180,6 @@ class StdioLink:
         self._noise_bytes += len(line) + 1
         if self._noise_lines > MAX_NOISE_LINES or self._noise_bytes > MAX_NOISE_BYTES:
             self._fault("fills its standard output with what is not MCP")
-
-    def _with_meta(self, params: Params, meta: msgspec.Raw | None) -> Params:
-        sent = wire.meta_for(self.hello.era, None if meta is None else bytes(meta))
-        if sent is not None:
-            return {**params, "_meta": sent}
-        return {name: value for name, value in params.items() if name != "_meta"}
 
     async def _wait_for_room(self, child: Child, method: str, timeout_s: float) -> float:
         """Wait until the child reads again; what is left of the time."""

@@ -82,21 +82,24 @@ def reply_of(message: Incoming) -> Reply:
     return Reply(error=b'{"code":-32603,"message":"the server sent neither a result nor an error"}')
 
 
-def meta_for(era: Era, meta: bytes | None) -> msgspec.Raw | None:
-    """A caller's `_meta` as a server of `era` may see it; None where none is needed.
+def params_for(era: Era, params: Params) -> Params:
+    """A caller's `params` with the `_meta` that a server of `era` may see.
 
     A modern caller's own envelope goes through to a modern server: its capabilities are the ones the
     server may rely on. A legacy server never sees envelope keys, a modern one always does. Raises
     InvalidParams.
     """
+    meta = params.get("_meta")
     if meta is None:
-        return OWN_META if era == "modern" else None
+        return {**params, "_meta": OWN_META} if era == "modern" else params
     try:
         members = _decode_members(meta)
     except msgspec.DecodeError as exc:
         raise InvalidParams("`_meta` is not an object") from exc
     kept = {key: value for key, value in members.items() if key not in _NOT_CARRIED}
     if era == "modern":
-        return msgspec.Raw(_encode(_OWN_MEMBERS | kept))
+        return {**params, "_meta": msgspec.Raw(_encode(_OWN_MEMBERS | kept))}
     kept = {key: value for key, value in kept.items() if not key.startswith(ENVELOPE_PREFIX)}
-    return msgspec.Raw(_encode(kept)) if kept else None
+    if kept:
+        return {**params, "_meta": msgspec.Raw(_encode(kept))}
+    return {name: value for name, value in params.items() if name != "_meta"}

@@ -20,7 +20,7 @@ from toolgate.upstream.streamable.greeting import Endpoint, Greeting
 from toolgate.upstream.streamable.heads import Session, with_body, without_body
 from toolgate.upstream.streamable.listening import MIN_DELAY_S, TOOLS_CHANGED, Listening
 from toolgate.upstream.streamable.messages import PendingResponse, Rejected
-from toolgate.upstream.wire import Incoming, encode_notification, encode_request, meta_for
+from toolgate.upstream.wire import Incoming, encode_notification, encode_request, params_for
 
 _METHOD_NOT_FOUND: Final = -32601
 _TELL_TIMEOUT_S: Final = 2.0
@@ -64,7 +64,7 @@ class LegacyDialect:
         self, method: str, params: Params, _headers: Mapping[str, str], deadline: float, /
     ) -> Incoming:
         number = next(self._endpoint.numbers)
-        body = encode_request(number, method, _without_envelope(params))
+        body = encode_request(number, method, params_for("legacy", params))
         try:
             return await self._ask_within_session(number, body, deadline)
         except Rejected as exc:
@@ -189,15 +189,6 @@ class LegacyDialect:
         deadline = asyncio.get_running_loop().time() + timeout_s
         with contextlib.suppress(ConnectFailed, ExchangeFailed, ExchangeTimedOut):
             await self._endpoint.pool.send(request, deadline=deadline)
-
-
-def _without_envelope(params: Params) -> Params:
-    meta = params.get("_meta")
-    if meta is None:
-        return params
-    kept = meta_for("legacy", bytes(meta))
-    others = {name: value for name, value in params.items() if name != "_meta"}
-    return others if kept is None else {**others, "_meta": kept}
 
 
 def _means_session_lost(rejected: Rejected) -> bool:

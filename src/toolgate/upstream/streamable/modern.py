@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.link import MODERN_VERSION, Hello, LinkListener, Params
 from toolgate.upstream.streamable.background import Background
@@ -12,7 +10,7 @@ from toolgate.upstream.streamable.greeting import Endpoint
 from toolgate.upstream.streamable.heads import with_body
 from toolgate.upstream.streamable.listening import Listening
 from toolgate.upstream.streamable.messages import NoResponse, PendingResponse, Rejected
-from toolgate.upstream.wire import LISTEN, LISTEN_PARAMS, OWN_META, Incoming, encode_request, meta_for
+from toolgate.upstream.wire import LISTEN, LISTEN_PARAMS, Incoming, encode_request, params_for
 
 
 class ModernDialect:
@@ -32,7 +30,7 @@ class ModernDialect:
     ) -> Incoming:
         endpoint = self._endpoint
         number = next(endpoint.numbers)
-        body = encode_request(number, method, {**params, "_meta": _envelope(params.get("_meta"))})
+        body = encode_request(number, method, params_for("modern", params))
         pending = PendingResponse(number, self._take)
         request = with_body(endpoint.heads.modern(method, headers), body)
         try:
@@ -63,7 +61,3 @@ class ModernDialect:
     def _take(self, message: Incoming) -> None:
         if not message.id:  # a server of this era has no requests of its own
             forward(message, self._listener)
-
-
-def _envelope(meta: msgspec.Raw | None) -> msgspec.Raw:
-    return (meta_for("modern", bytes(meta)) if meta is not None else None) or OWN_META
