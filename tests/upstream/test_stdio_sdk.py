@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.upstream.stdio_stage import Listener, call, command, open_link, until
-from toolgate.upstream.discovery import LIST_CHANGED
+from toolgate.upstream.wire import LIST_CHANGED
 
 pytestmark = pytest.mark.anyio
 GROWING = str(Path(__file__).with_name("growing_server.py"))

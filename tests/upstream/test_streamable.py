@@ -141,5 +141,5 @@ async def test_a_legacy_server_s_own_requests_are_answered_by_post() -> None:
 
         assert sorted(json.loads(reply.result or b""), key=str) == [
             {"jsonrpc": "2.0", "id": "p", "result": {}},
-            {"jsonrpc": "2.0", "id": 5, "error": {"code": -32601, "message": "Method not found"}},
+            {"jsonrpc": "2.0", "id": 5, "error": {"code": -32601, "message": "method not found"}},
         ]

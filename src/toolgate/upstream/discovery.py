@@ -18,8 +18,8 @@ from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import Link, Params, StartFailed
+from toolgate.upstream.wire import UNREADABLE
 
-LIST_CHANGED: Final = "notifications/tools/list_changed"
 MAX_PAGES: Final = 100
 MAX_TOOLS: Final = 2_000
 MAX_LIST_BYTES: Final = 16 * 1024 * 1024
@@ -129,7 +129,7 @@ async def _page(link: Link, params: Params, *, until_s: float) -> _Page:
         raise ListFailed(f"the server refused `tools/list`: {told}")
     try:
         return _decode_page(reply.result)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+    except UNREADABLE as exc:
         raise ListFailed(f"the answer to `tools/list` is not a list of tools: {exc}") from exc
 
 

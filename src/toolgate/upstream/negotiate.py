@@ -23,7 +23,7 @@ from toolgate.upstream.link import (
     Reply,
     StartFailed,
 )
-from toolgate.upstream.wire import CLIENT_INFO, ENVELOPE_PREFIX, OWN_META
+from toolgate.upstream.wire import CLIENT_INFO, ENVELOPE_PREFIX, OWN_META, UNREADABLE, parse_error
 
 _T = TypeVar("_T")
 
@@ -58,12 +58,6 @@ class _Handshake(msgspec.Struct, rename="camel"):
 
 class _Versions(msgspec.Struct):
     supported: list[str]
-
-
-class _RpcError(msgspec.Struct):
-    code: int = 0
-    message: str = ""
-    data: msgspec.Raw = msgspec.Raw(b"null")
 
 
 async def negotiate(ask: Ask, notify: Notify, *, known_era: Era | None = None) -> Hello:
@@ -118,7 +112,7 @@ async def _discover(ask: Ask) -> Hello | None:
     """The server as a modern one; None when its answer is any other evidence."""
     reply = await ask("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
     if reply.result is None:
-        error = _decode(reply.error, _RpcError) or _RpcError()
+        error = parse_error(reply.error)
         versions = _decode(error.data, _Versions) if error.code == UNSUPPORTED_VERSION else None
         if versions is not None:
             _require_one_of(_ALL_VERSIONS, versions.supported)
@@ -142,7 +136,7 @@ async def _handshake(ask: Ask, notify: Notify) -> Hello:
     """The server as a legacy one. Raises StartFailed when it refuses."""
     reply = await ask("initialize", _INITIALIZE_PARAMS, START_TIMEOUT_S)
     if reply.result is None:
-        error = _decode(reply.error, _RpcError) or _RpcError()
+        error = parse_error(reply.error)
         raise StartFailed(f"it refused `initialize`: {error.message[:200] or error.code}")
     answer = _decode(reply.result, _Handshake)
     if answer is None:
@@ -165,10 +159,10 @@ def _require_one_of(ours: Collection[str], theirs: Sequence[str]) -> None:
         raise StartFailed(f"it speaks {named or 'no protocol version'}, and this gateway does not")
 
 
-def _decode(raw: bytes | msgspec.Raw | None, shape: type[_T]) -> _T | None:
+def _decode(raw: bytes | msgspec.Raw, shape: type[_T]) -> _T | None:
     try:
-        return msgspec.json.decode(raw or b"null", type=shape)
-    except (msgspec.DecodeError, RecursionError):
+        return msgspec.json.decode(raw, type=shape)
+    except UNREADABLE:
         return None
 
 

@@ -16,7 +16,7 @@ from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era, ServerTools
 from toolgate.telemetry import Metrics
-from toolgate.upstream.discovery import LIST_CHANGED, Discovery, Listed, ListFailed, list_tools
+from toolgate.upstream.discovery import Discovery, Listed, ListFailed, list_tools
 from toolgate.upstream.gate import Gate
 from toolgate.upstream.headers import CallHeaders
 from toolgate.upstream.health import Condition, ServerHealth, StderrTail
@@ -24,6 +24,7 @@ from toolgate.upstream.limits import CALL_CEILING_S, PoolLimits
 from toolgate.upstream.link import Link, StartFailed
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.restarts import Restarts
+from toolgate.upstream.wire import LIST_CHANGED
 
 _logger: Final = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """JSON-RPC towards servers: whole messages from parts, answers into parts, and the envelope of each era."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -25,7 +25,7 @@ OWN_META: Final = msgspec.Raw(msgspec.json.encode(_OWN_MEMBERS))
 # These come back as messages on a connection that many callers share, so none may leave as it came.
 _NOT_CARRIED: Final = frozenset({"progressToken"})
 
-
+LIST_CHANGED: Final = "notifications/tools/list_changed"
 LISTEN: Final = "subscriptions/listen"
 LISTEN_PARAMS: Final[Params] = {
     "_meta": OWN_META,
@@ -42,6 +42,14 @@ class Incoming(msgspec.Struct):
     params: msgspec.Raw = msgspec.Raw(b"{}")
     result: msgspec.Raw = msgspec.Raw(b"")
     error: msgspec.Raw = msgspec.Raw(b"")
+
+
+class RpcError(msgspec.Struct):
+    """What a server says went wrong. `code` should be an integer, and is whatever the server made it."""
+
+    code: Any = 0
+    message: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"null")
 
 
 decode_incoming = msgspec.json.Decoder(Incoming).decode
@@ -80,6 +88,14 @@ def reply_of(message: Incoming) -> Reply:
     if error and not message.result:
         return Reply(error=error)
     return Reply(error=b'{"code":-32603,"message":"the server sent neither a result nor an error"}')
+
+
+def parse_error(raw: bytes | msgspec.Raw | None) -> RpcError:
+    """A response's error object; an empty one where there is none to read."""
+    try:
+        return msgspec.json.decode(raw or b"{}", type=RpcError)
+    except UNREADABLE:
+        return RpcError()
 
 
 def params_for(era: Era, params: Params) -> Params:

@@ -88,7 +88,7 @@ def _evidence(rejected: Rejected) -> Reply:
     if 300 <= status < 400:
         raise StartFailed(f"it redirects (status {status}), which is not followed: register its real URL")
     if rejected.error is not None:
-        return Reply(error=bytes(rejected.error.error))
+        return Reply(error=rejected.error)
     if status == 429 or status >= 500:
         raise StartFailed(f"it answered with status {status}")
     return _made_up_error(f"status {status}")

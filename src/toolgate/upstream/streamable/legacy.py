@@ -18,20 +18,23 @@ from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import Doubt, LinkLost, forward
 from toolgate.upstream.streamable.greeting import Endpoint, Greeting
 from toolgate.upstream.streamable.heads import Session, with_body, without_body
-from toolgate.upstream.streamable.listening import MIN_DELAY_S, TOOLS_CHANGED, Listening
+from toolgate.upstream.streamable.listening import MIN_DELAY_S, Listening
 from toolgate.upstream.streamable.messages import PendingResponse, Rejected
-from toolgate.upstream.wire import Incoming, encode_notification, encode_request, params_for
+from toolgate.upstream.wire import (
+    LIST_CHANGED,
+    Incoming,
+    encode_answer,
+    encode_notification,
+    encode_request,
+    params_for,
+    parse_error,
+)
 
 _METHOD_NOT_FOUND: Final = -32601
 _TELL_TIMEOUT_S: Final = 2.0
 _LEAVE_TIMEOUT_S: Final = 1.0
 _MAX_BESIDE: Final = 32
 """A server that asks more than this at once, beside its answers, is flooding and gets no reply."""
-
-
-class _RpcError(msgspec.Struct):
-    code: int = 0
-    message: str = ""
 
 
 class LegacyDialect:
@@ -145,7 +148,7 @@ class LegacyDialect:
                 self._enter(greeting.session)
                 self.listen()
                 # Servers lose sessions when they are restarted, often with other tools.
-                self._listener.on_notification(TOOLS_CHANGED, b"{}")
+                self._listener.on_notification(LIST_CHANGED, b"{}")
 
     async def _is_still_legacy(self, deadline: float) -> bool:
         """Any answer to a ping will do, as long as HTTP delivers it: modern servers refuse it there."""
@@ -172,14 +175,10 @@ class LegacyDialect:
         return None, without_body(self._endpoint.heads.listen(self._session, after=position))
 
     def _take(self, message: Incoming) -> None:
-        if not message.id:
-            forward(message, self._listener)
-            return
-        if message.method == "ping":
-            outcome = b'"result":{}'
+        if message.id:
+            self._tell_beside(encode_answer(message))
         else:
-            outcome = b'"error":{"code":%d,"message":"Method not found"}' % _METHOD_NOT_FOUND
-        self._tell_beside(b'{"jsonrpc":"2.0","id":%b,%b}' % (bytes(message.id), outcome))
+            forward(message, self._listener)
 
     def _tell_beside(self, body: bytes) -> None:
         if self._background.size < _MAX_BESIDE:
@@ -197,19 +196,10 @@ def _means_session_lost(rejected: Rejected) -> bool:
     Many servers built after the TypeScript SDK's examples say 400 instead, without the request's id, and
     only their words tell what they mean.
     """
-    error = _parse_error(rejected.error)
+    error = parse_error(rejected.error)
     if rejected.status == 404:
         return not (rejected.is_ours and error.code == _METHOD_NOT_FOUND)
     return rejected.status == 400 and not rejected.is_ours and "session" in error.message.lower()
-
-
-def _parse_error(message: Incoming | None) -> _RpcError:
-    if message is None:
-        return _RpcError()
-    try:
-        return msgspec.json.decode(message.error, type=_RpcError)
-    except (msgspec.DecodeError, RecursionError):
-        return _RpcError()
 
 
 async def _sleep_within(deadline: float, delay_s: float) -> None:

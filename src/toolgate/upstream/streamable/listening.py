@@ -11,7 +11,7 @@ from typing import Final
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import ExchangeFailed
 from toolgate.upstream.streamable.messages import Inbox, PendingResponse
-from toolgate.upstream.wire import Incoming
+from toolgate.upstream.wire import LIST_CHANGED, Incoming
 
 MIN_DELAY_S: Final = 0.5
 _MAX_DELAY_S: Final = 30.0
@@ -20,8 +20,6 @@ _MAX_FAILURES: Final = 8
 
 _LASTING_S: Final = 5.0
 """A stream that ends sooner was hardly worth opening; the next waits longer."""
-
-TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 
 
 class _Stream(PendingResponse):
@@ -79,7 +77,7 @@ class Listening:
         self._openings += 1
         if self._openings > 1:
             # What was said in between is lost, so the lists may have changed.
-            self._inbox(Incoming(method=TOOLS_CHANGED))
+            self._inbox(Incoming(method=LIST_CHANGED))
 
     def _next_delay_s(self, stream: _Stream, lived_s: float) -> float:
         """Twice as long each time, from the start again after a stream that lasted."""

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final, NoReturn
 
-import msgspec
-
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.http import ConnectFailed, HttpPool
@@ -16,7 +14,7 @@ from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import Dialect, LinkLost
 from toolgate.upstream.streamable.messages import Rejected
 from toolgate.upstream.streamable.redaction import Redactor
-from toolgate.upstream.wire import reply_of
+from toolgate.upstream.wire import parse_error, reply_of
 
 _UNKNOWN_OUTCOME: Final = "the server may have acted on the call: see whether it did before you repeat it"
 _HINTS: Final = {
@@ -25,10 +23,6 @@ _HINTS: Final = {
     429: "the server asks to slow down: retry later, or lower its `budgets.max_concurrency`",
 }
 _MAX_QUOTED: Final = 200
-
-
-class _RpcError(msgspec.Struct):
-    message: str = ""
 
 
 class StreamableLink:
@@ -81,7 +75,7 @@ class StreamableLink:
     def _reply_to_rejected(self, rejected: Rejected) -> Reply:
         """An error status is the answer only if its body answers our request; else the server failed."""
         if rejected.error is not None and rejected.is_ours:
-            return self._redactor.reply(Reply(error=bytes(rejected.error.error)))
+            return self._redactor.reply(Reply(error=rejected.error))
         status = rejected.status
         said = self._quote(rejected)
         raise ServerUnavailable(
@@ -91,12 +85,7 @@ class StreamableLink:
         ) from rejected
 
     def _quote(self, rejected: Rejected) -> str:
-        if rejected.error is None:
-            return ""
-        try:
-            message = msgspec.json.decode(rejected.error.error, type=_RpcError).message
-        except (msgspec.DecodeError, RecursionError):
-            return ""
+        message = parse_error(rejected.error).message
         return f": {self._redactor.text(message)[:_MAX_QUOTED]}" if message else ""
 
     def _fail(self, error: ConnectFailed | ExchangeFailed | LinkLost) -> NoReturn:

@@ -2,22 +2,20 @@
 
 from collections.abc import Callable
 
-import msgspec
-
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, StreamRefused
 from toolgate.upstream.link import MAX_MESSAGE_BYTES
 from toolgate.upstream.sse import EventTooLarge, SseParser
 from toolgate.upstream.streamable.heads import can_be_position
-from toolgate.upstream.wire import Incoming, decode_incoming
+from toolgate.upstream.wire import UNREADABLE, Incoming, decode_incoming
 
 Inbox = Callable[[Incoming], None]
 """Takes what a server says beside its response: notifications, and requests of its own."""
 
 
 class Rejected(Exception):
-    """An HTTP status that is no success. `error` is the JSON-RPC error in its body, where there is one."""
+    """An HTTP status that is no success. `error` is the JSON-RPC error object in its body, if any."""
 
-    def __init__(self, answer: Answer, error: Incoming | None, *, is_ours: bool) -> None:
+    def __init__(self, answer: Answer, error: bytes | None, *, is_ours: bool) -> None:
         super().__init__(f"the server answered {answer.status}")
         self.status = answer.status
         self.error = error
@@ -74,23 +72,20 @@ class PendingResponse:
         if self.response is not None:
             return self.response
         if answer.status != 200:
-            error = _parse_error(answer.body)
-            raise Rejected(answer, error, is_ours=error is not None and self._is_ours(error))
+            raise self._rejected(answer)
         if answer.is_stream:
             raise NoResponse("the server's stream ended without the response")
-        try:
-            message = decode_incoming(answer.body)
-        except (msgspec.DecodeError, RecursionError) as exc:
-            raise NoResponse("the server's answer is not a JSON-RPC message") from exc
+        message = _parse(answer.body)
+        if message is None:
+            raise NoResponse("the server's answer is not a JSON-RPC message")
         if message.method or not self._is_ours(message):
             raise NoResponse("the server's answer is not to this request")
         return message
 
     def _take_event(self, data: bytes) -> None:
-        try:
-            message = decode_incoming(data)
-        except (msgspec.DecodeError, RecursionError) as exc:
-            raise StreamRefused("an event on the server's stream is not a JSON-RPC message") from exc
+        message = _parse(data)
+        if message is None:
+            raise StreamRefused("an event on the server's stream is not a JSON-RPC message")
         if message.method:
             self._inbox(message)
         elif self._is_ours(message):
@@ -98,13 +93,19 @@ class PendingResponse:
         elif self._id is not None:
             raise StreamRefused("the server's stream carries a response to another request")
 
+    def _rejected(self, answer: Answer) -> Rejected:
+        message = _parse(answer.body)
+        if message is None or message.method or not message.error:
+            return Rejected(answer, None, is_ours=False)
+        return Rejected(answer, bytes(message.error), is_ours=self._is_ours(message))
+
     def _is_ours(self, message: Incoming) -> bool:
         return bytes(message.id) == self._id
 
 
-def _parse_error(body: bytes) -> Incoming | None:
+def _parse(data: bytes) -> Incoming | None:
+    """A message; None where the bytes are none."""
     try:
-        message = decode_incoming(body)
-    except (msgspec.DecodeError, RecursionError):
+        return decode_incoming(data)
+    except UNREADABLE:
         return None
-    return message if message.error and not message.method else None
