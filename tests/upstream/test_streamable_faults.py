@@ -73,6 +73,22 @@ async def test_a_stream_without_the_answer_is_an_error(era: str, event: str, rea
 
 
 @ERAS
+@pytest.mark.parametrize("is_stream", [False, True], ids=["in the body", "on a stream"])
+async def test_an_answer_that_is_not_utf8_is_an_error(era: str, *, is_stream: bool) -> None:
+    async def script(request: Request, peer: Peer) -> None:
+        body = json.dumps(response(request, "caf?")).encode().replace(b"?", b"\xe9")
+        if is_stream:
+            await peer.open_stream()
+            await peer.chunk(b"data: %b\n\n" % body)
+        else:
+            await peer.answer(body)
+
+    async with linked(calling(era, script)) as (_, link):
+        with pytest.raises(ServerUnavailable, match="not a JSON-RPC message: unknown outcome"):
+            await call(link)
+
+
+@ERAS
 async def test_ups_2_silence_is_a_timeout_and_other_calls_go_on(era: str) -> None:
     async def script(request: Request, peer: Peer) -> None:
         if request.message["params"]["arguments"] == "hang":

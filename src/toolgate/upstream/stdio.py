@@ -160,14 +160,14 @@ class StdioLink:
             if answer is None or answer.done():
                 self.dropped_answers += 1
             else:
-                answer.set_result(wire.reply_of(message) if _is_utf8(line) else _NOT_UTF8)
+                answer.set_result(wire.reply_of(message) if wire.is_utf8(line) else _NOT_UTF8)
         else:
             self._on_noise(line)  # JSON, but somebody's log
             return
         self._noise_bytes = self._noise_lines = 0
 
     def _on_server_message(self, message: wire.Incoming, line: bytes) -> None:
-        if not _is_utf8(line):
+        if not wire.is_utf8(line):
             self.dropped_lines += 1
         elif message.id:
             self._write(wire.encode_answer(message))
@@ -285,13 +285,3 @@ def _line(message: bytes) -> bytes:
     if b"\n" in message or b"\r" in message:
         message = message.translate(_LINE_ENDS_TO_SPACES)
     return message + b"\n"
-
-
-def _is_utf8(line: bytes) -> bool:
-    if line.isascii():
-        return True
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -59,6 +59,17 @@ _decode_members = msgspec.json.Decoder(Params).decode
 _encode = msgspec.json.encode
 
 
+def is_utf8(message: bytes) -> bool:
+    """Whether `message` is text throughout: decoding it does not look into what stays raw."""
+    if message.isascii():
+        return True
+    try:
+        message.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def encode_request(number: int, method: str, params: Params) -> bytes:
     """One request, without the line end."""
     return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}' % (

@@ -6,7 +6,7 @@ from toolgate.upstream.http_connection import Answer, ExchangeFailed, StreamRefu
 from toolgate.upstream.link import MAX_MESSAGE_BYTES
 from toolgate.upstream.sse import EventTooLarge, SseParser
 from toolgate.upstream.streamable.heads import can_be_position
-from toolgate.upstream.wire import UNREADABLE, Incoming, decode_incoming
+from toolgate.upstream.wire import UNREADABLE, Incoming, decode_incoming, is_utf8
 
 Inbox = Callable[[Incoming], None]
 """Takes what a server says beside its response: notifications, and requests of its own."""
@@ -106,6 +106,7 @@ class PendingResponse:
 def _parse(data: bytes) -> Incoming | None:
     """A message; None where the bytes are none."""
     try:
-        return decode_incoming(data)
+        message = decode_incoming(data)
     except UNREADABLE:
         return None
+    return message if is_utf8(data) else None
