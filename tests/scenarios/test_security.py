@@ -109,6 +109,7 @@ def routes(gateway: Gateway) -> list[tuple[str, str]]:
         pytest.param({"host": "evil.example"}, id="foreign host"),
         pytest.param({"host": "127.0.0.1.evil.example"}, id="host that begins like ours"),
         pytest.param({"host": "evil.example@127.0.0.1"}, id="host with a user"),
+        pytest.param({"host": "127.0.0.1#evil.example"}, id="host with more behind it"),
         pytest.param({"origin": "https://evil.example"}, id="foreign origin"),
         pytest.param({"origin": "null"}, id="no origin to speak of"),
         pytest.param({"origin": "file://"}, id="a file's origin"),

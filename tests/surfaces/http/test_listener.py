@@ -82,6 +82,8 @@ async def door(request: Request, responder: Responder) -> None:
             raise RuntimeError("on purpose")
         case "/silent":
             return
+        case "/headers":
+            responder.send(200, b"; ".join(b"%b: %b" % header for header in sorted(request.headers.items())))
         case _:
             body = b"%b %b %b" % (request.method.encode(), request.path.encode(), request.body)
             responder.send(200, body, [(b"content-type", b"text/plain")])
@@ -185,6 +187,7 @@ async def test_a_stream_comes_in_chunks_and_ends() -> None:
             b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (MAX_HEAD_BYTES + 1), 431, id="a huge header"
         ),
         pytest.param(b"GET /" + b"a" * (MAX_HEAD_BYTES + 1), 431, id="a huge target"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 3_000 + b"\r\n", 431, id="many headers"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00", 400, id="TLS"),
         pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, id="HTTP/2"),
         pytest.param(
@@ -201,18 +204,50 @@ async def test_fuz_13_what_is_not_clean_is_refused_and_cut_off(sent: bytes, stat
         assert statuses(await bench.raw(sent)) in ([status], [200, status])
 
 
+async def test_fuz_13_a_header_behind_the_body_is_none_of_the_request() -> None:
+    head = b"POST /headers HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    async with listening() as bench:
+        answer = await bench.raw(head + b"1\r\na\r\n0\r\nHost: y\r\nAuthorization: Bearer z\r\n\r\n")
+
+        assert answer.endswith(b"connection: close; host: x; transfer-encoding: chunked")
+
+
+async def test_fuz_13_a_header_behind_the_body_that_does_not_end_is_cut_off() -> None:
+    async with listening() as bench:
+        _, writer = await bench.connect()
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ")
+        sent = await flood(writer, b"x" * 65_536)
+
+        assert sent < 4 * MAX_BODY_BYTES
+
+
+async def test_fuz_2_a_body_in_single_bytes_is_cut_off_before_it_has_kept_the_loop_busy() -> None:
+    async with listening() as bench:
+        _, writer = await bench.connect()
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        sent = await flood(writer, b"1\r\nx\r\n" * 10_000)
+
+        assert sent < 4 * MAX_BODY_BYTES
+
+
+async def flood(writer: asyncio.StreamWriter, block: bytes) -> int:
+    """Send until the server has had enough; how many bytes that took."""
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < 64 * MAX_BODY_BYTES:
+            writer.write(block)
+            await writer.drain()
+            sent += len(block)
+    return sent
+
+
 async def test_fuz_2_a_body_past_the_limit_is_refused_by_its_length_and_by_its_size() -> None:
     async with listening() as bench:
         declared = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1)
         assert statuses(await bench.raw(declared)) == [413]
         _, writer = await bench.connect()
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-        sent = 0
-        with contextlib.suppress(ConnectionError):
-            while sent < 64 * MAX_BODY_BYTES:
-                writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
-                await writer.drain()
-                sent += 65_536
+        sent = await flood(writer, b"10000\r\n" + b"x" * 65_536 + b"\r\n")
 
         assert sent < 16 * MAX_BODY_BYTES
 

@@ -48,7 +48,9 @@ class Guard:
             _ = parts.port  # raises on a port that is none
         except ValueError:
             return True
-        is_bare = parts.path in {"", "/"} and parts.username is None
+        is_bare = (
+            parts.path in {"", "/"} and not parts.query and not parts.fragment and parts.username is None
+        )
         return not is_bare or parts.scheme not in schemes or parts.hostname not in self._hosts
 
 

@@ -19,6 +19,10 @@ from toolgate.surfaces.http.responder import HttpResponder, encode_answer
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024
+HEADER_COST: Final = 32
+"""What a header counts beside its own bytes, as in HTTP/2: thousands of empty ones are not for free."""
+MAX_BODY_PARTS: Final = 65_536
+"""Pieces a body may come in: one of single bytes keeps the loop busier than its size says."""
 MAX_PIPELINED: Final = 16
 """Requests that may wait on a connection; a client that sends more is cut off."""
 MAX_UNREAD_BYTES: Final = 1024 * 1024
@@ -64,9 +68,11 @@ class HttpConnection(asyncio.Protocol):
         "_head_bytes",
         "_headers",
         "_is_in_head",
+        "_is_past_chunks",
         "_loop",
         "_owner",
         "_parser",
+        "_parts",
         "_repeated",
         "_target",
         "_transport",
@@ -105,10 +111,12 @@ class HttpConnection(asyncio.Protocol):
         if is_at_start and self._take_known(data):
             return
         self._first = data if is_at_start else b""
+        was_past_chunks = self._is_past_chunks
         try:
             self._parser.feed_data(data)
-            if self._is_in_head:
-                self._count(len(data))  # the parser tells of a header only when it is whole
+            # The parser tells of a header, or of one behind the body, only when it is whole.
+            if self._is_in_head or (was_past_chunks and self._is_past_chunks):
+                self._count(len(data))
         except HeadTooLarge as exc:
             self._refuse(exc)
         except httptools.HttpParserCallbackError as exc:
@@ -158,6 +166,8 @@ class HttpConnection(asyncio.Protocol):
         self._repeated: set[bytes] = set()
         self._head_bytes = 0
         self._is_in_head = True
+        self._is_past_chunks = False
+        self._parts = 0
         self._body: bytes | bytearray = b""
 
     def on_url(self, part: bytes) -> None:
@@ -165,7 +175,9 @@ class HttpConnection(asyncio.Protocol):
         self._count(len(part))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value))
+        self._count(len(name) + len(value) + HEADER_COST)
+        if not self._is_in_head:
+            return  # behind the body: whoever looked at the head on the way here has not seen it
         name = name.lower()
         if name in self._headers:
             self._repeated.add(name)
@@ -182,13 +194,18 @@ class HttpConnection(asyncio.Protocol):
         if b"expect" in self._headers and not self._waiting and self.running is None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
+    def on_chunk_header(self) -> None:
+        self._is_past_chunks = True  # until something of the chunk comes: the last one has nothing
+
     def on_body(self, part: bytes) -> None:
+        self._is_past_chunks = False
+        self._parts += 1
         if not self._body:
             self._body = part
         else:
             self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
             self._body += part
-        if len(self._body) > MAX_BODY_BYTES:
+        if len(self._body) > MAX_BODY_BYTES or self._parts > MAX_BODY_PARTS:
             raise _body_too_large()
 
     def on_message_complete(self) -> None:
@@ -303,4 +320,6 @@ def _encode_error(error: ToolgateError) -> bytes:
 
 
 def _body_too_large() -> BodyTooLarge:
-    return BodyTooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes")
+    return BodyTooLarge(
+        f"the body is larger than {MAX_BODY_BYTES} bytes, or in more than {MAX_BODY_PARTS} pieces"
+    )
