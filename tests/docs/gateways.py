@@ -1,0 +1,85 @@
+"""Gateways as the documents start them, with the tests' own packages in place of what would be downloaded."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.docs.documents import EXAMPLES, ROOT
+from toolgate.cli.demo_install import mark_installed
+from toolgate.cli.demo_kit import LOCK
+from toolgate.cli.demo_repository import make_repository
+
+DEADLINE_S = 45.0
+LAST_LINE = "Ctrl-C stops the gateway and all its servers."
+TOOLGATE = str(Path(sys.executable).with_name("toolgate"))
+
+
+class Started(NamedTuple):
+    """A gateway that serves, and what it printed on its way there."""
+
+    url: str
+    lines: list[str]
+
+
+@contextmanager
+def demo_gateway(directory: Path) -> Iterator[Started]:
+    """`make demo`, with everything installed."""
+    programs = directory / "demo-venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("python", "mcp-server-git", "mcp-server-time"):
+        _write_program(programs / name, f'exec "{Path(sys.prefix, "bin", name)}" "$@"')
+    mark_installed(programs.parent, LOCK)
+    with _running(["--demo", "--data", str(directory)], cwd=ROOT, path=os.environ["PATH"]) as started:
+        yield started
+
+
+@contextmanager
+def quick_start_gateway(directory: Path) -> Iterator[Started]:
+    """`toolgate up` on the server files of the quick start, in a Git repository."""
+    make_repository(directory / "repository")
+    programs = directory / "bin"
+    programs.mkdir()
+    _write_program(programs / "uvx", f'name=$1; shift; exec "{Path(sys.prefix, "bin")}/$name" "$@"')
+    words = ["--data", str(directory / "data"), "--mcp-registry-dir", str(EXAMPLES / "servers"), "--strict"]
+    path = f"{programs}:{os.environ['PATH']}"
+    with _running(words, cwd=directory / "repository", path=path) as started:
+        yield started
+
+
+@contextmanager
+def _running(words: list[str], *, cwd: Path, path: str) -> Iterator[Started]:
+    command = [TOOLGATE, "up", "--listen", "127.0.0.1:0", "--log-level", "warning", *words]
+    environ = {**os.environ, "COLUMNS": "80", "PATH": path}
+    with subprocess.Popen(
+        command, cwd=cwd, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        watchdog = threading.Timer(DEADLINE_S, process.kill)
+        watchdog.start()
+        try:
+            lines = _read_until_ready(process)
+            [url] = [line.rpartition(" ")[2] for line in lines if " at http" in line]
+            yield Started(url, lines)
+        finally:
+            process.terminate()
+            process.wait()
+            watchdog.cancel()
+
+
+def _read_until_ready(process: "subprocess.Popen[str]") -> list[str]:
+    assert process.stdout is not None  # asked for with PIPE
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        if lines[-1] == LAST_LINE:
+            return lines
+    raise AssertionError("\n".join(lines))
+
+
+def _write_program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+    path.chmod(0o755)

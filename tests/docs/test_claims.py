@@ -1,0 +1,73 @@
+"""What the hand-written documents say of the code, held against it."""
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.documents import ROOT, document
+from toolgate.model.revisions import Write
+from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.surfaces.http import intake, protocol
+from toolgate.upstream import discovery, limits, link
+from toolgate.upstream.secrets import BASE_ENVIRONMENT
+
+SOURCE = ROOT / "src" / "toolgate"
+PACKAGES = {path.stem for path in SOURCE.iterdir() if not path.name.startswith(("_", "py."))}
+MIB = 2**20
+
+
+def test_the_architecture_has_a_row_for_every_package_and_no_other() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ", document("ARCHITECTURE.md").text, re.MULTILINE)
+
+    assert sorted(rows) == sorted(PACKAGES)
+
+
+@pytest.mark.parametrize(
+    "name", ["ARCHITECTURE.md", *(f"docs/adr/{path.name}" for path in ROOT.glob("docs/adr/0*"))]
+)
+def test_every_module_that_is_named_exists(name: str) -> None:
+    named = [code for code in document(name).code if re.fullmatch(r"(?:\w+/)+\w*(?:\.py)?", code)]
+    ours = [code for code in named if code.partition("/")[0] in PACKAGES]
+
+    assert [code for code in ours if not _exists(SOURCE / code.removesuffix(".py").rstrip("/"))] == []
+
+
+def _exists(path: Path) -> bool:
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def test_security_names_the_limits_of_the_code() -> None:
+    text = " ".join(document("SECURITY.md").text.split())
+
+    for claim in (
+        f"Bodies {protocol.MAX_BODY_BYTES // MIB} MiB",
+        f"nesting {intake.MAX_DEPTH}",
+        f"lines and events {link.MAX_MESSAGE_BYTES // MIB} MiB",
+        f"{discovery.MAX_TOOLS:,} tools a server",
+        f"{limits.CALL_CEILING_S:g} s at most",
+    ):
+        assert claim in text
+
+
+def test_the_base_environment_of_children_is_the_one_the_guide_lists() -> None:
+    listed = ", ".join(f"`{name}`" for name in BASE_ENVIRONMENT)
+
+    assert listed in " ".join(document("docs/guides/getting-started.md").text.split())
+
+
+@pytest.mark.anyio
+async def test_a_registry_copied_while_it_is_open_and_quiet_is_whole(tmp_path: Path) -> None:
+    running, copy = tmp_path / "running" / "registry.db", tmp_path / "copy" / "registry.db"
+    body: dict[str, Any] = {"task_id": "review"}
+    async with asyncio.timeout(5), open_sqlite_store(running, lambda: 0) as store:
+        await store.write([Write(kind="task", id="review", body=body)], actor="test")
+        shutil.copytree(running.parent, copy.parent, ignore=shutil.ignore_patterns("*.lock"))
+
+    async with asyncio.timeout(5), open_sqlite_store(copy, lambda: 0) as store:
+        [record] = (await store.list("task")).records
+
+    assert (record.id, record.body) == ("review", body)

@@ -1,0 +1,116 @@
+"""Every example in the documents is a file, and every such file is what it claims to be."""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.docs.documents import EXAMPLES, ROOT, documents
+from toolgate.cli.assistants import PROGRAMS, Assistant, Door
+from toolgate.cli.record_files import load_record
+from toolgate.registry.bodies import ServerBody
+from toolgate.registry.directory import DirectoryScan, scan_directory
+from toolgate.registry.imports import parse_mcp_servers_json
+from toolgate.registry.records import ID_FIELDS, parse_record, parse_server
+from toolgate.settings import load_settings
+
+FILES = sorted(path for path in EXAMPLES.rglob("*") if path.is_file())
+RECORDS = [path for path in FILES if path.parent.name in {"servers", "complete", "tasks", "profiles"}]
+CLIENTS = sorted((EXAMPLES / "clients").glob("*.json"))
+LOCAL = "http://127.0.0.1:8080/api/mcp/t/review"
+REMOTE = "https://tools.example.com/api/mcp/t/review"
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(EXAMPLES))
+
+
+def field_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The full names of a record's fields, those of its parts included."""
+    for name, field in model.model_fields.items():
+        choices = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        parts = [one for one in choices if isinstance(one, type) and issubclass(one, BaseModel)]
+        for part in parts:
+            yield from field_paths(part, f"{prefix}{name}.")
+        if not parts:
+            yield prefix + name
+
+
+def given_paths(body: dict[str, Any]) -> Iterator[str]:
+    parts = {"stdio", "http", "budgets", "approval_policy"}
+    for name, value in body.items():
+        yield from (f"{name}.{inner}" for inner in value) if name in parts else (name,)
+
+
+def test_every_block_of_toml_and_json_is_a_file() -> None:
+    texts = {path.read_text("utf-8") for path in FILES}
+    loose = {
+        str(one): [block for block in one.blocks("toml", "json") if block not in texts] for one in documents()
+    }
+
+    assert {name: blocks for name, blocks in loose.items() if blocks} == {}
+
+
+def test_every_example_file_is_shown_or_named_in_a_document() -> None:
+    shown = {block for one in documents() for block in one.blocks("toml", "json")}
+    text = "".join(one.text for one in documents())
+
+    assert [
+        name_of(path)
+        for path in FILES
+        if path.read_text("utf-8") not in shown and str(path.relative_to(ROOT)) not in text
+    ] == []
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=name_of)
+def test_a_record_is_valid_as_it_stands(path: Path) -> None:
+    record = load_record(path)
+
+    parsed = parse_record(record.kind, record.id, record.body, strict=True)
+
+    assert getattr(parsed, ID_FIELDS[record.kind]) == record.id
+
+
+@pytest.mark.parametrize(
+    ("directory", "servers"), [("servers", ["git", "time"]), ("complete", ["files", "tracker"])]
+)
+def test_a_directory_of_server_files_loads_without_a_word(directory: str, servers: list[str]) -> None:
+    scan = scan_directory(EXAMPLES / directory, strict=True)
+
+    assert [one.record.server_id for one in scan.servers] == servers
+    assert scan == DirectoryScan(servers=scan.servers, problems=(), warnings=())
+
+
+def test_the_complete_server_files_have_every_field() -> None:
+    bodies = [tomllib.loads(path.read_text("utf-8")) for path in (EXAMPLES / "complete").glob("*.toml")]
+
+    assert sorted({path for body in bodies for path in given_paths(body)}) == sorted(field_paths(ServerBody))
+
+
+def test_the_settings_file_is_read() -> None:
+    path = EXAMPLES / "toolgate.toml"
+
+    settings = load_settings(path, {})
+
+    assert settings.model_dump(mode="json", exclude_unset=True) == tomllib.loads(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", CLIENTS, ids=name_of)
+def test_the_settings_of_a_client_are_what_connect_writes(path: Path) -> None:
+    needs_key = path.stem.endswith("-key")
+    names: dict[str, Assistant] = {str(name): name for name in PROGRAMS}
+    program = PROGRAMS[names[path.stem.removesuffix("-key")]]
+    door = Door(name="review", url=REMOTE if needs_key else LOCAL, needs_key=needs_key)
+
+    assert json.loads(path.read_text("utf-8")) == program.document(door)
+
+
+@pytest.mark.parametrize("path", CLIENTS, ids=name_of)
+def test_the_settings_of_a_client_can_be_imported_back(path: Path) -> None:
+    [body] = parse_mcp_servers_json(path.read_text("utf-8"))
+
+    assert parse_server(body).server_id == "review"

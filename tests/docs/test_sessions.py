@@ -1,0 +1,93 @@
+"""Every terminal session in the documents is run, and prints what the document says it prints."""
+
+import re
+import shlex
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.docs.documents import ROOT, Step, document, documents
+from tests.docs.gateways import TOOLGATE, Started, demo_gateway, quick_start_gateway
+from toolgate.cli import main
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+ON_DEMO = ["README.md", "docs/guides/policy.md", "docs/guides/clients.md"]
+ON_QUICK_START = ["docs/guides/getting-started.md"]
+
+Run = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command as the reader would type it, at the root of the repository, 80 columns wide."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("TOOLGATE_KEY", raising=False)
+
+    def run_command(command: str) -> list[str]:
+        with suppress(SystemExit):
+            main(shlex.split(command)[1:])
+        captured = capsys.readouterr()
+        return (captured.out + captured.err).splitlines()
+
+    return run_command
+
+
+def as_printed(lines: list[str], url: str) -> list[str]:
+    """What was printed, as it would be at the default address and in a terminal."""
+    text = "\n".join(line.rstrip() for line in lines if not line.endswith("..."))
+    text = text.replace(f" --url {url}", "").replace(url, DEFAULT_URL)
+    return text.replace(str(TOOLGATE), ".venv/bin/toolgate").replace(str(Path.home()), "~").split("\n")
+
+
+def settled(lines: list[str]) -> list[str]:
+    """Servers connect in any order, and in their own time."""
+    ticks = sorted(re.sub(r"\d+\.\d s", "1.0 s", line) for line in lines if line.startswith("✓"))
+    return ticks + [line for line in lines if not line.startswith("✓")]
+
+
+def sessions(names: list[str]) -> list[Step]:
+    return [step for name in names for step in document(name).steps()]
+
+
+def printed(steps: list[Step], gateway: Started, run: Run) -> list[Step]:
+    """The same commands with what they print now."""
+    outputs = [gateway.lines if step.command == "make demo" else run(step.command) for step in steps]
+    return [
+        Step(step.command, settled(as_printed(output, gateway.url)))
+        for step, output in zip(steps, outputs, strict=True)
+    ]
+
+
+def expected(steps: list[Step]) -> list[Step]:
+    return [Step(step.command, settled(step.output)) for step in steps]
+
+
+def test_the_sessions_with_the_demo_print_what_the_documents_say(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = sessions(ON_DEMO)
+    with demo_gateway(tmp_path) as gateway:
+        monkeypatch.setenv("TOOLGATE_URL", gateway.url)
+        found = printed(steps, gateway, run)
+
+    assert found == expected(steps)
+
+
+def test_the_session_with_the_quick_start_prints_what_the_document_says(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = sessions(ON_QUICK_START)
+    with quick_start_gateway(tmp_path) as gateway:
+        monkeypatch.setenv("TOOLGATE_URL", gateway.url)
+        found = printed(steps, gateway, run)
+
+    assert found == expected(steps)
+
+
+def test_no_session_stands_where_none_is_run() -> None:
+    with_sessions = [str(one) for one in documents() if one.blocks("console")]
+
+    assert sorted(with_sessions) == sorted([*ON_DEMO, *ON_QUICK_START])
