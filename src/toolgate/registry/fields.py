@@ -13,13 +13,13 @@ from pydantic_core import PydanticCustomError
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import parse_server_id, parse_task_id
+from toolgate.model.references import REFERENCE, SECRET_NAME
 from toolgate.policy.patterns import parse_pattern
-from toolgate.registry.redaction import MASK, REFERENCE
+from toolgate.registry.redaction import MASK
 
 # `fullmatch` throughout: `$` would let a trailing newline pass.
 _NAMESPACE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?|")
 _URL = re.compile(r"[\x21\x23-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
@@ -135,7 +135,7 @@ HeaderValue = Annotated[
 Url = Annotated[str, Field(max_length=4_096), AfterValidator(_check_references), AfterValidator(_check_url)]
 SecretName = Annotated[
     str,
-    _like(_SECRET_NAME, "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"),
+    _like(SECRET_NAME, "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"),
 ]
 Namespace = Annotated[
     str,

@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from toolgate.model.references import REFERENCE
 from toolgate.model.revisions import Body, Kind
 
 MASK: Final = "***"
-REFERENCE: Final = re.compile(r"\$\{ENV:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-"""`${ENV:NAME}` or `${ENV:NAME:-default}`, which the node resolves when it connects."""
 
 # Wide on purpose: a harmless value masked costs a look into the file, a secret shown costs more.
 _SECRET_WORD = re.compile(

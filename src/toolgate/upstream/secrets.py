@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from toolgate.model.references import REFERENCE, SECRET_NAME
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
 from toolgate.upstream.link import StartFailed
-
-_REFERENCE = re.compile(r"\$\{ENV:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 BASE_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "SHELL", "TERM")
 """All that a child gets of the gateway's own environment; the rest it must be given by its record."""
@@ -27,7 +25,7 @@ class Secrets:
 
     def expand(self, text: str) -> str:
         """`text` with every `${ENV:NAME}` and `${ENV:NAME:-default}` replaced. Raises StartFailed."""
-        return _REFERENCE.sub(self._variable, text)
+        return REFERENCE.sub(self._variable, text)
 
     def child_environment(self, launch: StdioLaunch) -> dict[str, str]:
         """Exactly what a child sees: the base list, `env`, and `env_from`, later ones winning."""
@@ -45,7 +43,7 @@ class Secrets:
 
     def secret(self, name: str) -> str:
         """The secret `name`: its file in the secrets directory, else the variable. Raises StartFailed."""
-        if not _SECRET_NAME.fullmatch(name):
+        if not SECRET_NAME.fullmatch(name):
             raise StartFailed(f"`{name}` cannot name a secret", state="env_missing", fatal=True)
         path = self._secrets_dir / name if self._secrets_dir else None
         if path is not None and path.is_file():
