@@ -292,6 +292,12 @@ def test_a_result_that_cannot_be_read_is_an_error(result: bytes) -> None:
         adapt_result(result, upstream="modern", client="legacy")
 
 
+@pytest.mark.parametrize("result", [b"", b"null", b"5", b'"x"', b"[]"])
+def test_chd_10_a_legacy_result_that_is_no_object_is_an_error_for_legacy_clients_too(result: bytes) -> None:
+    with pytest.raises(ServerUnavailable, match="a result that cannot be read"):
+        adapt_result(result, upstream="legacy", client="legacy")
+
+
 def test_text_too_deep_to_read_is_left_alone() -> None:
     text = "[" * 100_000
     result = msgspec.json.encode({"content": [{"type": "text", "text": text}], "structuredContent": 7})

@@ -70,6 +70,34 @@ async def test_a_servers_own_error_passes_as_it_came() -> None:
         assert answer.body == b'{"jsonrpc":"2.0","id":1,"error":' + error + b"}"
 
 
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        b"null",
+        b"5",
+        b'"boom"',
+        b"[]",
+        b"{}",
+        b'{"code":"x","message":"no"}',
+        b'{"code":1e400,"message":"no"}',
+    ],
+)
+async def test_chd_10_what_a_server_calls_an_error_and_is_none_never_reaches_a_client(
+    era: str, error: bytes
+) -> None:
+    async def fail(_members: dict[str, Any]) -> Reply:
+        return Reply(error=error)
+
+    async with open_house(net_of(fail=fail), record("one", allowed_tools=("*",))) as house:
+        if era == "legacy":
+            answer = await (await house.session("/api/mcp")).call("one.fail")
+        else:
+            answer = await house.modern("/api/mcp", "tools/call", {"name": "one.fail"})
+
+        assert (answer.status, answer.code) == (200, -32603)
+
+
 @pytest.mark.parametrize("arguments", ["x", 7, [], None, True])
 async def test_cht_2_arguments_that_are_no_object_never_reach_the_server(arguments: object) -> None:
     async with open_house(net_of(), record("one", allowed_tools=("*",))) as house:

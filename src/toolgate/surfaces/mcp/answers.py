@@ -20,11 +20,15 @@ _STATUS: Final = {-32700: 400, -32600: 400, -32020: 400, -32022: 400}
 _MODERN_STATUS: Final = _STATUS | {-32602: 400, -32601: 404}
 
 
-class _Coded(msgspec.Struct):
-    code: int = 0
+class _RpcError(msgspec.Struct):
+    """What every client insists on."""
+
+    code: int
+    message: str
 
 
-_decode_code = msgspec.json.Decoder(_Coded).decode
+_decode_error = msgspec.json.Decoder(_RpcError).decode
+_UNREADABLE: Final = b'{"code":-32603,"message":"the server answered with an error that cannot be read"}'
 
 _NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
 
@@ -40,8 +44,12 @@ def send_result(responder: Responder, request_id: bytes, result: bytes, headers:
 
 
 def send_upstream_error(responder: Responder, request_id: bytes, error: bytes, *, modern: bool) -> None:
-    """A server's own JSON-RPC error, as it came."""
-    status = _MODERN_STATUS.get(_decode_code(error).code, 200) if modern else 200
+    """A server's own JSON-RPC error, as it came; one of ours where it is none."""
+    try:
+        code = _decode_error(error).code
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        error, code = _UNREADABLE, -32603
+    status = _MODERN_STATUS.get(code, 200) if modern else 200
     responder.send(status, b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, error))
 
 
