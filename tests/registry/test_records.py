@@ -187,6 +187,11 @@ REFUSED = [
     pytest.param(changed(HTTP, "http.headers", {"X-A": "é"}), "http.headers.X-A", id="header not ASCII"),
     pytest.param(changed(HTTP, "http.headers", {"Host": "x"}), "http.headers.Host", id="host header"),
     pytest.param(
+        changed(HTTP, "http.headers", {"Accept-Encoding": "gzip"}),
+        "http.headers.Accept-Encoding",
+        id="a header that could never be sent",
+    ),
+    pytest.param(
         changed(HTTP, "http.headers", {"Mcp-Name": "x"}), "http.headers.Mcp-Name", id="header of MCP"
     ),
     pytest.param(

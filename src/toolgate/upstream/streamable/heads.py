@@ -9,31 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolgate import __version__
+from toolgate.model.headers import HEADER_NAME, is_own_header
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.egress import Target
 from toolgate.upstream.link import MODERN_VERSION, StartFailed
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _POSITION = re.compile(rb"[\x20-\x7e]{1,1024}")
 _SESSION_ID = re.compile(rb"[\x21-\x7e]{1,1024}")
-_OURS: Final = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "last-event-id",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-"""What a record may not set, because the exchange depends on it. Nor `Mcp-*`."""
 _MAX_REMEMBERED: Final = 1024
 
 
@@ -129,7 +112,7 @@ def _check_own(headers: Mapping[str, str]) -> None:
     for name in _unfit(headers):
         raise StartFailed(f"header `{name}` cannot be sent: not an HTTP header", fatal=True)
     for name in headers:
-        if name.lower() in _OURS or name.lower().startswith("mcp-"):
+        if is_own_header(name):
             raise StartFailed(f"header `{name}` is set by the gateway itself", fatal=True)
 
 
@@ -144,4 +127,4 @@ def _check_mirrored(headers: Mapping[str, str]) -> None:
 
 def _unfit(headers: Mapping[str, str]) -> Iterable[str]:
     """Names of those that are no header, by their name or their value."""
-    return (n for n, value in headers.items() if not (_NAME.fullmatch(n) and _VALUE.fullmatch(value)))
+    return (n for n, value in headers.items() if not (HEADER_NAME.fullmatch(n) and _VALUE.fullmatch(value)))
