@@ -63,7 +63,7 @@ def adapt_result(result: bytes, *, upstream: Era, client: Era) -> bytes:
 
     Raises ServerUnavailable where the server answered with something this client cannot act on.
     """
-    if upstream == client == "legacy" and result[:1] == b"{":
+    if upstream == client == "legacy" and result.lstrip()[:1] == b"{":
         return result
     try:
         kind = _decode_typed(result).result_type
