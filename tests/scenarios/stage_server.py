@@ -68,16 +68,7 @@ def complain(arguments: Message) -> str:
     return "said"
 
 
-def refuse(arguments: Message) -> str:
-    """Fail, and say too much about it."""
-    raise Refused(f"not with the token {os.environ['API_TOKEN']}")
-
-
-class Refused(Exception):
-    """A call that fails with an error of the protocol."""
-
-
-TOOLS = {tool.__name__: tool for tool in (echo, pid, environment, wait, hang, complain, refuse)}
+TOOLS = {tool.__name__: tool for tool in (echo, pid, environment, wait, hang, complain)}
 OFFERED = WORDS["tools"].split(",") if "tools" in WORDS else list(TOOLS)
 
 
@@ -89,11 +80,7 @@ def definitions() -> list[Message]:
 
 
 def call(number: int, name: str, arguments: Message) -> None:
-    try:
-        text = TOOLS[name](arguments)
-    except Refused as exc:
-        send(id=number, error={"code": -32000, "message": str(exc)})
-        return
+    text = TOOLS[name](arguments)
     send(id=number, result={"content": [{"type": "text", "text": text}], "resultType": "complete"})
 
 
