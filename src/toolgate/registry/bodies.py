@@ -213,7 +213,7 @@ class ServerBody(Body):
     """After this long without a call the connection is closed until the next. 0: never."""
 
     prewarm: bool = False
-    """Connect at start, and stay connected, rather than at the first use."""
+    """Stay connected: a connection that ends is opened again at once, not by the next call or list."""
 
     @model_validator(mode="after")
     def _launch_fits_transport(self) -> "ServerBody":
@@ -343,7 +343,7 @@ class KeyBody(Body):
     """The SHA-256 of the key. The key itself is never stored."""
 
     role: Role
-    """`admin` governs, `publisher` publishes packages, `viewer` reads, `agent` calls tools."""
+    """`admin` governs, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools."""
 
     ceiling: CeilingBody = CeilingBody()
     """The most it may ever reach."""
