@@ -22,7 +22,8 @@ from toolgate.cli.demo_install import install, install_packages, is_installed, m
 from toolgate.cli.demo_kit import DATA, LOCK, load_servers, load_tasks, write_servers
 from toolgate.cli.demo_repository import make_repository
 from toolgate.cli.failure import CommandFailed
-from toolgate.registry.records import parse_server, parse_task
+from toolgate.model.tasks import Task
+from toolgate.registry.records import parse_record, parse_server
 
 ROOT = Path(__file__).parents[2]
 PLACES = {"bin": Path('/odd "place"/bin'), "repository": Path("/repo"), "kit": Path("/kit")}
@@ -42,7 +43,8 @@ def test_the_servers_are_valid_records_with_their_places_filled_in() -> None:
 
 
 def test_the_tasks_are_valid_and_name_servers_there_are() -> None:
-    tasks = [parse_task(record.body) for record in load_tasks()]
+    records = [parse_record(record.kind, record.id, record.body) for record in load_tasks()]
+    tasks = [record for record in records if isinstance(record, Task)]
     servers = {body["server_id"] for body in load_servers(PLACES)}
 
     assert [task.task_id for task in tasks] == ["review", "notes", "ops"]

@@ -13,12 +13,8 @@ from toolgate.registry.bodies import KeyBody, ProfileBody, ServerBody, TaskBody
 from toolgate.registry.records import (
     Record,
     encode_record,
-    encode_server,
-    parse_key,
-    parse_profile,
     parse_record,
     parse_server,
-    parse_task,
     unknown_fields,
 )
 
@@ -314,7 +310,7 @@ def test_a_task_keeps_its_config_as_written() -> None:
         "config": {"mcp.enabled": "true", "mcp.default_server_ids": '["fs"]', "other": "not ours"},
     }
 
-    assert parse_task(body) == Task(
+    assert parse_record("task", body["task_id"], body) == Task(
         task_id="Code.Review-1", display_name="Code review", config=body["config"]
     )
 
@@ -334,7 +330,7 @@ def test_a_task_keeps_its_config_as_written() -> None:
 )
 def test_a_task_with_a_policy_that_cannot_be_read_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidRecord):
-        parse_task({"task_id": "t", "config": config})
+        parse_record("task", "t", {"config": config})
 
 
 def test_a_profile_has_a_common_selection_and_one_per_environment() -> None:
@@ -345,7 +341,7 @@ def test_a_profile_has_a_common_selection_and_one_per_environment() -> None:
         "environments": {"prod": {"tags": ["safe"], "deny": ["*delete*"]}},
     }
 
-    assert parse_profile(body) == Profile(
+    assert parse_record("profile", "reading", body) == Profile(
         profile_id="reading",
         selection=Selection(servers=("fs",), allow=()),
         environments={"prod": Selection(tags=("safe",), deny=("*delete*",))},
@@ -354,7 +350,7 @@ def test_a_profile_has_a_common_selection_and_one_per_environment() -> None:
 
 def test_a_profile_for_an_unknown_environment_is_refused() -> None:
     with pytest.raises(InvalidRecord, match=r"`environments\.test`"):
-        parse_profile({"profile_id": "reading", "environments": {"test": {}}})
+        parse_record("profile", "reading", {"environments": {"test": {}}})
 
 
 def test_a_key_is_read_with_its_ceiling() -> None:
@@ -367,7 +363,7 @@ def test_a_key_is_read_with_its_ceiling() -> None:
         "expires_at_s": 1_900_000_000,
     }
 
-    assert parse_key(body) == Key(
+    assert parse_record("key", "ci", body) == Key(
         key_id="ci",
         sha256="0" * 64,
         role="agent",
@@ -389,8 +385,10 @@ def test_a_key_is_read_with_its_ceiling() -> None:
     ],
 )
 def test_a_key_that_breaks_a_rule_is_refused(field: str, value: object) -> None:
+    body: dict[str, Any] = {"key_id": "ci", "sha256": "0" * 64, "role": "agent", field: value}
+
     with pytest.raises(InvalidRecord, match=field):
-        parse_key({"key_id": "ci", "sha256": "0" * 64, "role": "agent", field: value})
+        parse_record("key", body["key_id"], body)
 
 
 # All kinds
@@ -433,7 +431,7 @@ def test_what_is_default_is_not_encoded() -> None:
         "http": None,
     }
 
-    assert encode_server(parse_server(body)) == STDIO
+    assert encode_record(parse_server(body)) == STDIO
 
 
 def test_a_record_is_written_under_its_own_name() -> None:

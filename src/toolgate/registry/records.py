@@ -15,16 +15,10 @@ from toolgate.model.revisions import Kind
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task
 from toolgate.policy.layers import parse_task_policy
-from toolgate.registry.bodies import (
-    Body,
-    KeyBody,
-    ProfileBody,
-    ServerBody,
-    TaskBody,
-    default_namespace,
-)
+from toolgate.registry.bodies import Body, KeyBody, ProfileBody, ServerBody, TaskBody, default_namespace
 
 Record: TypeAlias = ServerRecord | Task | Profile | Key
+RecordBody: TypeAlias = ServerBody | TaskBody | ProfileBody | KeyBody
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 ID_FIELDS: Final[Mapping[Kind, str]] = {
@@ -33,7 +27,7 @@ ID_FIELDS: Final[Mapping[Kind, str]] = {
     "profile": "profile_id",
     "key": "key_id",
 }
-BODIES: Final[Mapping[Kind, type[Body]]] = {
+BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
     "server": ServerBody,
     "task": TaskBody,
     "profile": ProfileBody,
@@ -50,38 +44,18 @@ def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecor
     return _validate(ServerBody, body, strict=strict).value()
 
 
-def parse_task(body: Mapping[str, Any], *, strict: bool = True) -> Task:
-    """`body` as a task whose `config` is a valid policy, or InvalidRecord."""
-    task = _validate(TaskBody, body, strict=strict).value()
-    parse_task_policy(task)
-    return task
-
-
-def parse_profile(body: Mapping[str, Any], *, strict: bool = True) -> Profile:
-    """`body` as a profile, or InvalidRecord."""
-    return _validate(ProfileBody, body, strict=strict).value()
-
-
-def parse_key(body: Mapping[str, Any], *, strict: bool = True) -> Key:
-    """`body` as a key, or InvalidRecord."""
-    return _validate(KeyBody, body, strict=strict).value()
-
-
 def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict: bool = True) -> Record:
-    """`body` as the record `record_id`. The id may be left out of the body, but not differ from it."""
+    """`body` as the record `record_id`, or InvalidRecord. The `config` of a task must be a valid policy.
+
+    The id may be left out of the body, but not differ from it.
+    """
     id_field = ID_FIELDS[kind]
     if body.get(id_field, record_id) != record_id:
         raise InvalidRecord(f"`{id_field}`: differs from `{record_id[:80]}`, the name it is written under")
-    whole = {id_field: record_id, **body}
-    match kind:
-        case "server":
-            return parse_server(whole, strict=strict)
-        case "task":
-            return parse_task(whole, strict=strict)
-        case "profile":
-            return parse_profile(whole, strict=strict)
-        case "key":
-            return parse_key(whole, strict=strict)
+    record = _validate(BODIES[kind], {id_field: record_id, **body}, strict=strict).value()
+    if isinstance(record, Task):
+        parse_task_policy(record)
+    return record
 
 
 def unknown_fields(kind: Kind, body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -93,41 +67,15 @@ def unknown_fields(kind: Kind, body: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def encode_server(record: ServerRecord) -> dict[str, Any]:
+def encode_record(record: Record) -> dict[str, Any]:
     """The shortest body that parses to `record`: its id, what it needs, and what is not the default."""
     body = _encode(record)
-    if record.tool_namespace == default_namespace(record.server_id):
+    if isinstance(record, ServerRecord) and record.tool_namespace == default_namespace(record.server_id):
         del body["tool_namespace"]
+    if isinstance(record, Profile):
+        # The common selection stands at the top.
+        return {"profile_id": body.pop("profile_id"), **body.pop("selection", {}), **body}
     return body
-
-
-def encode_task(task: Task) -> dict[str, Any]:
-    """The shortest body that parses to `task`."""
-    return _encode(task)
-
-
-def encode_profile(profile: Profile) -> dict[str, Any]:
-    """The shortest body that parses to `profile`; its common selection stands at the top."""
-    body = _encode(profile)
-    return {"profile_id": body.pop("profile_id"), **body.pop("selection", {}), **body}
-
-
-def encode_key(key: Key) -> dict[str, Any]:
-    """The shortest body that parses to `key`."""
-    return _encode(key)
-
-
-def encode_record(record: Record) -> dict[str, Any]:
-    """The shortest body that parses to `record`."""
-    match record:
-        case ServerRecord():
-            return encode_server(record)
-        case Task():
-            return encode_task(record)
-        case Profile():
-            return encode_profile(record)
-        case Key():
-            return encode_key(record)
 
 
 def _validate(model: type[AnyBody], body: Mapping[str, Any], *, strict: bool) -> AnyBody:

@@ -9,7 +9,7 @@ from toolgate.model.revisions import Listing, Stored, Write
 from toolgate.registry.bodies import default_namespace
 from toolgate.registry.diff import RecordDiff, diff_server
 from toolgate.registry.directory import DirectoryScan, FileProblem, ServerFile
-from toolgate.registry.records import encode_server
+from toolgate.registry.records import encode_record
 
 ACTOR: Final = "directory"
 _ACTOR_PREFIX: Final = f"{ACTOR}:"
@@ -121,7 +121,7 @@ class _Planner:
     def changes(self) -> tuple[tuple[Write, ...], tuple[RecordDiff, ...]]:
         """The transaction, and how it looks to people."""
         after: dict[str, tuple[str, dict[str, Any] | None]] = {
-            name: (server.file, encode_server(server.record)) for name, server in self.given.items()
+            name: (server.file, encode_record(server.record)) for name, server in self.given.items()
         } | {name: (self.owned[name], None) for name in self.removed}
         writes, diffs = [], []
         for name, (file, body) in sorted(after.items()):
