@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.principals import Key
-from toolgate.model.revisions import Kind
+from toolgate.model.revisions import Kind, Stored
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task
 from toolgate.policy.layers import parse_task_policy
@@ -65,6 +65,11 @@ def unknown_fields(kind: Kind, body: Mapping[str, Any]) -> tuple[str, ...]:
     except ValidationError as exc:
         return tuple(_path(error["loc"]) for error in exc.errors() if error["type"] == "extra_forbidden")
     return ()
+
+
+def namespace_of(stored: Stored) -> str:
+    """What stands before the tools of a stored server, whether or not its body can be parsed."""
+    return str(stored.body.get("tool_namespace") or default_namespace(stored.id))
 
 
 def encode_record(record: Record) -> dict[str, Any]:

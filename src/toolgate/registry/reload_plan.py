@@ -6,10 +6,9 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from toolgate.model.revisions import Listing, Stored, Write
-from toolgate.registry.bodies import default_namespace
 from toolgate.registry.diff import RecordDiff, diff_server
 from toolgate.registry.directory import DirectoryScan, FileProblem, ServerFile
-from toolgate.registry.records import encode_record
+from toolgate.registry.records import encode_record, namespace_of
 
 ACTOR: Final = "directory"
 _ACTOR_PREFIX: Final = f"{ACTOR}:"
@@ -111,7 +110,7 @@ class _Planner:
 
     def _first_clash(self) -> tuple[ServerFile, str] | None:
         going = {*self.given, *self.removed}
-        taken = {_namespace(record): name for name, record in self.stored.items() if name not in going}
+        taken = {namespace_of(record): name for name, record in self.stored.items() if name not in going}
         for name, server in self.given.items():
             other = taken.setdefault(server.record.tool_namespace, name)
             if other != name:
@@ -130,7 +129,3 @@ class _Planner:
                 writes.append(Write(kind="server", id=name, body=body, actor=f"{_ACTOR_PREFIX}{file}"))
                 diffs.append(diff_server(name, file, before=before, after=body))
         return tuple(writes), tuple(diffs)
-
-
-def _namespace(record: Stored) -> str:
-    return str(record.body.get("tool_namespace") or default_namespace(record.id))

@@ -47,13 +47,7 @@ class Store(Protocol):
     async def list(self, kind: Kind | None = None) -> Listing:
         """All records (of a kind), sorted by kind and id, at one revision."""
 
-    async def history(
-        self,
-        kind: Kind,
-        record_id: str,
-        *,
-        limit: int = 50,
-    ) -> Sequence[Change]:
+    async def history(self, kind: Kind, record_id: str, *, limit: int = 50) -> Sequence[Change]:
         """The newest changes of a record, newest first, as far as the log reaches."""
 
     def watch(self, since: int) -> AbstractAsyncContextManager[AsyncIterator[Batch]]:

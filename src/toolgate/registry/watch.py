@@ -61,10 +61,8 @@ class WatchHub:
 
     async def read(self, cursor: int, *, is_live: bool) -> Sequence[Batch]:
         """At least one batch after `cursor`, waiting for it; none at all once the hub is closed."""
-        while self.revision <= cursor:
-            if self._is_closed:
-                return ()
-            await self._news.wait()
+        if not await self.reached(cursor + 1):
+            return ()
         if (batch := self._ring.get(cursor + 1)) is not None:
             return (batch,)
         if self._is_closed:

@@ -14,8 +14,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.revisions import Kind, Listing, Stored, Write
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
-from toolgate.registry.bodies import default_namespace
-from toolgate.registry.records import Record, encode_record
+from toolgate.registry.records import Record, encode_record, namespace_of
 from toolgate.registry.reload_plan import source_of
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.drafts import Draft, parse_draft
@@ -127,6 +126,7 @@ def _check_beside(listing: Listing, record: Record, *, is_new: bool) -> None:
         )
     if isinstance(record, ServerRecord):
         for other in listing.records:
-            namespace = other.body.get("tool_namespace") or default_namespace(other.id)
-            if other.id != record.server_id and namespace == record.tool_namespace:
-                raise InvalidRecord(f"`tool_namespace`: server `{other.id}` has `{namespace}` already")
+            if other.id != record.server_id and namespace_of(other) == record.tool_namespace:
+                raise InvalidRecord(
+                    f"`tool_namespace`: server `{other.id}` has `{record.tool_namespace}` already"
+                )
