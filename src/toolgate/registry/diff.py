@@ -7,6 +7,8 @@ from typing import Any, Final, Literal
 from toolgate.model.revisions import Body
 from toolgate.registry.redaction import redact_server
 
+Operation = Literal["added", "changed", "removed"]
+
 ABSENT: Final = "(default)"
 
 
@@ -26,26 +28,25 @@ class FieldDiff:
 class RecordDiff:
     """One server added, changed or removed."""
 
-    operation: Literal["added", "changed", "removed"]
+    operation: Operation
     server_id: str
     file: str
     """The file that says so, or that said so last."""
     fields: tuple[FieldDiff, ...] = ()
 
+    @property
+    def details(self) -> str:
+        """What follows the operation: the server, its file and, where it changed, every field that did."""
+        fields = f": {'; '.join(map(str, self.fields))}" if self.operation == "changed" else ""
+        return f"{self.server_id} ({self.file}){fields}"
+
     def __str__(self) -> str:
-        head = f"{self.operation} {self.server_id} ({self.file})"
-        if self.operation != "changed":
-            return head
-        return f"{head}: {'; '.join(map(str, self.fields))}"
+        return f"{self.operation} {self.details}"
 
 
 def diff_server(server_id: str, file: str, *, before: Body | None, after: Body | None) -> RecordDiff:
     """What turns `before` into `after`; None is a server that is not there."""
-    operation: Literal["added", "changed", "removed"] = "changed"
-    if before is None:
-        operation = "added"
-    elif after is None:
-        operation = "removed"
+    operation: Operation = "added" if before is None else "removed" if after is None else "changed"
     return RecordDiff(
         operation=operation, server_id=server_id, file=file, fields=_diff_fields(before or {}, after or {})
     )

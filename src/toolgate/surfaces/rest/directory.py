@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
-from toolgate.registry.diff import RecordDiff
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.changes import note
 from toolgate.surfaces.rest.control import Control
@@ -27,17 +26,12 @@ async def reload_directory(control: Control, call: Call[NoBody]) -> Answer:
     return Answer(
         ReloadAnswer(
             revision=report.revision,
-            applied=[_render_diff(diff) for diff in report.applied],
+            applied=[f"{_SIGNS[diff.operation]} {diff.details}" for diff in report.applied],
             kept=list(report.kept),
             warnings=list(report.warnings),
             problems=list(map(str, report.problems)),
         )
     )
-
-
-def _render_diff(diff: RecordDiff) -> str:
-    fields = f": {'; '.join(map(str, diff.fields))}" if diff.operation == "changed" else ""
-    return f"{_SIGNS[diff.operation]} {diff.server_id} ({diff.file}){fields}"
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
