@@ -39,6 +39,7 @@ from toolgate.registry.fields import (
     Sha256,
     Tag,
     Title,
+    UnixTime,
     Url,
     VariableName,
     refuse,
@@ -351,7 +352,7 @@ class KeyBody(Body):
     default_task: Name | None = None
     """The task of a request that names none."""
 
-    expires_at_s: int | None = Field(default=None, ge=0, le=253_402_300_799)
+    expires_at_s: UnixTime | None = None
     """Unix time after which it proves nothing."""
 
     def value(self) -> Key:

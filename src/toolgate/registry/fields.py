@@ -140,3 +140,5 @@ Pattern = Annotated[str, _by(parse_pattern)]
 ServerId = Annotated[str, _by(parse_server_id)]
 Name = Annotated[str, _by(parse_task_id)]
 Sha256 = Annotated[str, _like(_SHA256, "a SHA-256 is 64 lower-case hexadecimal digits")]
+UnixTime = Annotated[int, Field(ge=0, le=253_402_300_799)]
+"""In seconds, up to the end of the year 9999: what every calendar can still show."""

@@ -8,11 +8,12 @@ from pydantic import JsonValue
 from toolgate.model.revisions import Kind
 from toolgate.policy.lint import FindingCode
 from toolgate.policy.scope import Layer, Reason, Refusal, RefusalCode
-from toolgate.surfaces.rest.shapes import Revision, Sent, Shown
+from toolgate.registry.bodies import Body
+from toolgate.surfaces.rest.shapes import Revision, Shown
 from toolgate.upstream.health import HealthState
 
 
-class PlanSent(Sent):
+class PlanSent(Body):
     """A change to look at: a record as it would be written, or null for its removal."""
 
     kind: Literal["server", "task", "profile"]

@@ -8,28 +8,28 @@ from typing import Annotated, Any, Final
 from pydantic import Field, JsonValue, create_model
 
 from toolgate.model.principals import Role
-from toolgate.registry.bodies import CeilingBody, ProfileBody, ServerBody, TaskBody
-from toolgate.registry.fields import Name, ServerId
-from toolgate.surfaces.rest.shapes import Revision, Sent, Shown
+from toolgate.registry.bodies import Body, CeilingBody, ProfileBody, ServerBody, TaskBody
+from toolgate.registry.fields import Name, ServerId, UnixTime
+from toolgate.surfaces.rest.shapes import Revision, Shown
 from toolgate.upstream.health import ServerHealth
 
 # Servers, tasks, profiles: as the registry has them, with the revision that last wrote them.
 
 
-class ServerShown(ServerBody, defer_build=True, use_attribute_docstrings=False):
+class ServerShown(ServerBody, use_attribute_docstrings=False):
     """A server: its record with secrets masked, and how it fares on this node (null: not known there yet)."""
 
     revision: Revision
     health: ServerHealth | None
 
 
-class TaskShown(TaskBody, defer_build=True, use_attribute_docstrings=False):
+class TaskShown(TaskBody, use_attribute_docstrings=False):
     """A task."""
 
     revision: Revision
 
 
-class ProfileShown(ProfileBody, defer_build=True, use_attribute_docstrings=False):
+class ProfileShown(ProfileBody, use_attribute_docstrings=False):
     """A profile."""
 
     revision: Revision
@@ -161,7 +161,7 @@ class RefreshAnswer(Shown):
 # Keys: made here, shown once.
 
 
-class KeySent(Sent):
+class KeySent(Body):
     """A key to be made. Its secret is chosen by the gateway."""
 
     key_id: Name
@@ -172,7 +172,7 @@ class KeySent(Sent):
     """The most it may ever reach; within the ceiling of who makes it."""
     default_task: Name | None = None
     """The task of a request that names none."""
-    expires_at_s: int | None = Field(default=None, ge=0, le=253_402_300_799)
+    expires_at_s: UnixTime | None = None
     """Unix time after which it proves nothing."""
 
 

@@ -1,30 +1,18 @@
 """What all shapes have in common, and those that belong to no part in particular.
 
-Requests are pydantic models, for there bytes come in, and they are checked by them. Answers are plain
-values, from which the document takes names, types and descriptions.
+Requests are pydantic models, as strict as the registry's, for there bytes come in. Answers are plain values,
+from which the document takes names, types and descriptions.
 """
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from toolgate.registry.bodies import Body
 from toolgate.upstream.health import HealthState
 
 Revision = Annotated[int, Field(ge=0)]
-
-
-class Sent(BaseModel):
-    """What all requests have in common: nothing is coerced, nothing unknown is taken, nothing is echoed."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        use_attribute_docstrings=True,
-        hide_input_in_errors=True,
-        defer_build=True,
-    )
 
 
 class Shown:
@@ -68,5 +56,5 @@ class HealthAnswer(Shown):
     uptime_s: float
 
 
-class NoBody(Sent):
+class NoBody(Body):
     """Nothing, or an empty object."""
