@@ -79,7 +79,7 @@ async def test_chd_1_a_server_that_crashes_after_each_start_is_down_after_five()
             states.append(pool.health()["one"].state)
 
         assert states == ["degraded", "degraded", "degraded", "degraded", "down"]
-        with pytest.raises(ServerUnavailable, match="`one` is down$"):
+        with pytest.raises(ServerUnavailable, match=r"`one` is down$"):
             await pool.call("one", CALL, params("echo"))
         await pass_time(10)
         assert pool.health()["one"].state == "connected"
@@ -197,7 +197,7 @@ async def test_calls_that_wait_for_a_start_fail_with_it_and_so_do_those_in_the_b
     async with pool_of(net) as pool:
         pool.apply({"one": record()})
         for _ in range(2):
-            with pytest.raises(ServerUnavailable, match="`one` is down$"):
+            with pytest.raises(ServerUnavailable, match=r"`one` is down$"):
                 await pool.call("one", CALL, params("echo"))
 
         assert (now_s(), len(net["one"].starts_s)) == (1.0, 1)

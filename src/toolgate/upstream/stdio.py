@@ -27,6 +27,7 @@ from toolgate.upstream.link import (
     StartFailed,
 )
 from toolgate.upstream.negotiate import negotiate
+from toolgate.upstream.redaction import Redactor, credentials_of_child
 from toolgate.upstream.secrets import Secrets
 
 MAX_NOISE_BYTES: Final = 1024 * 1024
@@ -45,8 +46,9 @@ class StdioLink:
     hello: Hello
     pid: int | None = None
 
-    def __init__(self, server_id: str, listener: LinkListener) -> None:
+    def __init__(self, server_id: str, listener: LinkListener, redactor: Redactor) -> None:
         self._loop = asyncio.get_running_loop()
+        self._redactor = redactor
         self._server_id = server_id
         self._listener = listener
         self._child: Child | None = None
@@ -56,6 +58,8 @@ class StdioLink:
         self._noise_bytes = 0
         self._noise_lines = 0
         self._stderr_tail = b""
+        self._stderr_line = b""
+        """The beginning of a line: a credential may be cut in two by how the bytes arrive."""
         self.is_open = False
         self._end = ""
         self.dropped_lines = 0
@@ -87,7 +91,8 @@ class StdioLink:
         self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
     ) -> Reply:
         del headers  # HTTP's
-        return await self.exchange(method, wire.params_for(self.hello.era, params), timeout_s)
+        reply = await self.exchange(method, wire.params_for(self.hello.era, params), timeout_s)
+        return self._redactor.reply(reply)
 
     async def exchange(self, method: str, params: Params, timeout_s: float) -> Reply:
         """Ask with exactly these params. Raises as `Link.request` does."""
@@ -140,10 +145,21 @@ class StdioLink:
                 self._on_message(message, line)
 
     def on_stderr(self, data: bytes) -> None:
-        self._stderr_tail = (self._stderr_tail + data)[-_STDERR_TAIL_BYTES:]
-        self._listener.on_stderr(data)
+        data = self._stderr_line + data
+        end = data.rfind(b"\n") + 1
+        if end == 0 and len(data) > _STDERR_TAIL_BYTES:
+            end = len(data)
+        self._stderr_line = data[end:]
+        self._tell(data[:end])
+
+    def _tell(self, words: bytes) -> None:
+        if words:
+            words = self._redactor.raw(words)
+            self._stderr_tail = (self._stderr_tail + words)[-_STDERR_TAIL_BYTES:]
+            self._listener.on_stderr(words)
 
     def on_ended(self, how: str) -> None:
+        self._tell(self._stderr_line)
         self._finish(how)
 
     @property
@@ -248,13 +264,15 @@ class StdioOpener:
     async def __call__(
         self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None
     ) -> StdioLink:
-        if record.stdio is None:
+        launch = record.stdio
+        if launch is None:
             raise StartFailed("its record does not say what to start", fatal=True)
-        link = StdioLink(record.server_id, listener)
+        env = self._secrets.child_environment(launch)
+        link = StdioLink(record.server_id, listener, Redactor(credentials_of_child(launch, env)))
         era: Era | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
         try:
             async with asyncio.timeout(self._start_timeout_s):
-                link.open(await self._start(link, record.stdio, era))
+                link.open(await self._start(link, launch, env, era))
         except (TimeoutError, CallTimedOut) as exc:
             raise StartFailed(
                 f"it did not get through its start within {self._start_timeout_s:g} s", state="list_timeout"
@@ -268,11 +286,13 @@ class StdioOpener:
         self._shy.discard(record.server_id)
         return link
 
-    async def _start(self, link: StdioLink, launch: StdioLaunch, era: Era | None) -> Hello:
+    async def _start(
+        self, link: StdioLink, launch: StdioLaunch, env: Mapping[str, str], era: Era | None
+    ) -> Hello:
         expand = self._secrets.expand
         child = await self._warden.spawn(
             [expand(launch.command), *map(expand, launch.args)],
-            env=self._secrets.child_environment(launch),
+            env=env,
             cwd=None if launch.cwd is None else expand(launch.cwd),
             owner=link,
         )

@@ -10,10 +10,10 @@ from toolgate.model.servers import EMPTY
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
 from toolgate.upstream.link import Hello, LinkListener, Params, Reply
+from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import Dialect, LinkLost
 from toolgate.upstream.streamable.messages import Rejected
-from toolgate.upstream.streamable.redaction import Redactor
 from toolgate.upstream.wire import parse_error, reply_of
 
 _UNKNOWN_OUTCOME: Final = "the server may have acted on the call: see whether it did before you repeat it"

@@ -10,6 +10,7 @@ from toolgate.upstream.egress import Egress, EgressRefused, Target, parse_target
 from toolgate.upstream.http import HttpPool
 from toolgate.upstream.http_connection import HttpLimits
 from toolgate.upstream.link import START_TIMEOUT_S, Hello, LinkListener, StartFailed
+from toolgate.upstream.redaction import Redactor, credentials_of
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import Dialect
@@ -18,7 +19,6 @@ from toolgate.upstream.streamable.heads import Heads, Session
 from toolgate.upstream.streamable.legacy import LegacyDialect
 from toolgate.upstream.streamable.live import StreamableLink
 from toolgate.upstream.streamable.modern import ModernDialect
-from toolgate.upstream.streamable.redaction import Redactor, credentials_of
 
 
 class StreamableOpener:

@@ -1,4 +1,4 @@
-"""Keeps a server's own credentials out of what it says about its errors.
+"""Keeps a server's own credentials out of what it says about its errors, and out of its last words.
 
 Only what can be a credential is looked for, and results that are no errors pass as they came: a value that
 merely looks like a word in them must not change data.
@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from toolgate.model.servers import HttpEndpoint
+from toolgate.model.servers import HttpEndpoint, StdioLaunch
 from toolgate.upstream.link import Reply
 
 _MASK: Final = b"[redacted]"
@@ -35,7 +35,13 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """`text` without credentials."""
-        return self._masked(text.encode()).decode()
+        return self.raw(text.encode()).decode()
+
+    def raw(self, raw: bytes) -> bytes:
+        """`raw` without credentials."""
+        for spelling in self._spellings:
+            raw = raw.replace(spelling, _MASK)
+        return raw
 
     def reply(self, reply: Reply) -> Reply:
         """`reply` as it is, unless it is an error of either kind that shows a credential."""
@@ -43,16 +49,21 @@ class Redactor:
         if not self._is_shown_in(raw):
             return reply
         if reply.error is not None:
-            return Reply(error=self._masked(raw))
-        return Reply(result=self._masked(raw)) if _is_tool_error(raw) else reply
+            return Reply(error=self.raw(raw))
+        return Reply(result=self.raw(raw)) if _is_tool_error(raw) else reply
 
     def _is_shown_in(self, raw: bytes) -> bool:
         return any(spelling in raw for spelling in self._spellings)
 
-    def _masked(self, raw: bytes) -> bytes:
-        for spelling in self._spellings:
-            raw = raw.replace(spelling, _MASK)
-        return raw
+
+def credentials_of_child(launch: StdioLaunch, env: Mapping[str, str]) -> list[str]:
+    """What in the resolved environment of a child must not be shown: what was referred to, or is named so."""
+    declared = {name: env[name] for name in (*launch.env, *launch.env_from)}
+    return [
+        value
+        for name, value in declared.items()
+        if name in launch.env_from or value != launch.env[name] or _TELLING.search(name)
+    ]
 
 
 def credentials_of(endpoint: HttpEndpoint, url: str, headers: Mapping[str, str]) -> list[str]:
