@@ -1,8 +1,8 @@
 """The five endpoints that servers, tasks and profiles have alike: list, read, post, put, delete."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -20,8 +20,6 @@ from toolgate.surfaces.rest.routing import Call, Endpoint, unchecked
 
 Sent = Mapping[str, Any]
 Show = Callable[[Control, Sequence[Stored]], list[dict[str, Any]]]
-
-_PUT_ERRORS: Final = (InvalidRecord, Conflict, StorageFailed)
 
 
 def show_plainly(_control: Control, records: Sequence[Stored]) -> list[dict[str, Any]]:
@@ -92,6 +90,18 @@ def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:
     """The rows of `collection`."""
     kind, every = collection.kind, collection.path
     one = f"{every}/{{{collection.id_field}}}"
+    put = Endpoint(
+        method="PUT",
+        path=one,
+        role=collection.writer,
+        summary=f"Create or replace the {kind} of this id",
+        handler=collection.put,
+        body=unchecked(collection.sent),
+        answer=collection.written,
+        statuses=(200, 201),
+        errors=(InvalidRecord, Conflict, StorageFailed),
+        is_conditional=True,
+    )
     return (
         Endpoint(
             method="GET",
@@ -101,17 +111,8 @@ def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:
             handler=collection.list,
             answer=collection.listed,
         ),
-        Endpoint(
-            method="POST",
-            path=every,
-            role=collection.writer,
-            summary=f"Create or replace a {kind}",
-            handler=collection.post,
-            body=unchecked(collection.sent),
-            answer=collection.written,
-            statuses=(200, 201),
-            errors=_PUT_ERRORS,
-            is_conditional=True,
+        replace(
+            put, method="POST", path=every, summary=f"Create or replace a {kind}", handler=collection.post
         ),
         Endpoint(
             method="GET",
@@ -122,18 +123,7 @@ def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:
             answer=collection.shown,
             errors=(NotFound,),
         ),
-        Endpoint(
-            method="PUT",
-            path=one,
-            role=collection.writer,
-            summary=f"Create or replace the {kind} of this id",
-            handler=collection.put,
-            body=unchecked(collection.sent),
-            answer=collection.written,
-            statuses=(200, 201),
-            errors=_PUT_ERRORS,
-            is_conditional=True,
-        ),
+        put,
         Endpoint(
             method="DELETE",
             path=one,

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.names import parse_server_id, parse_task_id
 from toolgate.model.revisions import Body, Kind, Stored
 from toolgate.registry.records import ID_FIELDS, Record, parse_record
+from toolgate.surfaces.rest.intake import ID_PARSERS
 from toolgate.surfaces.rest.masks import restore_hidden
 from toolgate.surfaces.rest.records import SHOWN_ONLY, fill_in, show_body
 
@@ -26,7 +26,7 @@ class Draft:
 
 def parse_id(kind: Kind, text: str) -> str:
     """`text` as the id of a record of this kind, or InvalidRecord."""
-    return parse_server_id(text) if kind == "server" else parse_task_id(text)
+    return ID_PARSERS[ID_FIELDS[kind]](text)
 
 
 def sent_id(kind: Kind, sent: Body) -> str:

@@ -1,4 +1,4 @@
-"""What comes in with a request, checked in one place: ids, query, preconditions, body.
+"""What comes in with a request, checked in one place: ids, preconditions, body. Queries: see `surfaces.http`.
 
 Strict throughout: what could be read in two ways is refused, because one of them might be the wrong
 one. No message repeats a value of a body, which may be a secret.
@@ -12,24 +12,19 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
-from toolgate.errors import (
-    BodyTooLarge,
-    CallCancelled,
-    InvalidRequest,
-    UnsupportedMedia,
-)
+from toolgate.errors import BodyTooLarge, CallCancelled, InvalidRequest, UnsupportedMedia
 from toolgate.model.names import parse_server_id, parse_task_id
 from toolgate.surfaces.rest.answers import JSON
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 
-PATH_PARAMETERS: Final[Mapping[str, Callable[[str], str]]] = {
+ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "server_id": parse_server_id,
     "task_id": parse_task_id,
     "profile_id": parse_task_id,
     "key_id": parse_task_id,
 }
-"""Every name that may stand in the path of an endpoint, and what its values must be."""
+"""What an id must be, by the name it has in bodies and paths. No other name may stand in a path."""
 
 _NO_MEMBERS: Final = b"{}"
 _TAG = re.compile(r'"(0|[1-9][0-9]{0,17})"')
@@ -45,7 +40,7 @@ def check_path(path: str) -> None:
 
 def parse_path(values: Mapping[str, str]) -> Mapping[str, str]:
     """The ids in the path, or InvalidRecord."""
-    return {name: PATH_PARAMETERS[name](value) for name, value in values.items()}
+    return {name: ID_PARSERS[name](value) for name, value in values.items()}
 
 
 def parse_precondition(headers: Headers) -> int | None:

@@ -157,16 +157,12 @@ def _schemas(endpoints: Iterable[Endpoint[Any]]) -> Json:
     shapes: set[type[object]] = {ErrorAnswer}
     shapes |= {one.body.model for one in endpoints if one.body is not None}
     shapes |= {one.answer for one in endpoints if not isinstance(one.answer, str)}
-    named = sorted(shapes, key=_name)
-    adapters = [(_name(shape), _MODE, TypeAdapter(shape)) for shape in named]
+    named = sorted(shapes, key=lambda shape: shape.__name__)
+    adapters = [(shape.__name__, _MODE, TypeAdapter(shape)) for shape in named]
     _, schema = TypeAdapter.json_schemas(adapters, ref_template=_REF)
     found: Json = schema["$defs"]
     return found
 
 
 def _ref(shape: type[object]) -> Json:
-    return {"$ref": _REF.format(model=_name(shape))}
-
-
-def _name(shape: type[object]) -> str:
-    return shape.__name__
+    return {"$ref": _REF.format(model=shape.__name__)}

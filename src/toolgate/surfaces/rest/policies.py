@@ -124,11 +124,11 @@ def _overview(snapshot: Snapshot, limits: Limits, base_url: str) -> OverviewAnsw
         revision=snapshot.revision,
         registered_tools=sum(len(offer.tools) for offer in offers),
         registered_tokens=sum(tool.tokens for offer in offers for tool in offer.tools.values()),
-        tasks=[_overlook(snapshot, limits, task, base_url) for task in tasks],
+        tasks=[_task_overview(snapshot, limits, task, base_url) for task in tasks],
     )
 
 
-def _overlook(snapshot: Snapshot, limits: Limits, task: Task, base_url: str) -> TaskOverview:
+def _task_overview(snapshot: Snapshot, limits: Limits, task: Task, base_url: str) -> TaskOverview:
     scope = compose(
         snapshot, Ceiling(), task=parse_task_policy(task), request=SessionRequest(), limits=limits
     )

@@ -8,12 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from toolgate.errors import (
-    Forbidden,
-    NotFound,
-    PolicyDenied,
-    TooManyTools,
-)
+from toolgate.errors import Forbidden, NotFound, PolicyDenied, TooManyTools
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import principal_of
