@@ -9,7 +9,7 @@ import logging
 import time
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from toolgate.audit.events import CallRecorded, Outcome
 from toolgate.audit.log import AuditLog
@@ -17,6 +17,7 @@ from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateEr
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.subscriptions import Subscriptions
 from toolgate.gateway.view import Route, View
+from toolgate.gateway.views import Views
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
@@ -28,12 +29,20 @@ from toolgate.upstream.link import Params
 from toolgate.upstream.pool import Answer, Pool
 
 PAGE_SIZE: Final = 500
-MAX_VIEWS: Final = 4_096
-"""Compiled views kept. A caller whose view was dropped costs one compilation."""
 MAX_AUDITED_NAME: Final = 200
 
 _log = logging.getLogger(__name__)
 _REFUSALS: Final = {"mcp_policy_denied": PolicyDenied, "too_many_tools": TooManyTools, "not_found": NotFound}
+
+
+class _Ending(NamedTuple):
+    """What came of a call."""
+
+    outcome: Outcome
+    code: str
+    took_s: float
+    argument_bytes: int
+    result_bytes: int
 
 
 class Gateway:
@@ -56,7 +65,7 @@ class Gateway:
         self.snapshot = snapshot
         self.subscriptions = Subscriptions(self.view)
         self._page_size = page_size
-        self._views: dict[Caller, View] = {}
+        self._views = Views()
         self._is_swap_due = False
 
     # The snapshot
@@ -135,10 +144,15 @@ class Gateway:
         self._count(caller, scope)
         for warning in scope.warnings:
             _log.warning("%s: %s", caller.principal.id, warning)
-        view = View(caller, scope, self.snapshot, metrics=self.metrics, page_size=self._page_size)
-        if len(self._views) >= MAX_VIEWS:
-            self._views.pop(next(iter(self._views)))
-        self._views[caller] = view
+        view = View(
+            caller,
+            scope,
+            self.snapshot,
+            metrics=self.metrics,
+            page_size=self._page_size,
+            on_growth=self._views.on_growth,
+        )
+        self._views.add(view)
         return view
 
     def _count(self, caller: Caller, scope: Scope) -> None:
@@ -167,6 +181,7 @@ class Gateway:
         began = time.perf_counter()
         outcome: Outcome = "ok"
         code, size = "", 0
+        sent = 0 if arguments is None else memoryview(arguments).nbytes
         try:
             answer = await self.pool.call(route.server_id, "tools/call", params, tool=route.tool)
             result = answer.reply.result
@@ -186,12 +201,10 @@ class Gateway:
         finally:
             took_s = time.perf_counter() - began
             route.stats.add(took_s * 1e3, size, code)
-            self._record(view, route, trace, outcome=outcome, code=code, took_s=took_s)
+            self._record(view, route, trace, _Ending(outcome, code, took_s, sent, size))
         return answer
 
-    def _record(
-        self, view: View, route: Route, trace: Trace, *, outcome: Outcome, code: str, took_s: float
-    ) -> None:
+    def _record(self, view: View, route: Route, trace: Trace, ending: _Ending) -> None:
         caller = view.caller
         self.audit.record(
             CallRecorded(
@@ -199,16 +212,19 @@ class Gateway:
                 door=trace.door,
                 principal=caller.principal.id,
                 tool=route.tool.ref.name,
-                outcome=outcome,
+                outcome=ending.outcome,
                 server_id=route.server_id,
                 task_id=caller.task_id or "",
                 session=trace.session,
                 request_id=trace.request_id,
-                code=code,
+                code=ending.code,
+                layer=route.layer,
                 rule=route.rule,
                 revision=view.revision,
                 definition=route.tool.digest,
-                duration_us=int(took_s * 1e6),
+                duration_us=int(ending.took_s * 1e6),
+                argument_bytes=ending.argument_bytes,
+                result_bytes=ending.result_bytes,
             )
         )
 

@@ -5,8 +5,8 @@ Listed ⇔ callable by construction: the same table answers both.
 
 import base64
 import binascii
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +23,9 @@ from toolgate.telemetry import CallStats, Metrics
 WARNINGS_KEY: Final = "toolgate/warnings"
 TTL_MS: Final = 30_000
 """How long a client may keep a list. `list_changed` tells those who listen sooner."""
+_ROUTE_BYTES: Final = 512
+_ENTRY_BYTES: Final = 64
+"""What a route, and an entry in a caller's request, weigh. Rather too much than too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +36,41 @@ class Route:
     tool: ToolDefinition
     upstream_name: msgspec.Raw
     stats: CallStats
+    layer: str
     rule: str
+    """The layer and rule that admitted it."""
 
 
 class View:
     """What one caller sees, from one snapshot."""
 
-    __slots__ = ("_pages", "caller", "injections", "is_partial", "page_size", "revision", "routes", "scope")
+    __slots__ = (
+        "__weakref__",
+        "_on_growth",
+        "_pages",
+        "caller",
+        "injections",
+        "is_partial",
+        "page_size",
+        "revision",
+        "routes",
+        "scope",
+        "size",
+    )
 
     def __init__(
-        self, caller: Caller, scope: Scope, snapshot: Snapshot, *, metrics: Metrics, page_size: int
+        self,
+        caller: Caller,
+        scope: Scope,
+        snapshot: Snapshot,
+        *,
+        metrics: Metrics,
+        page_size: int,
+        on_growth: Callable[["View", int], None],
     ) -> None:
         self.caller = caller
-        self.scope = scope
+        # Without its decisions, one for each tool there is: who wants to know why composes it again.
+        self.scope = replace(scope, decisions=())
         self.revision = snapshot.revision
         self.page_size = page_size
         self.routes = _routes(caller, scope, snapshot, metrics)
@@ -54,7 +79,10 @@ class View:
             (server_id, "stale" if snapshot.servers[server_id].is_stale else "ok")
             for server_id in scope.servers
         )
-        self._pages: dict[tuple[Era, str], bytes] = {}
+        self.size = _ROUTE_BYTES * (1 + len(self.routes)) + _ENTRY_BYTES * _entries(caller)
+        """In bytes, by estimate; grows with the lists that are encoded."""
+        self._on_growth = on_growth
+        self._pages: dict[Era, bytes] = {}
 
     @property
     def signature(self) -> tuple[tuple[str, str], ...]:
@@ -65,14 +93,16 @@ class View:
         """One page of the tools, as the result of `tools/list`.
 
         A cursor names the last tool of the page before it, so a page never shows what this view
-        does not hold, however the scope changed meanwhile.
+        does not hold, however the scope changed meanwhile. Only first pages are kept: callers make up
+        cursors, and each would be another page.
         """
-        key = (era, cursor or "")
-        page = self._pages.get(key)
+        if cursor is not None:
+            return self._encode(era, _parse_cursor(cursor), server_info)
+        page = self._pages.get(era)
         if page is None:
-            page = self._encode(era, _parse_cursor(cursor), server_info)
-            if len(self._pages) < 64:
-                self._pages[key] = page
+            page = self._pages[era] = self._encode(era, None, server_info)
+            self.size += len(page)
+            self._on_growth(self, len(page))
         return page
 
     def _encode(self, era: Era, after: str | None, server_info: bytes) -> bytes:
@@ -93,18 +123,25 @@ class View:
         return meta | {WARNINGS_KEY: self.scope.warnings} if self.scope.warnings else meta
 
 
+def _entries(caller: Caller) -> int:
+    request = caller.request
+    return sum(len(part or ()) for part in (request.servers, request.tools, request.allow, request.deny))
+
+
 def _routes(caller: Caller, scope: Scope, snapshot: Snapshot, metrics: Metrics) -> Mapping[str, Route]:
-    rules = {(one.server_id, one.tool): one.rule for one in scope.decisions if one.allowed}
+    admitted = {(one.server_id, one.tool): one for one in scope.decisions if one.allowed}
     routes = {}
     for ref in scope.tools:
         tool = snapshot.servers[ref.server_id].tools[ref.name]
         name = ref.name if caller.only_server else door_name(ref)
+        decision = admitted[ref.server_id, ref.name]
         routes[name] = Route(
             server_id=ref.server_id,
             tool=tool,
             upstream_name=msgspec.Raw(msgspec.json.encode(ref.name)),
             stats=metrics.tool(ref.server_id, ref.name),
-            rule=rules.get((ref.server_id, ref.name), ""),
+            layer=decision.layer,
+            rule=decision.rule,
         )
     return dict(sorted(routes.items()))
 
@@ -113,9 +150,7 @@ def _encode_cursor(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
 
 
-def _parse_cursor(cursor: str | None) -> str | None:
-    if cursor is None:
-        return None
+def _parse_cursor(cursor: str) -> str:
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as exc:

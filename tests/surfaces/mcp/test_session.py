@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from toolgate.errors import SessionLimit, UnknownSession
+from toolgate.errors import InvalidParams, SessionLimit, UnknownSession
 from toolgate.gateway.caller import Caller
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.mcp import session as session_module
-from toolgate.surfaces.mcp.session import IDLE_S, LIFETIME_S, Sessions
+from toolgate.surfaces.mcp.session import IDLE_S, LIFETIME_S, MAX_ID_BYTES, Sessions
 
 ADA = Principal(id="key:ada", role="agent")
 BOB = Principal(id="key:bob", role="agent")
@@ -43,6 +43,20 @@ def test_a_session_is_found_again_with_its_caller(clock: Clock) -> None:
     session = sessions.find(sessions.issue(CALLER, "2025-11-25"), ADA)
 
     assert (session.binding.caller, session.version) == (CALLER, "2025-11-25")
+
+
+def test_lod_1_a_selection_too_long_for_a_header_opens_no_session(clock: Clock) -> None:
+    sessions = sessions_on(clock)
+    lengths = []
+    with pytest.raises(InvalidParams, match="too long for a session"):
+        for number in range(1_000):
+            tools = tuple(f"server/tool-{one}" for one in range(number))
+            lengths.append(
+                len(sessions.issue(replace(CALLER, request=SessionRequest(tools=tools)), "2025-06-18"))
+            )
+
+    assert MAX_ID_BYTES - 64 < max(lengths) <= MAX_ID_BYTES
+    assert len(sessions) == len(lengths)
 
 
 def test_rep_1_another_node_with_the_key_serves_it_with_the_same_scope(clock: Clock) -> None:

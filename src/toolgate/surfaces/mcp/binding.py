@@ -1,5 +1,6 @@
 """A caller bound to a URL or a session, with its newest view at hand."""
 
+import weakref
 from dataclasses import replace
 
 from toolgate.gateway.caller import Caller
@@ -9,14 +10,17 @@ from toolgate.model.principals import Principal
 
 
 class Binding:
-    """Saves looking a view up by its caller as long as the snapshot stays the same."""
+    """Saves looking a view up by its caller as long as the snapshot stays the same.
 
-    __slots__ = ("_serial", "_view", "caller")
+    Only the gateway keeps views, and bounds them: here one is merely known while it is kept there.
+    """
+
+    __slots__ = ("_known", "_serial", "caller")
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
         self._serial = -1
-        self._view: View | None = None
+        self._known: weakref.ref[View] | None = None
 
     def keep_principal(self, principal: Principal) -> None:
         """Follow a key whose rights changed since the caller was bound."""
@@ -27,7 +31,9 @@ class Binding:
     def view(self, gateway: Gateway) -> View:
         """The view of the current snapshot; raises what the scope refuses with."""
         serial = gateway.snapshot.serial
-        if self._view is None or self._serial != serial:
-            self._view = gateway.view(self.caller)
+        view = None if self._known is None or self._serial != serial else self._known()
+        if view is None:
+            view = gateway.view(self.caller)
+            self._known = weakref.ref(view)
             self._serial = serial
-        return self._view
+        return view

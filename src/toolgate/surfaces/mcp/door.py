@@ -21,8 +21,9 @@ from toolgate.surfaces.mcp.modern import ModernEra, is_modern
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.target import parse_target
 
-MAX_BINDINGS: Final = 4_096
-"""URLs remembered, per principal, so that a known one is not parsed again."""
+MAX_BINDINGS: Final = 1_024
+MAX_KNOWN_URL: Final = 1_024
+"""URLs remembered, per principal, so that a known one is not parsed again; and how long one may be."""
 
 
 class McpDoor:
@@ -83,8 +84,12 @@ class McpDoor:
             target = parse_target(request.path, request.query)
             caller = Caller(exchange.principal, target.task_id, target.request, target.only_server)
             binding = Binding(caller)
-            if len(self._bindings) >= MAX_BINDINGS:
-                self._bindings.pop(next(iter(self._bindings)))
-            self._bindings[key] = binding
+            if len(request.path) + len(request.query) <= MAX_KNOWN_URL:
+                self._remember(key, binding)
         binding.keep_principal(exchange.principal)
         return binding
+
+    def _remember(self, key: tuple[str, str, bytes], binding: Binding) -> None:
+        if len(self._bindings) >= MAX_BINDINGS:
+            self._bindings.pop(next(iter(self._bindings)))
+        self._bindings[key] = binding

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from toolgate.errors import SessionLimit, UnknownSession
+from toolgate.errors import InvalidParams, SessionLimit, UnknownSession
 from toolgate.gateway.caller import Caller
 from toolgate.model.principals import Principal
 from toolgate.policy.layers import SessionRequest
@@ -27,7 +27,8 @@ IDLE_S: Final = 30 * 60
 LIFETIME_S: Final = 24 * 60 * 60
 MAX_ENDED: Final = 20_000
 """Ids remembered as ended. An older one could be revived, by its own principal only."""
-MAX_ID_BYTES: Final = 8 * 1024
+MAX_ID_BYTES: Final = 7 * 1024
+"""An id is a header, and many proxies and clients take no header line of more than 8 KiB."""
 _MAC_BYTES: Final = 32
 
 
@@ -76,7 +77,7 @@ class Sessions:
         return len(self._open)
 
     def issue(self, caller: Caller, version: str) -> bytes:
-        """Open a session; its id."""
+        """Open a session; its id. Raises InvalidParams when the caller asks for more than an id can hold."""
         claims = _Claims(
             nonce=secrets.token_urlsafe(16),
             principal=caller.principal.id,
@@ -87,6 +88,11 @@ class Sessions:
             request=caller.request,
         )
         session_id = self._sign(msgspec.json.encode(claims))
+        if len(session_id) > MAX_ID_BYTES:
+            raise InvalidParams(
+                "the selection of tools and servers is too long for a session",
+                hint="put it into a task or a profile, and name that in the URL",
+            )
         self._admit(session_id, Session(claims.nonce, version, Binding(caller), self._clock_s()))
         return session_id
 
