@@ -131,6 +131,12 @@ def test_delete_names_what_is_gone(gateway: FakeGateway, run: Run, words: tuple[
     assert run(*words, "--json").json == {"deleted": words[2], "revision": 5, "warnings": []}
 
 
+def test_delete_says_what_still_names_it(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("DELETE /admin/api/tasks/t", {"revision": 5, "warnings": ["key `ada` names task `t`"]})
+
+    assert run("tasks", "delete", "t").lines == ["✓ task t is gone", "warning: key `ada` names task `t`"]
+
+
 def test_servers_test_ends_with_1_when_the_server_fails(gateway: FakeGateway, run: Run) -> None:
     report = {"ok": False, "error": "it hangs", "stderr_tail": "", "tools": [], "quarantined": {}}
     gateway.answer("POST /admin/api/mcp/servers/git/test", report)

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from tests.cli.answers import decision, explanation, health, server, task_plan, tools
-from toolgate.cli.render.changes import render_lint, render_plan, render_reload
+from toolgate.cli.render.changes import render_applied, render_lint, render_plan, render_reload
 from toolgate.cli.render.demo import TaskView, render_demo
 from toolgate.cli.render.records import (
     render_keys,
@@ -17,7 +17,6 @@ from toolgate.cli.render.records import (
 )
 from toolgate.cli.render.scope import render_explanation, render_tools
 from toolgate.cli.render.servers import (
-    render_applied,
     render_refreshed,
     render_server,
     render_servers,

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Group
-from rich.text import Text
 from typer import Argument, Option
 
 from toolgate.cli.options import Connection
 from toolgate.cli.record_files import Record, load_record
-from toolgate.cli.render.layout import OK, cell, sentence
-from toolgate.cli.render.servers import render_applied
+from toolgate.cli.render.changes import render_applied, render_deleted
 from toolgate.model.revisions import Kind
 
 FilesOption = Annotated[
@@ -43,5 +40,4 @@ def delete_record(kind: Kind, record_id: str, connection: Connection, *, revisio
     """Remove one record."""
     with connection.open() as client:
         answer = client.delete(kind, record_id, revision=revision)
-    gone = sentence(Text("✓ ", style=OK), f"{kind} ", cell(record_id, "bold"), " is gone")
-    connection.output.show({"deleted": record_id, **answer}, Group(gone))
+    connection.output.show({"deleted": record_id, **answer}, render_deleted(kind, record_id, answer))

@@ -1,4 +1,4 @@
-"""Changes, made or only looked at: plans, reloads, and rules that match nothing."""
+"""Changes, made or only looked at: writes, plans, reloads, and rules that match nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -25,6 +25,16 @@ from toolgate.cli.render.layout import (
 )
 
 Answer = Mapping[str, Any]
+
+
+def render_applied(kind: str, record_id: str, answer: Answer) -> RenderableType:
+    """A write that was acknowledged, at its revision."""
+    return _done(kind, record_id, f" (revision {answer['revision']})", answer)
+
+
+def render_deleted(kind: str, record_id: str, answer: Answer) -> RenderableType:
+    """A removal that was acknowledged, and what refers to nothing from now on."""
+    return _done(kind, record_id, " is gone", answer)
 
 
 def render_plan(answer: Answer) -> RenderableType:
@@ -56,6 +66,11 @@ def render_reload(answer: Answer, *, is_dry_run: bool) -> RenderableType:
         warnings(answer["warnings"]),
         Group(*wrong) if wrong else None,
     )
+
+
+def _done(kind: str, record_id: str, what: str, answer: Answer) -> RenderableType:
+    head = sentence(Text("✓ ", style=OK), f"{kind} ", cell(record_id, "bold"), what)
+    return Group(head, *filter(None, [warnings(answer["warnings"])]))
 
 
 def _task_change(change: Answer) -> RenderableType:

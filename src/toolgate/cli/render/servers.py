@@ -21,7 +21,6 @@ from toolgate.cli.render.layout import (
     names,
     sentence,
     stack,
-    warnings,
 )
 
 Record = Mapping[str, Any]
@@ -88,14 +87,6 @@ def render_refreshed(answer: Record) -> RenderableType:
         indent(names(tools)) if tools else None,
         _quarantine(answer["quarantined"]),
     )
-
-
-def render_applied(kind: str, record_id: str, answer: Record) -> RenderableType:
-    """A write that was acknowledged, at its revision."""
-    revision = answer.get("revision")
-    at = "" if revision is None else f" (revision {revision})"
-    head = sentence(Text("✓ ", style=OK), f"{kind} ", cell(record_id, "bold"), at)
-    return Group(head, *filter(None, [warnings(answer.get("warnings") or ())]))
 
 
 def _state(health: Record) -> Text:
