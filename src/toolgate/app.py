@@ -107,16 +107,23 @@ async def serve(
     on_ready: Callable[[App, str], Awaitable[None]] | None = None,
 ) -> None:
     """Run until SIGINT or SIGTERM. `on_ready` gets the application and its base URL once it listens."""
-    with _listen(settings) as listener:
+    stopping = asyncio.Event()
+    with _listen(settings) as listener, _handling(_stop_signals(stopping)):
         async with open_app(settings, environ) as app, asyncio.TaskGroup() as tasks:
-            stopping = asyncio.Event()
-            with _signals(app, stopping, tasks):
+
+            async def stopped() -> None:
+                await stopping.wait()
+                app.mcp.close()
+
+            def reload() -> None:
+                tasks.create_task(_reload(app.loader))
+
+            # What starting made stays, and calls leave few cycles: the collector may rest.
+            gc.freeze()
+            gc.set_threshold(10_000, 10, 10)
+            with _handling({signal.SIGHUP: reload}):
                 server = HttpServer(app.front)
-                # What starting made stays, and calls leave few cycles: the collector may rest.
-                gc.freeze()
-                gc.set_threshold(10_000, 10, 10)
-                drain_s = settings.drain_s
-                serving = tasks.create_task(server.serve(listener, stopping.wait, drain_s=drain_s))
+                serving = tasks.create_task(server.serve(listener, stopped, drain_s=settings.drain_s))
                 if on_ready is not None:
                     await on_ready(app, _base_url(listener))
                 await serving
@@ -145,23 +152,22 @@ class _Doors:
         return (self._mcp if is_mcp_path(request.path) else self._rest)(request, responder)
 
 
-@contextmanager
-def _signals(app: App, stopping: asyncio.Event, tasks: asyncio.TaskGroup) -> Iterator[None]:
-    """INT and TERM stop: the first drains, the second does not wait. HUP reloads the directory."""
-    loop = asyncio.get_running_loop()
+def _stop_signals(stopping: asyncio.Event) -> Mapping[signal.Signals, Callable[[], None]]:
+    """INT and TERM stop: the first drains, the second does not wait."""
     own = asyncio.current_task()
 
     def stop() -> None:
         if stopping.is_set() and own is not None:
             own.cancel()
         stopping.set()
-        app.mcp.close()
 
-    def reload() -> None:
-        if app.loader is not None:
-            tasks.create_task(_reload(app.loader))
+    return {signal.SIGINT: stop, signal.SIGTERM: stop}
 
-    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop, signal.SIGHUP: reload}
+
+@contextmanager
+def _handling(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+    """Have these signals handled on the loop for as long as the block runs."""
+    loop = asyncio.get_running_loop()
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
     try:
@@ -171,7 +177,9 @@ def _signals(app: App, stopping: asyncio.Event, tasks: asyncio.TaskGroup) -> Ite
             loop.remove_signal_handler(number)
 
 
-async def _reload(loader: DirectoryLoader) -> None:
+async def _reload(loader: DirectoryLoader | None) -> None:
+    if loader is None:
+        return
     try:
         await loader.reload()
     except ToolgateError as exc:

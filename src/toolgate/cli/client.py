@@ -69,8 +69,6 @@ class RestClient:
     ) -> Any:
         try:
             answer = self._http.request(method, path, json=body, params=query, headers=headers)
-        except httpx2.ConnectError as exc:
-            raise _unreachable(self.url, str(exc)) from exc
         except httpx2.TimeoutException as exc:
             raise CommandFailed(
                 f"no answer from `{self.url}` in time",

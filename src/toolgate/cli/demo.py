@@ -22,6 +22,7 @@ from toolgate.cli.demo_repository import make_repository
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.output import Output, open_console
 from toolgate.cli.render.demo import TaskView, render_demo
+from toolgate.cli.render.layout import health_of
 from toolgate.settings import parse_listen
 
 CONNECT_WITHIN_S: Final = 30.0
@@ -88,7 +89,7 @@ class Demo:
 
     def _tell(self, server: Mapping[str, Any], told: set[str]) -> bool:
         """Whether the server has settled; the first time, say so."""
-        health = server.get("health") or {}
+        health = health_of(server)
         server_id, state = str(server["server_id"]), health.get("state")
         # A server is connected before its tools are listed.
         if state not in _SETTLED or (state == "connected" and health.get("last_list_ms") is None):

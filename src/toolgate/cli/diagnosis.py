@@ -1,7 +1,7 @@
 """What is wrong with an installation and its servers, and what to do. Pure: facts in, findings out."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -13,12 +13,15 @@ Facts = Mapping[str, Any]
 MIN_OPEN_FILES: Final = 1_024
 """Each server takes up to five descriptors and each caller one; below this a busy node runs short."""
 
-_MISSING_VARIABLE: Final = re.compile(r"environment variable `([^`]+)`")
-_MISSING_SECRET: Final = re.compile(r"secret `([^`]+)`")
-_MISSING_COMMAND: Final = re.compile(r"there is no (?:command|file) `([^`]+)`")
-_BAD_DIRECTORY: Final = re.compile(r"its working directory `([^`]+)`")
-_NOT_EXECUTABLE: Final = re.compile(r"`([^`]+)` may not be executed")
-_TOO_SLOW: Final = re.compile(r"no connection within")
+_REMEDIES: Final[Mapping[str, str]] = {
+    r"environment variable `([^`]+)`": "set `{}` where the gateway runs and start it again",
+    r"secret `([^`]+)`": "put the secret `{}` into the secrets directory",
+    r"there is no (?:command|file) `([^`]+)`": "install `{}`, or write its full path as `stdio.command`",
+    r"its working directory `([^`]+)`": "make `{}`, or correct `stdio.cwd`",
+    r"`([^`]+)` may not be executed": "make it executable: chmod +x {}",
+    r"no connection within": "start it by hand to see what keeps it",
+}
+"""What a failed start says, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +124,9 @@ def worst(findings: Sequence[Finding]) -> Level:
 
 def _remedy(server: Facts, error: str) -> str:
     again = f"then `toolgate servers refresh {server['server_id']}`"
-    for pattern, remedy in _REMEDIES:
-        match = pattern.search(error)
-        if match:
-            return f"{remedy(match)}, {again}"
+    for pattern, remedy in _REMEDIES.items():
+        if match := re.search(pattern, error):
+            return f"{remedy.format(*match.groups())}, {again}"
     if server.get("transport") != "stdio":
         return f"see that the server answers at `{(server.get('http') or {}).get('url')}`, {again}"
     return f"see its last words with `toolgate servers test {server['server_id']}`"
-
-
-_REMEDIES: Final[Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]] = (
-    (_MISSING_VARIABLE, lambda match: f"set `{match[1]}` where the gateway runs and start it again"),
-    (_MISSING_SECRET, lambda match: f"put the secret `{match[1]}` into the secrets directory"),
-    (_MISSING_COMMAND, lambda match: f"install `{match[1]}`, or write its full path as `stdio.command`"),
-    (_BAD_DIRECTORY, lambda match: f"make `{match[1]}`, or correct `stdio.cwd`"),
-    (_NOT_EXECUTABLE, lambda match: f"make it executable: chmod +x {match[1]}"),
-    (_TOO_SLOW, lambda _: "start it by hand to see what keeps it"),
-)

@@ -1,7 +1,7 @@
 """Text from servers, made harmless for a terminal: what could move, hide or reorder it is spelled out.
 
 Tool descriptions, errors and results are written by others. Escape sequences, bidirectional controls
-and invisible characters are shown as `\\x1b` or `\\u202e`, never passed on (XSS-3).
+and invisible characters are shown as `\\x1b` or `\\u202e`, never passed on.
 """
 
 import json

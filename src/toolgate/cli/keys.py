@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -12,12 +12,12 @@ from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import IdArgument, delete_record
 from toolgate.cli.render.records import render_keys, render_new_key
 from toolgate.cli.spreading import spread_options
+from toolgate.model.principals import Role
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Keys: who may call, and how far each key reaches."
 )
 
-Role = Literal["admin", "publisher", "viewer", "agent"]
 _DAY_S = 86_400
 
 

@@ -211,9 +211,11 @@ async def test_sec_7_names_that_callers_make_up_are_not_metrics() -> None:
 
 async def test_a_call_is_counted_and_audited_with_the_rule_that_allowed_it() -> None:
     async with open_house(net_of(), record("one", allowed_tools=("ec*",))) as house:
-        await (await house.session("/api/mcp")).call("one.echo")
+        answer = await (await house.session("/api/mcp")).call("one.echo", a=1)
 
         (event,) = house.audited
+        assert (event.layer, event.argument_bytes) == ("platform", len(b'{"a": 1}'))
+        assert event.result_bytes == len(answer.body) - len(b'{"jsonrpc":"2.0","id":1,"result":}')
         assert (event.server_id, event.tool, event.outcome, event.principal) == ("one", "echo", "ok", "local")
         assert "ec*" in event.rule
         assert b'mcp_tool_call_total{server_id="one",tool="echo"} 1.0' in house.gateway.metrics.render()
