@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.assistants import PROGRAMS, Door
+from toolgate.cli.defaults import DEFAULT_URL
 from toolgate.cli.render.layout import DIM, OK, cell, count, grid, health_of, sentence, stack, verbatim
-from toolgate.cli.render.up import HOW_TO_STOP, url_option
 
 Answer = Mapping[str, Any]
 
@@ -25,7 +25,7 @@ def render_demo(
     url: str, servers: Sequence[Answer], views: Sequence[TaskView], *, program: str = "toolgate"
 ) -> RenderableType:
     """The table, and the lines to paste. `program` is how this program can be called from here."""
-    at = url_option(url)
+    at = "" if url == DEFAULT_URL else f" --url {url}"
     first = views[0].task_id
     commands = [
         f"{program} connect cursor --task {first} --write{at}",
@@ -42,7 +42,7 @@ def render_demo(
             Text("Another client, what it will see, and why it sees no more:", style="bold"),
             verbatim("\n".join(commands)),
         ),
-        HOW_TO_STOP,
+        Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
     )
 
 
