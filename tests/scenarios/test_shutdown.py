@@ -59,6 +59,24 @@ def test_shu_2_a_second_signal_ends_a_gateway_whose_calls_hang(site: Site, numbe
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_shu_2_a_second_signal_while_a_deaf_child_is_stopped_is_no_failure(
+    site: Site, number: signal.Signals
+) -> None:
+    site.place(site.stage("deaf", "deaf", "helper=daemon"))
+    with running(site) as gateway:
+        eventually(lambda: gateway.health("deaf")["pid"])
+        began = time.monotonic()
+        gateway.signal(number)
+        eventually(lambda: is_refused(gateway))
+        time.sleep(0.5)  # by now nothing is left to drain: the child is being stopped
+        gateway.signal(number)
+
+        assert gateway.wait() == 0
+        assert time.monotonic() - began <= 6.0
+        gateway.check_stopped()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_gateway_with_open_streams_stops_at_once(site: Site, number: signal.Signals) -> None:
     """SHU-3: each stream ends with its proper last word."""
     site.place(site.stage("one"))
