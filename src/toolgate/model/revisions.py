@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 Kind = Literal["server", "task", "profile", "key"]
-KINDS: Final[tuple[Kind, ...]] = ("server", "task", "profile", "key")
 Operation = Literal["put", "delete"]
 Body = Mapping[str, Any]
 

@@ -1,7 +1,7 @@
 """The shape of every record as people and programs write it.
 
-A body is made by validation and turned at once into a model value (`value()`); nothing above the
-registry's edge ever holds one. The field docstrings become the reference.
+A body is made by validation and turned at once into a model value (`value()`) or back into plain data;
+nobody keeps one. The field docstrings become the reference.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The edge where bodies become model values and go back. What passed `parse_…` is never checked again.
 
-Nothing else turns a body into a value: files, REST, gRPC and the store's own content all come through here.
+Nothing else turns a body into a value: files, REST and the store's own content all come through here.
 """
 
 from collections.abc import Mapping

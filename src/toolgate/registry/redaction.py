@@ -1,5 +1,5 @@
-"""What a record may show: everything but secrets. Every API answer, log line, watch event and history
-entry passes here first; nothing here ever resolves a reference.
+"""What a record may show: everything but secrets. Every answer and log line that shows one passes here first;
+nothing here ever resolves a reference.
 """
 
 import re
