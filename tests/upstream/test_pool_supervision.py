@@ -12,8 +12,9 @@ from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
 from toolgate.upstream.health import STDERR_TAIL_BYTES
+from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import Link, LinkListener, Reply, StartFailed
-from toolgate.upstream.pool import Pool, PoolLimits
+from toolgate.upstream.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

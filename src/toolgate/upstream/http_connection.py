@@ -96,7 +96,6 @@ class HttpConnection(asyncio.Protocol):
         "_deadline",
         "_drain",
         "_first",
-        "_has_request",
         "_head_bytes",
         "_headers",
         "_is_framed",
@@ -112,6 +111,7 @@ class HttpConnection(asyncio.Protocol):
         "_timer",
         "_transport",
         "_waiter",
+        "has_request",
         "idle_since",
     )
 
@@ -129,7 +129,7 @@ class HttpConnection(asyncio.Protocol):
         self._drain: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = self._deadline = math.inf
-        self._has_request = False
+        self.has_request = False
         self._awaits_head = False
         self._first = b""
         """The bytes in which the current answer began."""
@@ -141,7 +141,7 @@ class HttpConnection(asyncio.Protocol):
 
     def exchange(self, request: bytes, sink: Sink | None, deadline: float | None) -> asyncio.Future[Answer]:
         """Write a whole request. The future holds its Answer, ExchangeFailed or ExchangeTimedOut."""
-        self._has_request = True
+        self.has_request = True
         self._deadline = math.inf if deadline is None else deadline
         if self._deadline < self._armed_s:
             self._arm()
@@ -188,10 +188,6 @@ class HttpConnection(asyncio.Protocol):
         self._sink = None
         self._transport.abort()
 
-    @property
-    def has_request(self) -> bool:
-        return self._has_request
-
     def is_usable(self, now: float) -> bool:
         """Whether nothing speaks against writing a request to it now."""
         if self._transport.is_closing():
@@ -212,7 +208,7 @@ class HttpConnection(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
-        if not self._has_request:
+        if not self.has_request:
             self.drop()
             return
         if self._awaits_head:
@@ -265,7 +261,7 @@ class HttpConnection(asyncio.Protocol):
     # httptools
 
     def on_message_begin(self) -> None:
-        if not self._has_request:
+        if not self.has_request:
             self.drop()  # a second answer to one request would be taken for the next one's
         self._forget_answer()
 
@@ -322,7 +318,7 @@ class HttpConnection(asyncio.Protocol):
         if self._first:
             self._remember()
         self._resolve()
-        self._has_request = False
+        self.has_request = False
         if self._drain is not None:
             self._drain.cancel()
             self._drain = None

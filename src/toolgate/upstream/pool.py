@@ -25,8 +25,6 @@ from toolgate.upstream.opening import Openers
 from toolgate.upstream.supervisor import Supervisor, Surroundings
 from toolgate.upstream.trial import try_server
 
-__all__ = ["Answer", "Pool", "PoolLimits", "ServerHealth", "TestReport"]
-
 _logger: Final = logging.getLogger(__name__)
 
 
