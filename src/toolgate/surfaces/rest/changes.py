@@ -19,6 +19,7 @@ from toolgate.registry.reload_plan import source_of
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.drafts import Draft, parse_draft
 from toolgate.surfaces.rest.foresight import warn_of, with_record, without_record
+from toolgate.surfaces.rest.record_shapes import Deleted
 from toolgate.surfaces.rest.records import find_record
 
 MAX_RECORDS: Final = 5_000
@@ -71,14 +72,14 @@ async def _check_and_commit(
 
 async def delete_record(
     control: Control, actor: Principal, *, kind: Kind, record_id: str, if_revision: int | None
-) -> tuple[int, list[str]]:
-    """Remove a record. Returns the revision and what refers to nothing from now on."""
+) -> Deleted:
+    """Remove a record."""
     served = control.gateway.snapshot
     before = await control.store.get(kind, record_id)
     write = Write(kind=kind, id=record_id, body=None, if_revision=if_revision)
     revision = await _commit(control, actor, write)
     after = without_record(served, kind, record_id)
-    return revision, await _warnings(before, after, kind, record_id)
+    return Deleted(revision=revision, warnings=await _warnings(before, after, kind, record_id))
 
 
 def note(control: Control, actor: Principal, *, operation: str, kind: Kind, record_id: str) -> None:

@@ -66,14 +66,12 @@ class Collection:
 
     async def delete(self, control: Control, call: Call[None]) -> Answer:
         """Remove the record. Whatever still names it is told in the warnings."""
-        revision, warnings = await delete_record(
-            control,
-            call.caller,
-            kind=self.kind,
-            record_id=call.ids[self.id_field],
-            if_revision=call.if_revision,
+        record_id = call.ids[self.id_field]
+        return Answer(
+            await delete_record(
+                control, call.caller, kind=self.kind, record_id=record_id, if_revision=call.if_revision
+            )
         )
-        return Answer(Deleted(revision=revision, warnings=warnings))
 
     async def _put(self, control: Control, call: Call[Sent], record_id: str) -> Answer:
         draft = Draft(kind=self.kind, id=record_id, sent=call.body, if_revision=call.if_revision)

@@ -37,19 +37,19 @@ async def make_key(control: Control, call: Call[KeySent]) -> Answer:
     sent = call.body
     check_grant(call.caller, sent)
     secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-    body = {**sent.model_dump(exclude_none=True), "sha256": hash_key(secret)}
-    draft = Draft(kind="key", id=sent.key_id, sent=body, if_revision=0)
+    key = {**sent.model_dump(exclude_none=True), "sha256": hash_key(secret)}
+    draft = Draft(kind="key", id=sent.key_id, sent=key, if_revision=0)
     made = await put_record(control, call.caller, draft)
-    body = {**show_record(made.stored), "secret": secret, "warnings": made.warnings}
-    return Answer(body, 201, revision=made.stored.revision)
+    shown = {**show_record(made.stored), "secret": secret, "warnings": made.warnings}
+    return Answer(shown, 201, revision=made.stored.revision)
 
 
 async def revoke_key(control: Control, call: Call[None]) -> Answer:
     """Delete a key. The next request that shows it is refused, whatever session it belongs to."""
-    revision, warnings = await delete_record(
-        control, call.caller, kind="key", record_id=call.ids["key_id"], if_revision=call.if_revision
+    key_id, if_revision = call.ids["key_id"], call.if_revision
+    return Answer(
+        await delete_record(control, call.caller, kind="key", record_id=key_id, if_revision=if_revision)
     )
-    return Answer(Deleted(revision=revision, warnings=warnings))
 
 
 def check_grant(grantor: Principal, sent: KeySent) -> None:
