@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from toolgate.surfaces.http.messages import Request, Responder
-from toolgate.surfaces.http.protocol import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from toolgate.surfaces.http.protocol import MAX_BODY_BYTES, MAX_HEAD_BYTES, HttpConnection
 from toolgate.surfaces.http.server import HttpServer
 
 pytestmark = pytest.mark.anyio
@@ -284,6 +285,31 @@ async def test_lod_5_a_client_that_does_not_finish_its_request_is_let_go() -> No
 async def test_an_idle_connection_is_let_go() -> None:
     async with listening(request_s=0.2, keep_alive_s=0.2) as bench:
         assert statuses(await bench.raw(GET % b"a")) == [200]
+
+
+async def test_fuz_2_a_client_that_leaves_takes_its_body_with_it() -> None:
+    """Without the collector's help, which may come long after so many bodies that memory is full."""
+    request = (
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % MAX_BODY_BYTES + b"x" * MAX_BODY_BYTES
+    )
+    async with listening() as bench:
+        gc.disable()
+        try:
+            _, writer = await bench.connect()
+            writer.write(request)
+            async with asyncio.timeout(5):
+                while not connections():
+                    await asyncio.sleep(0.01)
+                writer.transport.abort()
+                while connections():
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
+
+
+def connections() -> int:
+    """How many there are in memory, used or not."""
+    return sum(isinstance(one, HttpConnection) for one in gc.get_objects())
 
 
 async def test_lod_4_a_client_that_does_not_read_is_let_go() -> None:

@@ -137,6 +137,7 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def connection_lost(self, _exc: Exception | None) -> None:
+        del self._parser  # each knows the other: bodies would stay until the collector comes by
         self._owner.left(self)
         self._waiting.clear()
         self.resume_writing()
@@ -214,6 +215,7 @@ class HttpConnection(asyncio.Protocol):
         path, query = self._split_target()
         method = parser.get_method().decode("ascii")
         request = Request(method, path, query, headers=self._headers, body=bytes(self._body))
+        self._body = b""  # the connection may be idle for long
         keeps_alive = parser.should_keep_alive() and not self._owner.is_closing
         if self._repeated:
             request.repeated = self._repeated
