@@ -1,5 +1,7 @@
 """The envelope: what is a message, what is not, and what may travel on."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +78,19 @@ def test_64_levels_and_400_digits_are_still_taken() -> None:
     # The envelope and its params are two of the 64 levels.
     assert parse_message(CALL % (b"[" * 62 + b"]" * 62)).id == b"7"
     assert parse_message(CALL % (b'{"a":' + b"9" * 400 + b"}")).id == b"7"
+
+
+def test_fuz_3_more_containers_than_a_reader_can_stand_are_refused_and_brackets_in_texts_are_none() -> None:
+    with pytest.raises(ParseFailed, match="more than 200000 objects and arrays"):
+        parse_message(CALL % (b"[" + b"[]," * 200_000 + b"[]]"))
+    assert parse_message(CALL % (b'{"a":"' + b'\\"[{\\\\' * 150_000 + b'"}')).id == b"7"
+
+
+def test_fuz_3_runs_of_digits_that_are_just_short_enough_are_read_in_no_time() -> None:
+    began = time.perf_counter()
+    parse_message(CALL % (b"[" + b",".join([b"9" * 400] * 10_000) + b"]"))
+
+    assert time.perf_counter() - began < 0.5
 
 
 def test_digits_in_a_text_are_not_a_number() -> None:

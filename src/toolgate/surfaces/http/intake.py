@@ -1,8 +1,9 @@
 """Queries and JSON bodies, checked once for every door: what could be read in two ways is refused."""
 
+import asyncio
 import re
-from collections.abc import Collection, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -12,8 +13,15 @@ from toolgate.errors import InvalidRequest, ParseFailed
 MAX_QUERY_BYTES: Final = 16 * 1024
 MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 400
+MAX_CONTAINERS: Final = 200_000
+"""Objects and arrays in one body: millions of empty ones take a reader far longer than their size says."""
+LARGE_BYTES: Final = 64 * 1024
+"""A body from this size on is read in a thread."""
 
-_LONG_DIGITS = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
+T = TypeVar("T")
+
+# Looked for where digits begin and nowhere else: from every digit of a long run it would take for ever.
+_LONG_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_DIGITS + 1))
 _decode = msgspec.json.Decoder().decode
 
 
@@ -46,21 +54,38 @@ def parse_query(query: bytes, known: Collection[str]) -> dict[str, str]:
     return values
 
 
+async def parse_aside(parse: Callable[[bytes], T], body: bytes) -> T:
+    """`parse(body)`, in a thread where the body is so large that the loop would stand still for it."""
+    return parse(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(parse, body)
+
+
 def parse_json(body: bytes) -> Any:
     """The body as JSON that anybody can read again, or ParseFailed.
 
-    No NaN, no number out of range, no lone surrogate, no depth or digits to exhaust a reader.
+    No NaN, no number out of range, no lone surrogate, no depth, digits or sheer number to exhaust a reader.
     """
+    brackets = _brackets(body)
+    if brackets > MAX_CONTAINERS and _brackets(_outside_texts(body)) > MAX_CONTAINERS:
+        raise ParseFailed(f"the body holds more than {MAX_CONTAINERS} objects and arrays")
     try:
         whole = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ParseFailed("the body is not JSON that can be carried") from exc
     # Counting first keeps the usual small body at two scans of the bytes.
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(whole) > MAX_DEPTH:
+    if brackets > MAX_DEPTH and _depth(whole) > MAX_DEPTH:
         raise ParseFailed(f"the body is nested deeper than {MAX_DEPTH} levels")
-    if len(body) > MAX_DIGITS and _LONG_DIGITS.search(body) and _has_long_integer(whole):
+    if len(body) > MAX_DIGITS and _LONG_DIGITS.search(body) and _LONG_DIGITS.search(_outside_texts(body)):
         raise ParseFailed(f"a number has more than {MAX_DIGITS} digits")
     return whole
+
+
+def _brackets(text: bytes) -> int:
+    return text.count(b"[") + text.count(b"{")
+
+
+def _outside_texts(body: bytes) -> bytes:
+    """What of `body` stands in no JSON string."""
+    return b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
 
 
 def _depth(value: Any) -> int:
@@ -70,16 +95,6 @@ def _depth(value: Any) -> int:
         deepest += 1
         level = [inner for one in containers for inner in _members(one)]
     return deepest
-
-
-def _has_long_integer(value: Any) -> bool:
-    limit, pending = 10**MAX_DIGITS, [value]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, int) and abs(one) >= limit:
-            return True
-        pending.extend(_members(one))
-    return False
 
 
 def _members(value: Any) -> Iterable[Any]:

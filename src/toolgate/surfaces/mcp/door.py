@@ -11,6 +11,7 @@ from toolgate.errors import MethodNotAllowed, ToolgateError
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
+from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.http.messages import Request, Responder
 from toolgate.surfaces.mcp.answers import send_error
 from toolgate.surfaces.mcp.binding import Binding
@@ -64,7 +65,7 @@ class McpDoor:
 
     async def _post(self, exchange: Exchange) -> None:
         check_media(exchange.request)
-        message = parse_message(exchange.request.body)
+        message = await parse_aside(parse_message, exchange.request.body)
         modern = is_modern(exchange, message)
         try:
             if modern:

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from toolgate.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ToolgateError
 from toolgate.gateway.identity import Identities
 from toolgate.model.principals import Principal, Role
-from toolgate.surfaces.http.intake import parse_json, parse_query
+from toolgate.surfaces.http.intake import parse_aside, parse_json, parse_query
 from toolgate.surfaces.rest.answers import JSON, Answer, encode_answer, encode_error
 from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.intake import (
@@ -197,7 +197,7 @@ async def _parse_call(endpoint: Endpoint[B], request: Request, principal: Princi
     body: Any = None
     if endpoint.body is not None:
         sent = await read_body(request, may_be_empty=endpoint.body.may_be_empty)
-        body = endpoint.body.parse(parse_json(sent))
+        body = endpoint.body.parse(await parse_aside(parse_json, sent))
     return Call(
         principal=principal,
         ids=ids,
