@@ -44,20 +44,32 @@ class Secrets:
     def secret(self, name: str) -> str:
         """The secret `name`: its file in the secrets directory, else the variable. Raises StartFailed."""
         if not SECRET_NAME.fullmatch(name):
-            raise StartFailed(f"`{name}` cannot name a secret", state="env_missing", fatal=True)
+            raise _missing(f"`{name}` cannot name a secret")
         path = self._secrets_dir / name if self._secrets_dir else None
         if path is not None and path.is_file():
-            return path.read_text("utf-8").strip()
+            return _read(path)
         if name in self._environ:
             return self._environ[name]
         where = f"in `{self._secrets_dir}` or " if self._secrets_dir else ""
-        raise StartFailed(
-            f"secret `{name}` is not {where}in the environment", state="env_missing", fatal=True
-        )
+        raise _missing(f"secret `{name}` is not {where}in the environment")
 
     def _variable(self, match: re.Match[str]) -> str:
         name, default = match.groups()
         value = self._environ.get(name, default)
         if value is None:
-            raise StartFailed(f"environment variable `{name}` is not set", state="env_missing", fatal=True)
+            raise _missing(f"environment variable `{name}` is not set")
         return str(value)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError as exc:
+        raise _missing(f"the file of secret `{path.name}` cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError:
+        # Not `from` it: that exception shows the bytes.
+        raise _missing(f"the file of secret `{path.name}` cannot be read: it is not UTF-8") from None
+
+
+def _missing(message: str) -> StartFailed:
+    return StartFailed(message, state="env_missing", fatal=True)

@@ -1,0 +1,44 @@
+"""Secrets are looked up when a server is connected, and no error ever shows one."""
+
+from pathlib import Path
+
+import pytest
+
+from toolgate.model.servers import HttpEndpoint
+from toolgate.upstream.link import StartFailed
+from toolgate.upstream.secrets import Secrets
+
+
+def test_a_file_in_the_directory_of_secrets_wins_over_the_variable(tmp_path: Path) -> None:
+    (tmp_path / "API_KEY").write_text("from-file\n", "utf-8")
+    secrets = Secrets({"API_KEY": "from-environment", "OTHER": "only-there"}, tmp_path)
+
+    assert secrets.http_headers(HttpEndpoint(url="http://x/", auth_ref="API_KEY")) == {
+        "Authorization": "Bearer from-file"
+    }
+    assert secrets.secret("OTHER") == "only-there"
+    assert Secrets({"API_KEY": "from-environment"}).secret("API_KEY") == "from-environment"
+
+
+def test_a_secret_that_cannot_be_had_says_which_and_never_what(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    secrets = Secrets({}, tmp_path)
+
+    told = {name: refusal(secrets, name) for name in ("none", "latin", "../latin", "a/b", ".", "")}
+
+    assert told == {
+        "none": f"secret `none` is not in `{tmp_path}` or in the environment",
+        "latin": "the file of secret `latin` cannot be read: it is not UTF-8",
+        "../latin": "`../latin` cannot name a secret",
+        "a/b": "`a/b` cannot name a secret",
+        ".": "`.` cannot name a secret",
+        "": "`` cannot name a secret",
+    }
+    assert refusal(Secrets({}), "none") == "secret `none` is not in the environment"
+
+
+def refusal(secrets: Secrets, name: str) -> str:
+    with pytest.raises(StartFailed) as raised:
+        secrets.secret(name)
+    assert (raised.value.state, raised.value.fatal) == ("env_missing", True)
+    return str(raised.value)
