@@ -135,6 +135,19 @@ async def test_pipelined_requests_are_answered_in_their_order() -> None:
         assert answer.index(b'"done"') < answer.index(b"GET /a") < answer.index(b"GET /b")
 
 
+async def test_fuz_2_bodies_that_wait_their_turn_are_no_larger_together_than_one_may_be() -> None:
+    post = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    half = post % (MAX_BODY_BYTES // 2) + b"x" * (MAX_BODY_BYTES // 2)
+    async with listening() as bench:
+        _, writer = await bench.connect()
+        writer.write(GET % b"hang" + half + half)
+        async with asyncio.timeout(5):
+            await SEEN["started"].wait()
+            assert not SEEN["cancelled"].is_set()
+            writer.write(post % 1 + b"x")
+            await SEEN["cancelled"].wait()
+
+
 async def test_bodies_come_whole_however_they_are_sent() -> None:
     chunked = b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
     async with listening() as bench:

@@ -224,10 +224,15 @@ class HttpConnection(asyncio.Protocol):
         responder = HttpResponder(self, keeps_alive=keeps_alive, has_body=method != "HEAD")
         if self.running is None:
             self._start(request, responder)
-        elif len(self._waiting) < MAX_PIPELINED:
+        elif self._has_room(request):
             self._waiting.append((request, responder))
         else:
             raise InvalidRequest("too many requests at once on one connection")
+
+    def _has_room(self, request: Request) -> bool:
+        """Whether one more may wait. The bodies of all that do are no larger than one may be."""
+        waiting = [len(one.body) for one, _ in self._waiting]
+        return len(waiting) < MAX_PIPELINED and sum(waiting) + len(request.body) <= MAX_BODY_BYTES
 
     def _remember(self, request: Request) -> None:
         """Know the head again: of a request that came alone, in one piece, with a plain length.
