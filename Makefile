@@ -32,14 +32,14 @@ demo: $(VENV)/.run ## Start the product with real servers behind it and print wh
 	@$(BIN)/toolgate up --demo
 
 test: $(VENV)/.test $(LEGACY)/.ready ## All tests.
-	@$(BIN)/pytest -n 2 --dist loadgroup
+	@$(BIN)/pytest -n 2 --dist loadfile
 
 check: $(VENV)/.test $(LEGACY)/.ready ## Format, lint, types, imports, sizes, tests, coverage.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest -n 2 --dist loadgroup --cov --cov-report=
+	@$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=
 	@$(BIN)/coverage report --fail-under=90
 	@$(BIN)/coverage report --include='*/errors.py,*/model/*,*/policy/*,*/catalog/*' --fail-under=100
 

@@ -1,5 +1,7 @@
 """What every test may use."""
 
+import logging
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -11,3 +13,11 @@ settings.load_profile("unhurried")
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> None:
+    """Some libraries put handlers on the root logger when they are used: no test sees another's."""
+    root = logging.getLogger()
+    root.handlers[:] = [one for one in root.handlers if type(one).__module__.startswith("_pytest")]
+    root.setLevel(logging.WARNING)
