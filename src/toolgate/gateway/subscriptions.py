@@ -7,10 +7,14 @@ once, however many subscribers share it, and only those whose list really differ
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
-from toolgate.errors import ToolgateError
+from toolgate.errors import SessionLimit, ToolgateError
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.view import View
+
+MAX_OPEN: Final = 5_000
+"""Listeners of a node: one more is refused, those there are go on."""
 
 Signature = tuple[tuple[str, str], ...]
 
@@ -39,6 +43,8 @@ class Subscriptions:
     @contextmanager
     def open(self, caller: Caller) -> Iterator[Subscription]:
         """Listen for as long as the block runs."""
+        if len(self._open) >= MAX_OPEN:
+            raise SessionLimit(f"this node holds {MAX_OPEN} event streams")
         subscription = Subscription(caller, self._signature(caller))
         self._open.add(subscription)
         try:

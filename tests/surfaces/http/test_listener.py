@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from toolgate.surfaces.http import server
 from toolgate.surfaces.http.messages import Request, Responder
 from toolgate.surfaces.http.protocol import MAX_BODY_BYTES, MAX_HEAD_BYTES, HttpConnection
 from toolgate.surfaces.http.server import HttpServer
@@ -97,9 +98,9 @@ async def listening(
     SEEN.update({name: asyncio.Event() for name in ("started", "cancelled", "go")})
     listener = socket.create_server(("127.0.0.1", 0))
     stop = asyncio.Event()
-    server = HttpServer(door, request_s=request_s, keep_alive_s=keep_alive_s)
-    serving = asyncio.create_task(server.serve(listener, stop.wait, drain_s=drain_s))
-    bench = Bench(listener.getsockname()[1], server, stop, serving)
+    http = HttpServer(door, request_s=request_s, keep_alive_s=keep_alive_s)
+    serving = asyncio.create_task(http.serve(listener, stop.wait, drain_s=drain_s))
+    bench = Bench(listener.getsockname()[1], http, stop, serving)
     try:
         yield bench
     finally:
@@ -362,3 +363,16 @@ async def test_shu_1_what_does_not_finish_in_time_is_cut_off() -> None:
             bench.stop.set()
             await bench.serving
             await SEEN["cancelled"].wait()
+
+
+async def test_lod_9_one_connection_too_many_is_told_so_and_the_others_live(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    async with listening() as bench:
+        reader, writer = await bench.connect()
+        await bench.connect()
+
+        assert statuses(await bench.raw(GET % b"a")) == [503]
+        writer.write(GET % b"b")
+        assert await reader.readuntil(b"GET /b ")

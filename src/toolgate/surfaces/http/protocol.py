@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import httptools
 import msgspec
 
-from toolgate.errors import BodyTooLarge, HeadTooLarge, InvalidRequest, ToolgateError
+from toolgate.errors import BodyTooLarge, HeadTooLarge, InvalidRequest, SessionLimit, ToolgateError
 from toolgate.surfaces.http.messages import Door, Request
 from toolgate.surfaces.http.responder import HttpResponder, encode_answer
 
@@ -51,8 +51,8 @@ class ConnectionOwner(Protocol):
     heads: dict[bytes, KnownHead]
     """Heads by their exact bytes, so that a repeated one is looked up and not parsed."""
 
-    def joined(self, connection: "HttpConnection") -> None:
-        """A client connected."""
+    def joined(self, connection: "HttpConnection") -> bool:
+        """A client connected. False: there are too many."""
 
     def left(self, connection: "HttpConnection") -> None:
         """A client is gone."""
@@ -104,7 +104,8 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
-        self._owner.joined(self)
+        if not self._owner.joined(self):
+            self._refuse(SessionLimit("this node holds as many connections as it may"))
 
     def data_received(self, data: bytes) -> None:
         is_at_start = self.running is None and not self.is_mid_request

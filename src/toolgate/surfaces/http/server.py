@@ -9,6 +9,7 @@ from toolgate.surfaces.http.messages import Door
 from toolgate.surfaces.http.protocol import HttpConnection, KnownHead
 
 BACKLOG: Final = 4_096
+MAX_CONNECTIONS: Final = 10_000
 KEEP_ALIVE_S: Final = 75.0
 REQUEST_S: Final = 20.0
 """How long a client may take to send a request, or to read what was written to it."""
@@ -33,8 +34,9 @@ class HttpServer:
     def __len__(self) -> int:
         return len(self._connections)
 
-    def joined(self, connection: HttpConnection) -> None:
+    def joined(self, connection: HttpConnection) -> bool:
         self._connections.add(connection)
+        return len(self._connections) <= MAX_CONNECTIONS
 
     def left(self, connection: HttpConnection) -> None:
         self._connections.discard(connection)
