@@ -18,9 +18,10 @@ from tests.upstream.memory_link import (
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import NotFound, ServerUnavailable
 from toolgate.model.tools import ServerTools
-from toolgate.upstream.health import ServerHealth, TestReport
+from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.link import LEGACY_VERSIONS, MODERN_VERSION, Reply, StartFailed
 from toolgate.upstream.pool import Answer
+from toolgate.upstream.trial import TrialReport
 
 pytestmark = pytest.mark.anyio
 
@@ -286,7 +287,7 @@ async def test_a_test_connects_beside_the_pool_and_reports() -> None:
         net["one"].tools = (definition("a"), b'{"name":"bad name"}')
         report = await pool.test(record())
 
-        assert report == TestReport(
+        assert report == TrialReport(
             connect_ms=0,
             list_ms=report.list_ms,
             era="modern",
@@ -310,8 +311,8 @@ async def test_a_test_reports_what_failed() -> None:
         no_start = await pool.test(record("one"))
         no_list = await pool.test(record("two"))
 
-    assert no_start == TestReport(error="no command `nope`")
-    assert no_list == TestReport(
+    assert no_start == TrialReport(error="no command `nope`")
+    assert no_list == TrialReport(
         connect_ms=0, era="modern", version=MODERN_VERSION, error="the server refused `tools/list`: {}"
     )
     assert net["two"].links == []

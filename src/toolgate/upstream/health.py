@@ -1,12 +1,10 @@
 """What a node can say about a server: its state, why, and the last words of its child."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import ClassVar, Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from toolgate.model.tools import Era, ToolDefinition
+from toolgate.model.tools import Era
 
 HealthState = Literal["connected", "degraded", "down", "idle", "disabled"]
 
@@ -40,23 +38,6 @@ class ServerHealth:
     """Calls that found room, since the record was first applied or last reconnected."""
     last_list_ms: int | None = None
     """How long the newest good list took."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestReport:
-    """What came of connecting to a server once, outside the pool. `error` is empty when all went well."""
-
-    __test__: ClassVar[bool] = False
-    """Tells test runners that collect by name that this is none of theirs."""
-
-    connect_ms: int | None = None
-    list_ms: int | None = None
-    era: Era | None = None
-    version: str | None = None
-    tools: Mapping[str, ToolDefinition] = field(default_factory=lambda: MappingProxyType({}))
-    quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    error: str = ""
-    stderr_tail: str = ""
 
 
 class Condition:

@@ -18,12 +18,12 @@ from toolgate.model.servers import EMPTY, ServerRecord, Transport
 from toolgate.model.tools import Era, ServerTools, ToolDefinition
 from toolgate.telemetry import Metrics
 from toolgate.upstream.cap import cap_result
-from toolgate.upstream.health import ServerHealth, TestReport
+from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
 from toolgate.upstream.link import Opener, Params, Reply
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.supervisor import Supervisor, Surroundings
-from toolgate.upstream.trial import try_server
+from toolgate.upstream.trial import TrialReport, try_server
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class Pool:
             raise NotFound(f"no server `{server_id}`")
         await server.refresh()
 
-    async def test(self, record: ServerRecord) -> TestReport:
+    async def test(self, record: ServerRecord) -> TrialReport:
         """Connect to the server of `record` and list it, beside the pool."""
         return await try_server(record, self._openers, self._limits)
 

@@ -1,13 +1,31 @@
 """One connection beside the pool, to see whether a record works. It must never touch the live link."""
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from toolgate.model.servers import ServerRecord
+from toolgate.model.tools import Era, ToolDefinition
 from toolgate.upstream.discovery import ListFailed, list_tools
-from toolgate.upstream.health import StderrTail, TestReport
+from toolgate.upstream.health import StderrTail
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import StartFailed
 from toolgate.upstream.opening import Openers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialReport:
+    """What came of connecting to a server once. `error` is empty when all went well."""
+
+    connect_ms: int | None = None
+    list_ms: int | None = None
+    era: Era | None = None
+    version: str | None = None
+    tools: Mapping[str, ToolDefinition] = field(default_factory=lambda: MappingProxyType({}))
+    quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    error: str = ""
+    stderr_tail: str = ""
 
 
 class _Ear:
@@ -26,27 +44,27 @@ class _Ear:
         self.stderr.add(text)
 
 
-async def try_server(record: ServerRecord, openers: Openers, limits: PoolLimits) -> TestReport:
+async def try_server(record: ServerRecord, openers: Openers, limits: PoolLimits) -> TrialReport:
     """Connect, list, close. Whatever goes wrong is in the report."""
     ear = _Ear()
     began_ns = time.monotonic_ns()
     try:
         link = await openers.open(record, ear, known_era=None)
     except StartFailed as exc:
-        return TestReport(error=str(exc), stderr_tail=str(ear.stderr))
+        return TrialReport(error=str(exc), stderr_tail=str(ear.stderr))
     connected_ns = time.monotonic_ns()
     connect_ms = _ms(connected_ns - began_ns)
     era, version = link.hello.era, link.hello.version
     try:
         listed = await list_tools(record.server_id, link, timeout_s=limits.list_timeout_s)
     except ListFailed as exc:
-        return TestReport(
+        return TrialReport(
             connect_ms=connect_ms, era=era, version=version, error=str(exc), stderr_tail=str(ear.stderr)
         )
     finally:
         list_ms = _ms(time.monotonic_ns() - connected_ns)
         await link.aclose()
-    return TestReport(
+    return TrialReport(
         connect_ms=connect_ms,
         list_ms=list_ms,
         era=era,

@@ -4,7 +4,6 @@ What a caller sent to the gateway (its credentials, cookies, headers) does not e
 its own record says, and the message.
 """
 
-from toolgate.upstream.streamable.live import StreamableLink
 from toolgate.upstream.streamable.opener import StreamableOpener
 
-__all__ = ["StreamableLink", "StreamableOpener"]
+__all__ = ["StreamableOpener"]
