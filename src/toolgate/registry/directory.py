@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from toolgate.errors import InvalidRecord, NotFound
 from toolgate.model.servers import ServerRecord
-from toolgate.registry.records import parse_server, unknown_fields
+from toolgate.registry.records import parse_server, printable, unknown_fields
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_FILE_NAME: Final = 128
@@ -169,7 +169,7 @@ def _why_ignored(entry: os.DirEntry[str], *, is_meant: bool) -> str | None:
 
 def _shown(file: str) -> str:
     """A name that may be anything, fit for a log line."""
-    text = "".join(char if char.isprintable() else "?" for char in file)
+    text = printable(file)
     return text if len(text) <= MAX_FILE_NAME else f"{text[: MAX_FILE_NAME // 2]}…"
 
 

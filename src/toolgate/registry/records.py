@@ -113,7 +113,7 @@ def _problem(error_type: str, message: str) -> str:
         case "extra_forbidden":
             return "is not a known field"
         case _:
-            return _printable(message[:1].lower() + message[1:])
+            return printable(message[:1].lower() + message[1:])
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
@@ -122,11 +122,12 @@ def _path(loc: tuple[int | str, ...]) -> str:
     for part in loc:
         if part == "[key]":
             continue
-        path += f"[{part}]" if isinstance(part, int) else f".{_printable(part[:80])}"
+        path += f"[{part}]" if isinstance(part, int) else f".{printable(part[:80])}"
     return path.removeprefix(".")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """A stranger's words, fit for one line."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
