@@ -1,5 +1,6 @@
 """What a caller sees over REST, and why; an agent learns of nothing that it may not call."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.surfaces.rest_house import BASE_URL, RestHouse, error_of, http, open_rest, secret_of, stdio, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.gateway.identity import hash_key
+from toolgate.model.revisions import Write
 
 pytestmark = pytest.mark.anyio
 
@@ -239,6 +241,39 @@ async def test_the_servers_of_a_key_bound_to_tasks_are_those_of_its_tasks() -> N
             {"server_id": "git", "display_name": "Git", "state": "connected", "tools": 1, "tags": ["code"]}
         ]
         assert [(one["server_id"], one["tools"]) for one in everyone["servers"]] == [("git", 2), ("notes", 1)]
+
+
+async def test_sco_1_a_server_with_no_tool_for_an_agent_is_not_named_to_it() -> None:
+    net = world()
+    net["slow"].on_start = hang
+    secrets = {allow: f"tg_{allow}".ljust(40, "x") for allow in ("git/log", "slow/any", "a*")}
+    async with open_rest(net, trusts_local=False) as house:
+        await furnish(house)
+        await house.seed(
+            key=[
+                key(f"key-{number}", secret, ceiling={"allow": [allow]})
+                for number, (allow, secret) in enumerate(secrets.items())
+            ]
+        )
+        slow = Write(kind="server", id="slow", body=stdio("slow"))
+        revision = await house.store.write([slow], actor="seed")
+        async with asyncio.timeout(5):
+            while house.control.gateway.snapshot.revision < revision:
+                await asyncio.sleep(0)
+        seen = {
+            allow: [one["server_id"] for one in (await house.get(SEEN, key=secret))["servers"]]
+            for allow, secret in secrets.items()
+        }
+        pending = {
+            allow: (await house.get(EXPLAIN, key=secret))["pending"] for allow, secret in secrets.items()
+        }
+
+        assert seen == {"git/log": ["git"], "slow/any": ["slow"], "a*": ["notes", "slow"]}
+        assert pending == {"git/log": [], "slow/any": ["slow"], "a*": ["slow"]}
+
+
+async def hang() -> None:
+    await asyncio.Event().wait()
 
 
 async def test_a_key_bound_to_no_task_at_all_sees_nothing() -> None:

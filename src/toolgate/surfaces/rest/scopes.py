@@ -15,6 +15,8 @@ from toolgate.gateway.identity import principal_of
 from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.policy.explain import explain
+from toolgate.policy.offers import is_unlisted, may_hold
+from toolgate.policy.patterns import Patterns
 from toolgate.policy.scope import Decision
 from toolgate.surfaces.http.selection import parse_selection
 from toolgate.surfaces.rest.answers import Answer
@@ -72,7 +74,19 @@ def _reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
         tools |= scope.admitted
         servers |= set(scope.servers)
     counts = Counter(ref.server_id for ref in tools)
-    return {server_id: counts[server_id] for server_id in servers | counts.keys()}
+    hopeful = {server_id for server_id in servers if _may_show(gateway, principal, server_id)}
+    return {server_id: counts[server_id] for server_id in hopeful | counts.keys()}
+
+
+def _may_show(gateway: Gateway, principal: Principal, server_id: str) -> bool:
+    """Whether a server without a tool for the caller, so far, may be named to it.
+
+    To an agent only while its tools are not known, and only if its key allows for one of them.
+    """
+    offer, allow = gateway.snapshot.servers[server_id], principal.ceiling.allow
+    if reaches(principal.role, "viewer"):
+        return True
+    return is_unlisted(offer) and (allow is None or may_hold(offer, Patterns.of(allow)))
 
 
 async def list_tools(control: Control, call: Call[None]) -> Answer:
@@ -123,7 +137,7 @@ async def explain_scope(control: Control, call: Call[None]) -> Answer:
             refusal=show_refusal(found.scope.refusal),
             tools=list(_show_decisions(found.tools, query, knows_all=knows_all)),
             servers=list(_show_decisions(found.servers, query, knows_all=knows_all)),
-            pending=list(found.pending),
+            pending=[one for one in found.pending if _may_show(gateway, call.caller, one)],
             warnings=list(found.scope.warnings),
         )
     )
