@@ -44,6 +44,15 @@ def test_a_call_shows_under_the_names_of_the_design() -> None:
     assert found["toolgate_children"] == 4
 
 
+def test_gauges_are_read_where_they_may_be_and_the_text_is_made_from_that() -> None:
+    metrics, size = Metrics(), [1.0]
+    metrics.gauge("toolgate_children", "Child processes.", lambda: size[0])
+    make_text = metrics.capture()
+    size[0] = 2.0
+
+    assert b"toolgate_children 1.0" in make_text()
+
+
 def test_a_distribution_counts_a_value_in_its_own_bucket() -> None:
     spread = Distribution((1, 10))
     for value in (0.5, 1, 2, 10, 11):

@@ -9,6 +9,7 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -44,7 +45,7 @@ class Distribution:
 
 
 class CallStats:
-    """What is counted for one tool. One instance lives as long as the gateway knows the tool."""
+    """What is counted for one tool, from its first call on."""
 
     __slots__ = ("calls", "errors", "latency_ms", "output_bytes")
 
@@ -78,11 +79,9 @@ class Metrics:
         self.scope_tools = Distribution((0, 1, 5, 10, 20, 50, 100, 200, 500))
         self.scope_tokens = Distribution((0, 100, 500, 1_000, 5_000, 10_000, 50_000))
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_NodeCollector(self))
 
     def tool(self, server_id: str, tool: str) -> CallStats:
-        """The numbers of a tool that is registered. Callers' inventions are not: use `tool("", "")`."""
+        """The numbers of a tool that was called. Callers' inventions are none: use `tool("", "")`."""
         stats = self.calls.get((server_id, tool))
         if stats is None:
             stats = self.calls[server_id, tool] = CallStats()
@@ -96,12 +95,22 @@ class Metrics:
         self.gauges[name] = (help_text, read)
 
     def render(self) -> bytes:
-        return generate_latest(self._registry)
+        return self.capture()()
+
+    def capture(self) -> Callable[[], bytes]:
+        """Reads the gauges now; what it returns makes the text, in a thread where that takes long."""
+        registry = CollectorRegistry(auto_describe=False)
+        gauges = {name: (help_text, read()) for name, (help_text, read) in self.gauges.items()}
+        registry.register(_NodeCollector(self, gauges))
+        return partial(generate_latest, registry)
 
 
 class _NodeCollector(Collector):
-    def __init__(self, metrics: Metrics) -> None:
+    """Reads while others count: whatever may grow meanwhile is copied before it is gone through."""
+
+    def __init__(self, metrics: Metrics, gauges: Mapping[str, tuple[str, float]]) -> None:
         self._metrics = metrics
+        self._gauges = gauges
 
     def collect(self) -> Iterable[Metric]:
         metrics = self._metrics
@@ -116,13 +125,13 @@ class _NodeCollector(Collector):
         listed = HistogramMetricFamily(
             "mcp_list_tools_latency_ms", "Time of a full tools/list.", labels=["server_id"]
         )
-        for server_id, spread in metrics.list_latency_ms.items():
+        for server_id, spread in list(metrics.list_latency_ms.items()):
             listed.add_metric([server_id], spread.buckets(), spread.total)
         yield listed
         effective = GaugeMetricFamily(
             "mcp_effective_servers", "Servers in the newest scope.", labels=["task_id"]
         )
-        for task_id, count in metrics.effective_servers.items():
+        for task_id, count in list(metrics.effective_servers.items()):
             effective.add_metric([task_id], count)
         yield effective
         yield CounterMetricFamily(
@@ -134,8 +143,8 @@ class _NodeCollector(Collector):
             )
             family.add_metric([], spread.buckets(), spread.total)
             yield family
-        for name, (help_text, read) in metrics.gauges.items():
-            yield GaugeMetricFamily(name, help_text, value=read())
+        for name, (help_text, value) in self._gauges.items():
+            yield GaugeMetricFamily(name, help_text, value=value)
 
 
 def _call_families(calls: Mapping[tuple[str, str], CallStats]) -> Iterator[Metric]:
@@ -144,18 +153,18 @@ def _call_families(calls: Mapping[tuple[str, str], CallStats]) -> Iterator[Metri
     errors = CounterMetricFamily("mcp_tool_call_error", "Failed tool calls.", labels=[*labels, "code"])
     latency = HistogramMetricFamily("mcp_tool_call_latency_ms", "Time of a tool call.", labels=labels)
     output = HistogramMetricFamily("mcp_tool_call_output_bytes", "Size of a tool's result.", labels=labels)
-    for key, stats in calls.items():
+    for key, stats in list(calls.items()):
         total.add_metric(list(key), stats.calls)
         latency.add_metric(list(key), stats.latency_ms.buckets(), stats.latency_ms.total)
         output.add_metric(list(key), stats.output_bytes.buckets(), stats.output_bytes.total)
-        for code, count in stats.errors.items():
+        for code, count in list(stats.errors.items()):
             errors.add_metric([*key, code], count)
     yield from (total, errors, latency, output)
 
 
 def _counters(name: str, help_text: str, counts: Counter[tuple[str, str]], label: str) -> Metric:
     family = CounterMetricFamily(name, help_text, labels=["server_id", label])
-    for key, count in counts.items():
+    for key, count in list(counts.items()):
         family.add_metric(list(key), count)
     return family
 

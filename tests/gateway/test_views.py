@@ -10,7 +10,6 @@ from toolgate.gateway.views import Views
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.scope import Scope
-from toolgate.telemetry import Metrics
 
 INFO = b'{"name":"toolgate"}'
 
@@ -20,7 +19,7 @@ def asking_for(*tools: str) -> Caller:
 
 
 def add(views: Views, caller: Caller) -> View:
-    view = View(caller, Scope(), Snapshot(), metrics=Metrics(), page_size=10, on_growth=views.on_growth)
+    view = View(caller, Scope(), Snapshot(), page_size=10, on_growth=views.on_growth)
     views.add(view)
     return view
 

@@ -148,7 +148,6 @@ class Gateway:
             caller,
             scope,
             self.snapshot,
-            metrics=self.metrics,
             page_size=self._page_size,
             on_growth=self._views.on_growth,
         )
@@ -200,7 +199,7 @@ class Gateway:
             raise
         finally:
             took_s = time.perf_counter() - began
-            route.stats.add(took_s * 1e3, size, code)
+            self.metrics.tool(route.server_id, route.tool.ref.name).add(took_s * 1e3, size, code)
             self._record(view, route, trace, _Ending(outcome, code, took_s, sent, size))
         return answer
 

@@ -18,7 +18,6 @@ from toolgate.gateway.caller import Caller
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import Era, ToolDefinition
 from toolgate.policy.scope import Scope
-from toolgate.telemetry import CallStats, Metrics
 
 WARNINGS_KEY: Final = "toolgate/warnings"
 TTL_MS: Final = 30_000
@@ -35,7 +34,6 @@ class Route:
     server_id: str
     tool: ToolDefinition
     upstream_name: msgspec.Raw
-    stats: CallStats
     layer: str
     rule: str
     """The layer and rule that admitted it."""
@@ -64,7 +62,6 @@ class View:
         scope: Scope,
         snapshot: Snapshot,
         *,
-        metrics: Metrics,
         page_size: int,
         on_growth: Callable[["View", int], None],
     ) -> None:
@@ -73,7 +70,7 @@ class View:
         self.scope = replace(scope, decisions=())
         self.revision = snapshot.revision
         self.page_size = page_size
-        self.routes = _routes(caller, scope, snapshot, metrics)
+        self.routes = _routes(caller, scope, snapshot)
         self.is_partial = any(snapshot.servers[one].state == "pending" for one in scope.servers)
         self.injections = tuple(
             (server_id, "stale" if snapshot.servers[server_id].is_stale else "ok")
@@ -128,7 +125,7 @@ def _entries(caller: Caller) -> int:
     return sum(len(part or ()) for part in (request.servers, request.tools, request.allow, request.deny))
 
 
-def _routes(caller: Caller, scope: Scope, snapshot: Snapshot, metrics: Metrics) -> Mapping[str, Route]:
+def _routes(caller: Caller, scope: Scope, snapshot: Snapshot) -> Mapping[str, Route]:
     admitted = {(one.server_id, one.tool): one for one in scope.decisions if one.allowed}
     routes = {}
     for ref in scope.tools:
@@ -139,7 +136,6 @@ def _routes(caller: Caller, scope: Scope, snapshot: Snapshot, metrics: Metrics) 
             server_id=ref.server_id,
             tool=tool,
             upstream_name=msgspec.Raw(msgspec.json.encode(ref.name)),
-            stats=metrics.tool(ref.server_id, ref.name),
             layer=decision.layer,
             rule=decision.rule,
         )

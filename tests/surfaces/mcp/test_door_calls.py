@@ -209,6 +209,15 @@ async def test_sec_7_names_that_callers_make_up_are_not_metrics() -> None:
         assert known - before < 60
 
 
+async def test_sec_7_tools_that_are_only_listed_are_not_metrics() -> None:
+    servers = MemoryNet(one=MemoryServer(tools=[definition(f"tool-{number}") for number in range(100)]))
+    async with open_house(servers, record("one", allowed_tools=("*",))) as house:
+        listed = await (await house.session("/api/mcp")).send("tools/list", {})
+
+        assert len(listed.json["result"]["tools"]) == 100
+        assert b"tool-1" not in house.gateway.metrics.render()
+
+
 async def test_a_call_is_counted_and_audited_with_the_rule_that_allowed_it() -> None:
     async with open_house(net_of(), record("one", allowed_tools=("ec*",))) as house:
         answer = await (await house.session("/api/mcp")).call("one.echo", a=1)

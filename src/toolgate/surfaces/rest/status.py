@@ -1,5 +1,6 @@
 """Whether the gateway serves, and its numbers."""
 
+import asyncio
 from collections import Counter
 from typing import Any, Final
 
@@ -27,7 +28,8 @@ async def show_health(control: Control, _call: Call[None]) -> Answer:
 
 async def show_metrics(control: Control, _call: Call[None]) -> Answer:
     """The metrics of this node, as Prometheus reads them."""
-    return Answer(control.gateway.metrics.render())
+    # In a thread: the text of thousands of tools takes longer than the loop may stand still.
+    return Answer(await asyncio.to_thread(control.gateway.metrics.capture()))
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
