@@ -10,9 +10,15 @@ import pytest
 from tests.contract.link_server import REFUSAL
 from tests.contract.links import SUBJECTS, Ears, Subject
 from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.protocol import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LEGACY_VERSIONS,
+    MODERN_VERSION,
+    PROTOCOL_VERSION_KEY,
+)
 from toolgate.model.tools import Era
-from toolgate.upstream.link import LEGACY_VERSIONS, MODERN_VERSION, Link, Params, Reply, StartFailed
-from toolgate.upstream.wire import CAPABILITIES_KEY, CLIENT_INFO_KEY, PROTOCOL_VERSION_KEY
+from toolgate.upstream.link import Link, Params, Reply, StartFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -125,7 +131,7 @@ async def test_the_envelope_is_the_one_of_the_era(link: Link) -> None:
     if link.hello.era == "legacy":
         assert (meta, bare) == ({"vendor": 1}, {})
     else:
-        envelope = {PROTOCOL_VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY}
+        envelope = {PROTOCOL_VERSION_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY}
         assert (meta["vendor"], meta.keys(), bare.keys()) == (1, envelope | {"vendor"}, envelope)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION
 from toolgate.model.servers import EMPTY, Budgets, ServerRecord, StdioLaunch
 from toolgate.model.tools import Era
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import LEGACY_VERSIONS, MODERN_VERSION, Hello, LinkListener, Params, Reply
+from toolgate.upstream.link import Hello, LinkListener, Params, Reply
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.wire import LIST_CHANGED, params_for
 

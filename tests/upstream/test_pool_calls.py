@@ -20,9 +20,10 @@ from tests.upstream.memory_link import (
 )
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import CallTimedOut, OutputTooLarge, ServerBusy, ServerUnavailable
+from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.link import LEGACY_VERSIONS, Hello, Link, LinkListener, Params, Reply
+from toolgate.upstream.link import Hello, Link, LinkListener, Params, Reply
 from toolgate.upstream.pool import Answer, Pool
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,6 @@ from toolgate.catalog.schemas import legacy_form
 from toolgate.errors import ServerUnavailable
 from toolgate.model.tools import Era, ToolDefinition
 
-SERVER_INFO_KEY: Final = "io.modelcontextprotocol/serverInfo"
-
 _MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _EMPTY_OBJECT: Final = msgspec.Raw(b"{}")

@@ -17,8 +17,6 @@ from toolgate.model.tools import Era, ListState
 Params = dict[str, msgspec.Raw]
 """The members of a request's `params`, each still the JSON it came as."""
 
-MODERN_VERSION: Final = "2026-07-28"
-LEGACY_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 """The longest stdio line, SSE event or HTTP body taken from a server."""

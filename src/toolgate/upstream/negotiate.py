@@ -12,18 +12,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION, SERVER_INFO_KEY
 from toolgate.model.tools import Era
-from toolgate.upstream.link import (
-    LEGACY_VERSIONS,
-    MODERN_VERSION,
-    PROBE_TIMEOUT_S,
-    START_TIMEOUT_S,
-    Hello,
-    Params,
-    Reply,
-    StartFailed,
-)
-from toolgate.upstream.wire import CLIENT_INFO, ENVELOPE_PREFIX, OWN_META, UNREADABLE, parse_error
+from toolgate.upstream.link import PROBE_TIMEOUT_S, START_TIMEOUT_S, Hello, Params, Reply, StartFailed
+from toolgate.upstream.wire import CLIENT_INFO, OWN_META, UNREADABLE, parse_error
 
 _T = TypeVar("_T")
 
@@ -33,7 +25,6 @@ Notify = Callable[[str, Params], Awaitable[None]]
 
 UNSUPPORTED_VERSION: Final = -32022
 _ALL_VERSIONS: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
-_SERVER_INFO_KEY: Final = ENVELOPE_PREFIX + "serverInfo"
 
 _INITIALIZE_PARAMS: Final[Params] = {
     "protocolVersion": msgspec.Raw(msgspec.json.encode(LEGACY_VERSIONS[0])),
@@ -127,7 +118,7 @@ async def _discover(ask: Ask) -> Hello | None:
         era="modern",
         version=MODERN_VERSION,
         capabilities=found.capabilities,
-        server_info=bytes((found.meta or {}).get(_SERVER_INFO_KEY, b"{}")),
+        server_info=bytes((found.meta or {}).get(SERVER_INFO_KEY, b"{}")),
         instructions=found.instructions or "",
     )
 

@@ -6,18 +6,21 @@ import msgspec
 
 from toolgate import __version__
 from toolgate.errors import InvalidParams
+from toolgate.model.protocol import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    MODERN_VERSION,
+    PROTOCOL_VERSION_KEY,
+    RESERVED_PREFIX,
+)
 from toolgate.model.tools import Era
-from toolgate.upstream.link import MODERN_VERSION, Params, Reply
+from toolgate.upstream.link import Params, Reply
 
 CLIENT_INFO: Final = msgspec.json.encode({"name": "toolgate", "version": __version__})
-ENVELOPE_PREFIX: Final = "io.modelcontextprotocol/"
-PROTOCOL_VERSION_KEY: Final = ENVELOPE_PREFIX + "protocolVersion"
-CAPABILITIES_KEY: Final = ENVELOPE_PREFIX + "clientCapabilities"
-CLIENT_INFO_KEY: Final = ENVELOPE_PREFIX + "clientInfo"
 
 _OWN_MEMBERS: Final[Params] = {
     PROTOCOL_VERSION_KEY: msgspec.Raw(msgspec.json.encode(MODERN_VERSION)),
-    CAPABILITIES_KEY: msgspec.Raw(b"{}"),
+    CLIENT_CAPABILITIES_KEY: msgspec.Raw(b"{}"),
     CLIENT_INFO_KEY: msgspec.Raw(CLIENT_INFO),
 }
 OWN_META: Final = msgspec.Raw(msgspec.json.encode(_OWN_MEMBERS))
@@ -126,7 +129,7 @@ def params_for(era: Era, params: Params) -> Params:
     kept = {key: value for key, value in members.items() if key not in _NOT_CARRIED}
     if era == "modern":
         return {**params, "_meta": msgspec.Raw(_encode(_OWN_MEMBERS | kept))}
-    kept = {key: value for key, value in kept.items() if not key.startswith(ENVELOPE_PREFIX)}
+    kept = {key: value for key, value in kept.items() if not key.startswith(RESERVED_PREFIX)}
     if kept:
         return {**params, "_meta": msgspec.Raw(_encode(kept))}
     return {name: value for name, value in params.items() if name != "_meta"}

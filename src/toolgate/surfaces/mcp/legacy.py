@@ -10,6 +10,7 @@ from toolgate.errors import Conflict, InvalidParams, InvalidRequest, MethodNotAl
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.view import View
+from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.policy.layers import parse_tools_selection
 from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result
 from toolgate.surfaces.mcp.binding import Binding
@@ -19,7 +20,7 @@ from toolgate.surfaces.mcp.session import Session, Sessions
 from toolgate.surfaces.mcp.streams import announce_changes, encode_event
 from toolgate.surfaces.mcp.tools import ToolMethods, cancel_call
 
-VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26")
+VERSIONS: Final = LEGACY_VERSIONS[:3]
 """Newest first: what a client is offered that asks for a version we do not know."""
 
 _VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in VERSIONS)})

@@ -10,6 +10,13 @@ import msgspec
 
 from toolgate.errors import HeaderMismatch, InvalidParams, MethodNotFound, UnsupportedVersion
 from toolgate.gateway.gateway import Gateway
+from toolgate.model.protocol import (
+    CLIENT_CAPABILITIES_KEY,
+    MODERN_VERSION,
+    PROTOCOL_VERSION_KEY,
+    SERVER_INFO_KEY,
+    SUBSCRIPTION_ID_KEY,
+)
 from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import Message
@@ -18,13 +25,9 @@ from toolgate.surfaces.mcp.legacy import VERSIONS as LEGACY_VERSIONS
 from toolgate.surfaces.mcp.streams import announce_changes, encode_event
 from toolgate.surfaces.mcp.tools import ToolMethods
 
-VERSION: Final = "2026-07-28"
-SUPPORTED: Final = (VERSION, *LEGACY_VERSIONS)
-_PREFIX: Final = "io.modelcontextprotocol/"
-VERSION_KEY: Final = _PREFIX + "protocolVersion"
-CAPABILITIES_KEY: Final = _PREFIX + "clientCapabilities"
-SUBSCRIPTION_KEY: Final = _PREFIX + "subscriptionId"
-_VERSION_BYTES: Final = VERSION_KEY.encode()
+SUPPORTED: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
+_VERSION_BYTES: Final = MODERN_VERSION.encode()
+_VERSION_KEY_BYTES: Final = PROTOCOL_VERSION_KEY.encode()
 _LEGACY_BYTES: Final = frozenset(version.encode() for version in LEGACY_VERSIONS)
 DISCOVER_TTL_MS: Final = 300_000
 
@@ -64,7 +67,7 @@ class ModernEra:
             "resultType": "complete",
             "ttlMs": DISCOVER_TTL_MS,
             "cacheScope": "private",
-            "_meta": {_PREFIX + "serverInfo": msgspec.Raw(SERVER_INFO)},
+            "_meta": {SERVER_INFO_KEY: msgspec.Raw(SERVER_INFO)},
         }
         if view.scope.warnings:
             result["instructions"] = " ".join(view.scope.warnings)
@@ -74,7 +77,7 @@ class ModernEra:
         exchange.accepts("text/event-stream")
         honoured = _wants_tool_changes(message)
         request_id = msgspec.Raw(message.id or b"null")
-        meta = {SUBSCRIPTION_KEY: request_id}
+        meta = {SUBSCRIPTION_ID_KEY: request_id}
         acknowledged = {
             "method": "notifications/subscriptions/acknowledged",
             "params": {"notifications": {"toolsListChanged": True} if honoured else {}, "_meta": meta},
@@ -96,8 +99,8 @@ class ModernEra:
         raw = bytes(message.params.get("_meta", b""))
         if raw not in self._good_envelopes:
             self._check_meta(exchange, raw)
-        elif exchange.headers.get(b"mcp-protocol-version") != b"2026-07-28":
-            _check_header(exchange, b"mcp-protocol-version", VERSION)
+        elif exchange.headers.get(b"mcp-protocol-version") != _VERSION_BYTES:
+            _check_header(exchange, b"mcp-protocol-version", MODERN_VERSION)
         _check_header(exchange, b"mcp-method", message.method)
         if message.method == "tools/call":
             _check_header(exchange, b"mcp-name", message.text("name") or "")
@@ -105,12 +108,14 @@ class ModernEra:
     def _check_meta(self, exchange: Exchange, raw: bytes) -> None:
         try:
             meta = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]) if raw else {}
-            version = msgspec.json.decode(meta.get(VERSION_KEY, b"null"), type=str)
-            msgspec.json.decode(meta.get(CAPABILITIES_KEY, b"null"), type=dict)
+            version = msgspec.json.decode(meta.get(PROTOCOL_VERSION_KEY, b"null"), type=str)
+            msgspec.json.decode(meta.get(CLIENT_CAPABILITIES_KEY, b"null"), type=dict)
         except msgspec.ValidationError as exc:
-            raise InvalidParams(f"`_meta` needs `{VERSION_KEY}` and `{CAPABILITIES_KEY}`") from exc
+            raise InvalidParams(
+                f"`_meta` needs `{PROTOCOL_VERSION_KEY}` and `{CLIENT_CAPABILITIES_KEY}`"
+            ) from exc
         _check_header(exchange, b"mcp-protocol-version", version)
-        if version != VERSION:
+        if version != MODERN_VERSION:
             data = {"supported": SUPPORTED, "requested": version}
             raise UnsupportedVersion(f"protocol version `{version[:40]}` is not served", data=data)
         # Clients send the same envelope over and over; those that vary it must not fill the memory.
@@ -123,7 +128,7 @@ class ModernEra:
 def is_modern(exchange: Exchange, message: Message) -> bool:
     """Body first: an envelope is modern whatever the headers say; then the header alone decides."""
     meta = message.params.get("_meta")
-    if meta is not None and _VERSION_BYTES in bytes(meta):
+    if meta is not None and _VERSION_KEY_BYTES in bytes(meta):
         return message.method != "initialize"
     version = exchange.headers.get(b"mcp-protocol-version")
     if version is None or version in _LEGACY_BYTES:

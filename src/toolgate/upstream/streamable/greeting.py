@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.model.tools import Era
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.link import LEGACY_VERSIONS, Hello, Params, Reply, StartFailed
+from toolgate.upstream.link import Hello, Params, Reply, StartFailed
 from toolgate.upstream.negotiate import negotiate
 from toolgate.upstream.streamable.heads import Heads, Session, parse_session_id, with_body
 from toolgate.upstream.streamable.messages import NoResponse, PendingResponse, Rejected

@@ -10,9 +10,10 @@ from typing import Final
 
 from toolgate import __version__
 from toolgate.model.headers import HEADER_NAME, is_own_header
+from toolgate.model.protocol import MODERN_VERSION
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.egress import Target
-from toolgate.upstream.link import MODERN_VERSION, StartFailed
+from toolgate.upstream.link import StartFailed
 
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _POSITION = re.compile(rb"[\x20-\x7e]{1,1024}")
