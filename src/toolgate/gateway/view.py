@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.listing import SERVER_INFO_KEY, encode_definition, encode_page
+from toolgate.catalog.listing import encode_definition, encode_page
 from toolgate.catalog.naming import door_name
 from toolgate.errors import InvalidParams
 from toolgate.gateway.caller import Caller
+from toolgate.model.protocol import SERVER_INFO_KEY
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import Era, ToolDefinition
 from toolgate.policy.scope import Scope
