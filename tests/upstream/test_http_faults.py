@@ -1,6 +1,7 @@
 """The HTTP client against a server that does everything wrong."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.upstream.http_pools import Gathered, in_s, post, serving
 from toolgate.upstream.http_connection import (
     ExchangeFailed,
     ExchangeTimedOut,
+    HttpConnection,
     HttpLimits,
 )
 
@@ -29,6 +31,45 @@ async def test_ups_14_a_connection_that_dies_after_the_request_was_sent_is_not_t
             await pool.send(post(), deadline=in_s(5))
 
         assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("kind", [b"application/json", b"text/event-stream"])
+async def test_ups_6_an_answer_in_single_bytes_is_given_up_before_it_has_kept_the_loop_busy(
+    kind: bytes,
+) -> None:
+    async def script(request: Request, peer: Peer) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n" % kind
+        await peer.send(head)
+        while True:
+            await peer.send(b"1\r\n \r\n" * 100_000)
+
+    async with serving(script) as (_, pool):
+        with pytest.raises(ExchangeFailed, match="too many pieces"):
+            await pool.send(post(), deadline=in_s(5), sink=Gathered(10_000_000))
+
+
+async def test_ups_5_a_connection_that_is_over_keeps_nothing_of_its_answers() -> None:
+    """Without the collector's help, which may come long after so many answers that memory is full."""
+
+    async def script(request: Request, peer: Peer) -> None:
+        await peer.answer(b"x" * 1_000_000, headers=["Connection: close"])
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(script) as (_, pool):
+            before = connections()
+            for _ in range(3):
+                await pool.send(post(), deadline=in_s(5))
+            while connections() > before:
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
+
+
+def connections() -> int:
+    """How many there are in memory, used or not."""
+    return sum(isinstance(one, HttpConnection) for one in gc.get_objects())
 
 
 async def test_ups_2_silence_ends_at_the_deadline_and_the_connection_is_gone() -> None:

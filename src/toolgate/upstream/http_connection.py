@@ -22,6 +22,8 @@ _DRAIN_S: Final = 1.0
 _BODILESS: Final = (204, 304)
 _MAX_HEADS: Final = 256
 _MAX_KNOWN_HEAD_BYTES: Final = 2_048
+_MAX_PIECES: Final = 4_096
+"""Pieces of a body in what is read at once. A server that sends single bytes keeps the loop from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,7 @@ class HttpConnection(asyncio.Protocol):
         "_owner",
         "_parser",
         "_pending_bytes",
+        "_pieces",
         "_sink",
         "_status",
         "_timer",
@@ -136,6 +139,7 @@ class HttpConnection(asyncio.Protocol):
         self.idle_since = 0.0
         self._max_body_bytes = 0
         self._pending_bytes = 0
+        self._pieces = 0
         self._keeps_alive = False
         self._forget_answer()
 
@@ -217,6 +221,7 @@ class HttpConnection(asyncio.Protocol):
                 return
             self._first = data
         self._pending_bytes += len(data)
+        self._pieces = 0
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -256,6 +261,7 @@ class HttpConnection(asyncio.Protocol):
             self._drain.cancel()
         if self._timer is not None:
             self._timer.cancel()
+        del self._parser  # each knows the other: answers would stay until the collector comes by
         self._owner.forget(self)
 
     # httptools
@@ -301,6 +307,10 @@ class HttpConnection(asyncio.Protocol):
         self._pending_bytes = 0
         if self._waiter is None:
             return
+        self._pieces += 1
+        if self._pieces > _MAX_PIECES:
+            self.fail(ExchangeFailed("the server's answer comes in too many pieces"))
+            return
         if self._sink is not None:
             self._feed_sink(self._sink, chunk)
             return
@@ -318,6 +328,7 @@ class HttpConnection(asyncio.Protocol):
         if self._first:
             self._remember()
         self._resolve()
+        self._body = b""  # the connection may be idle for long
         self.has_request = False
         if self._drain is not None:
             self._drain.cancel()
