@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from toolgate.audit.events import AuditEvent
 
 FLUSH_S: Final = 0.2
-FLUSH_EVENTS: Final = 1_000
+FLUSH_EVENTS: Final = 128
 MAX_HELD: Final = 100_000
 """Events held while a sink fails. Past it the oldest go, and their number is logged."""
 

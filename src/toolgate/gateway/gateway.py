@@ -142,8 +142,6 @@ class Gateway:
         if scope.refusal is not None:
             raise _refused(scope.refusal)
         self._count(caller, scope)
-        for warning in scope.warnings:
-            _log.warning("%s: %s", caller.principal.id, warning)
         view = View(
             caller,
             scope,
@@ -151,6 +149,8 @@ class Gateway:
             page_size=self._page_size,
             on_growth=self._views.on_growth,
         )
+        for warning in view.warnings:
+            _log.warning("%s: %s", caller.principal.id, warning)
         self._views.add(view)
         return view
 

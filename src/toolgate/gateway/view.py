@@ -83,6 +83,11 @@ class View:
         self._pages: dict[Era, bytes] = {}
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the caller should know. Nothing while servers are still to be listed: it may not hold."""
+        return () if self.is_partial else self.scope.warnings
+
+    @property
     def signature(self) -> tuple[tuple[str, str], ...]:
         """Changes exactly when the list does."""
         return tuple((name, route.tool.digest) for name, route in self.routes.items())
@@ -118,7 +123,7 @@ class View:
 
     def _meta(self, era: Era, server_info: bytes) -> dict[str, Any]:
         meta: dict[str, Any] = {SERVER_INFO_KEY: msgspec.Raw(server_info)} if era == "modern" else {}
-        return meta | {WARNINGS_KEY: self.scope.warnings} if self.scope.warnings else meta
+        return meta | {WARNINGS_KEY: self.warnings} if self.warnings else meta
 
 
 def _entries(caller: Caller) -> int:

@@ -261,6 +261,7 @@ async def test_discover_and_initialize_say_who_answers_and_in_which_versions() -
 
 async def test_an_empty_scope_says_so() -> None:
     async with open_house(world(), record("git")) as house:
+        await house.modern("/api/mcp", "tools/list")  # from here on nothing is still to be listed
         session = await house.session("/api/mcp")
 
         listed = (await session.send("tools/list")).json["result"]

@@ -133,8 +133,8 @@ def _initialized(version: str, view: View) -> bytes:
         "capabilities": {"tools": {"listChanged": True}},
         "serverInfo": msgspec.Raw(SERVER_INFO),
     }
-    if view.scope.warnings:
-        result["instructions"] = " ".join(view.scope.warnings)
+    if view.warnings:
+        result["instructions"] = " ".join(view.warnings)
     return msgspec.json.encode(result)
 
 

@@ -69,8 +69,8 @@ class ModernEra:
             "cacheScope": "private",
             "_meta": {SERVER_INFO_KEY: msgspec.Raw(SERVER_INFO)},
         }
-        if view.scope.warnings:
-            result["instructions"] = " ".join(view.scope.warnings)
+        if view.warnings:
+            result["instructions"] = " ".join(view.warnings)
         send_result(exchange.responder, request_id, msgspec.json.encode(result))
 
     async def _listen(self, exchange: Exchange, message: Message, binding: Binding) -> None:
