@@ -132,6 +132,10 @@ def bad_utf8(number: int) -> None:
     send(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"x":"\xff"}}\n' % number)
 
 
+def half_character(number: int) -> None:
+    send(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\\ud83d"}]}}\n' % number)
+
+
 def log_json(number: int) -> None:
     send(b'{"level":"info","id":%d,"message":"this is a log line"}\n' % number)
     send_message(id=number, result=text("after the log line"))
@@ -166,6 +170,7 @@ FAULTS = {
     "hang": lambda _: None,
     "misanswer": misanswer,
     "bad_utf8": bad_utf8,
+    "half_character": half_character,
     "log_json": log_json,
     "stop_reading": stop_reading,
 }

@@ -27,6 +27,7 @@ from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
 from toolgate.upstream.link import MAX_MESSAGE_BYTES, Reply
 from toolgate.upstream.pipes import MAX_PENDING_BYTES
 from toolgate.upstream.stdio import MAX_NOISE_BYTES, MAX_NOISE_LINES
+from toolgate.upstream.wire import guess_answered
 
 pytestmark = pytest.mark.anyio
 # For what takes seconds and does not depend on the loop.
@@ -397,6 +398,35 @@ async def test_chd_12_an_answer_that_is_not_utf8_fails_alone() -> None:
         assert reply == Reply(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
         assert await call(link, "echo", text="still here") == "still here"
         assert (link.dropped_lines, listener.notifications) == (1, [])
+
+
+async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone() -> None:
+    async with open_link(faulty()) as link:
+        async with asyncio.timeout(5):
+            reply = await link.request("tools/call", tool("half_character"), timeout_s=60)
+
+        problem = b"the server's answer is not JSON that can be carried"
+        assert reply == Reply(error=b'{"code":-32603,"message":"%b"}' % problem)
+        assert await call(link, "echo", text="still here") == "still here"
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        (b'{"id":7,"result":NaN}', b"7"),
+        (b'{"id":7,"error":{"message":"\\ud800"}}', b"7"),
+        (b'{"id":7,"method":"x","params":NaN}', b""),
+        (b'{"id":"7","result":NaN}', b""),
+        (b'{"id":true,"result":NaN}', b""),
+        (b'{"result":NaN}', b""),
+        (b'["id",7,"result"]', b""),
+        (b'{"id":7,"result":', b""),
+        (b'{"id":7,"result":' + b"[" * 100_000, b""),
+        (b'{"id":7,"result":"\xff"}', b""),
+    ],
+)
+def test_which_request_an_unreadable_answer_means(line: bytes, number: bytes) -> None:
+    assert guess_answered(line) == number
 
 
 @on_one_loop

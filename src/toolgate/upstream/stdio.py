@@ -38,6 +38,9 @@ _STDERR_TAIL_BYTES: Final = 1024
 _KILLED_S: Final = 1.0
 _LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 _NOT_UTF8: Final = Reply(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
+_NOT_JSON: Final = Reply(
+    error=b'{"code":-32603,"message":"the server\'s answer is not JSON that can be carried"}'
+)
 
 
 class StdioLink:
@@ -140,7 +143,7 @@ class StdioLink:
             try:
                 message = wire.decode_incoming(line)
             except wire.UNREADABLE:
-                self._on_noise(line)
+                self._on_unreadable(line)
             else:
                 self._on_message(message, line)
 
@@ -189,6 +192,14 @@ class StdioLink:
             self._write(wire.encode_answer(message))
         elif self.is_open:
             self._listener.on_notification(message.method, bytes(message.params))
+
+    def _on_unreadable(self, line: bytes) -> None:
+        """An answer we cannot carry (half a character, NaN) fails its call now, and not at its deadline."""
+        answer = self._pending.pop(wire.guess_answered(line), None) if len(line) <= MAX_NOISE_BYTES else None
+        if answer is None or answer.done():
+            self._on_noise(line)
+        else:
+            answer.set_result(_NOT_JSON)
 
     def _on_noise(self, line: bytes) -> None:
         self.dropped_lines += 1

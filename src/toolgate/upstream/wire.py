@@ -1,5 +1,6 @@
 """JSON-RPC towards servers: whole messages from parts, answers into parts, and the envelope of each era."""
 
+import json
 from typing import Any, Final
 
 import msgspec
@@ -60,6 +61,19 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What `decode_incoming` raises for bytes that are no message."""
 _decode_members = msgspec.json.Decoder(Params).decode
 _encode = msgspec.json.encode
+
+
+def guess_answered(line: bytes) -> bytes:
+    """The id of the request that an unreadable message means to answer; empty where it answers none."""
+    try:
+        # Takes what other languages write and we do not: lone surrogates, NaN, numbers out of range.
+        message = json.loads(line) if line[:1] == b"{" else None
+    except (ValueError, RecursionError):
+        return b""
+    if not isinstance(message, dict) or not message.keys() & {"result", "error"}:
+        return b""
+    number = message.get("id")
+    return b"%d" % number if type(number) is int else b""
 
 
 def is_utf8(message: bytes) -> bool:
