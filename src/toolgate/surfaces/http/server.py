@@ -14,6 +14,8 @@ KEEP_ALIVE_S: Final = 75.0
 REQUEST_S: Final = 20.0
 """How long a client may take to send a request, or to read what was written to it."""
 SWEEP_S: Final = 5.0
+SWEPT_AT_ONCE: Final = 500
+"""Connections looked at before others have their turn: thousands may be overdue in the same moment."""
 
 
 class HttpServer:
@@ -82,9 +84,11 @@ class HttpServer:
         while True:
             await asyncio.sleep(min(SWEEP_S, self._request_s / 2))
             now = clock()
-            for connection in tuple(self._connections):
-                if self._is_overdue(connection, now):
+            for number, connection in enumerate(tuple(self._connections), start=1):
+                if connection in self._connections and self._is_overdue(connection, now):
                     connection.abort()
+                if number % SWEPT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
     def _is_overdue(self, connection: HttpConnection, now: float) -> bool:
         if connection.unread_bytes:
