@@ -53,7 +53,9 @@ def test_a_list_in_the_environment_is_separated_by_commas() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param("max_tols = 3", "max_tols", id="an unknown key"),
+        pytest.param("max_tols = 3", "there is no setting `max_tols`", id="an unknown key"),
+        pytest.param('[mcp]\nregistry_dirs = "x"', "mcp.registry_dirs", id="an unknown key in a section"),
+        pytest.param("mcp = 3", "there is no setting `mcp`", id="a section that is none"),
         pytest.param("max_tools = 0", "max_tools", id="out of range"),
         pytest.param('listen = "8080"', "listen", id="no host"),
         pytest.param('listen = "example.com:80"', "listen", id="not an address"),
@@ -82,3 +84,21 @@ def test_a_wrong_setting_is_named(tmp_path: Path, text: str, said: str) -> None:
 )
 def test_loopback_is_recognised(listen: str, expected: bool) -> None:
     assert Settings(listen=listen).is_loopback is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("max_tols = 3", "did you mean `max_tools`?"),
+        ('[mcp]\nregistry_dirs = "x"', "did you mean `mcp_registry_dir`?"),
+        ("colour = 3", "`docs/reference/settings.md` lists them all"),
+    ],
+)
+def test_who_mistypes_a_setting_is_told_what_it_may_have_been(tmp_path: Path, text: str, hint: str) -> None:
+    path = tmp_path / "toolgate.toml"
+    path.write_text(text)
+
+    with pytest.raises(StartRefused) as refused:
+        load_settings(path, {})
+
+    assert refused.value.hint == hint

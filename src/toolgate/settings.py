@@ -6,6 +6,7 @@ Loaded once by the composition root, which hands each part the few values it nee
 import ipaddress
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -124,7 +125,15 @@ def load_settings(
     except ValidationError as exc:
         first = exc.errors()[0]
         where = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            raise _unknown(where) from exc
         raise StartRefused(f"setting `{where}`: {first['msg'].removeprefix('Value error, ')}") from exc
+
+
+def _unknown(name: str) -> StartRefused:
+    close = get_close_matches(name, Settings.model_fields, n=1)
+    hint = f"did you mean `{close[0]}`?" if close else "`docs/reference/settings.md` lists them all"
+    return StartRefused(f"there is no setting `{name}`", hint=hint)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -133,7 +142,11 @@ def _read(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
         raise StartRefused(f"cannot read settings from `{path}`: {exc}") from exc
-    section = values.pop("mcp", None)
-    if isinstance(section, dict) and "registry_dir" in section:
-        values["mcp_registry_dir"] = section["registry_dir"]
+    section = values.pop("mcp", {})
+    if not isinstance(section, dict):
+        raise _unknown("mcp")
+    for name, value in section.items():
+        if name != "registry_dir":
+            raise _unknown(f"mcp.{name}")
+        values["mcp_registry_dir"] = value
     return values
