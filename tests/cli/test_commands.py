@@ -183,6 +183,16 @@ def test_servers_import_registers_what_another_program_lists(
     ]
 
 
+def test_applying_the_file_of_another_program_says_how_to_import_it(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {}}', "utf-8")
+
+    ran = run("servers", "apply", "-f", str(path))
+
+    assert ran.code == 2
+    assert "toolgate servers import" in ran.err
+
+
 def test_tasks_profiles_and_keys_are_listed(gateway: FakeGateway, run: Run) -> None:
     gateway.answer("GET /admin/api/tasks", {"revision": 1, "tasks": [{"task_id": "t", "config": {}}]})
     gateway.answer("GET /admin/api/tasks/t", {"task_id": "t", "config": {"mcp.enabled": "true"}})

@@ -189,6 +189,15 @@ def test_files_are_taken_in_order_of_their_names_and_the_last_of_two_wins(tmp_pa
         ),
         pytest.param(
             "x.json",
+            b'{"mcpServers": {"fs": {"command": "fs"}}}',
+            FileProblem(
+                file="x.json",
+                message="is another program's; register its servers with `toolgate servers import`",
+            ),
+            id="the file of a client",
+        ),
+        pytest.param(
+            "x.json",
             b"[]",
             FileProblem(file="x.json", line=1, message="does not hold one object"),
             id="a list",

@@ -154,6 +154,7 @@ async def test_chd_13_what_cannot_be_started_is_refused_once_and_for_all_with_it
             for record in (
                 command("no-such-command"),
                 command("/no/such/file"),
+                command("python -m server"),
                 command("./script", cwd=str(tmp_path)),
                 command(str(no_interpreter)),
                 command("sh", cwd="/no/such/directory"),
@@ -167,6 +168,7 @@ async def test_chd_13_what_cannot_be_started_is_refused_once_and_for_all_with_it
         for message in (
             "there is no command `no-such-command` on its PATH",
             "there is no file `/no/such/file`",
+            "there is no command `python -m server` on its PATH; arguments go into `args`",
             "`./script` may not be executed: permission denied",
             f"`{no_interpreter}` names an interpreter that does not exist",
             "its working directory `/no/such/directory` cannot be entered: no such file or directory",

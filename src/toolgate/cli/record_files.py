@@ -33,9 +33,12 @@ def load_record(path: Path, *, kind: Kind | None = None) -> Record:
     found = _kind_of(body)
     if found is None or kind not in {None, found}:
         wanted = f"`{kind}_id`" if kind else "`server_id`, `task_id` or `profile_id`"
+        is_foreign = "mcpServers" in body
         raise CommandFailed(
             f"`{path}` is not a {kind or 'record'}: it has no {wanted}",
-            hint="name the record in that field, at the top of the file",
+            hint="this is another program's file: take its servers over with `toolgate servers import`"
+            if is_foreign
+            else "name the record in that field, at the top of the file",
             exit_code=Exit.USAGE,
         )
     record_id = body[f"{found}_id"]

@@ -184,6 +184,8 @@ class _Bad(Exception):
 def _load(directory: Path, file: str, findings: _Findings) -> ServerRecord:
     text = _read(directory / file, file, findings)
     body = _parse(file, text)
+    if "server_id" not in body and isinstance(body.get("mcpServers"), dict):
+        raise _bad(file, "", "is another program's; register its servers with `toolgate servers import`")
     if not findings.strict:
         for field in unknown_fields("server", body):
             findings.warn(file, f"`{field}` is not a known field, it is passed over")

@@ -124,7 +124,9 @@ class DirectoryLoader:
         if self._strict and plan.report.problems:
             problems = [str(problem) for problem in plan.report.problems]
             raise InvalidRecord(
-                f"the registry directory is refused: {'; '.join(problems)}", data={"problems": problems}
+                f"the registry directory is refused: {'; '.join(problems)}",
+                hint="correct the files, or leave `--strict` away to go on without the wrong ones",
+                data={"problems": problems},
             )
         return plan
 

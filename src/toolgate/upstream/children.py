@@ -184,11 +184,12 @@ def _explain(failure: NotStarted, command: str, cwd: str | None) -> str:
     if step == "cwd":
         return f"its working directory `{cwd}` cannot be entered: {reason}"
     if step == "exec" and code in (errno.ENOENT, errno.ENOTDIR):
+        advice = "; arguments go into `args`" if " " in command else ""
         if "/" not in command:
-            return f"there is no command `{command}` on its PATH"
+            return f"there is no command `{command}` on its PATH{advice}"
         if Path(cwd or "", command).exists():
             return f"`{command}` names an interpreter that does not exist"
-        return f"there is no file `{command}`"
+        return f"there is no file `{command}`{advice}"
     if step == "exec" and code == errno.EACCES:
         return f"`{command}` may not be executed: {reason}"
     return f"`{command}` could not be started: {reason}"
