@@ -86,6 +86,23 @@ async def test_chd_1_a_server_that_crashes_after_each_start_is_down_after_five()
         assert pool.health()["one"].state == "connected"
 
 
+async def test_chd_1_the_log_tells_when_a_server_goes_down_and_comes_back_and_not_what_it_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    net = MemoryNet(one=MemoryServer(on_start=refuse("it exited with 1: my token is abc")))
+    async with pool_of(net) as pool:
+        pool.apply({"one": record("one", prewarm=True)})
+        await pass_time(60)
+        net["one"].on_start = None
+        await pass_time(60)
+
+    assert caplog.messages == [
+        "server `one` is down: `toolgate servers get one` says why",
+        "server `one` is connected again",
+    ]
+
+
 async def test_chd_4_calls_in_flight_when_a_server_dies_fail_and_the_next_reconnects() -> None:
     net = MemoryNet(one=MemoryServer(on_call={"hang": never}))
     async with pool_of(net) as pool:

@@ -19,7 +19,7 @@ from toolgate.telemetry import Metrics
 from toolgate.upstream.discovery import Discovery, Listed, ListFailed, list_tools
 from toolgate.upstream.gate import Gate
 from toolgate.upstream.headers import CallHeaders
-from toolgate.upstream.health import Condition, ServerHealth, StderrTail
+from toolgate.upstream.health import Condition, HealthState, ServerHealth, StderrTail
 from toolgate.upstream.limits import CALL_CEILING_S, PoolLimits
 from toolgate.upstream.link import Link, StartFailed
 from toolgate.upstream.opening import Openers
@@ -215,7 +215,7 @@ class Supervisor:
         now_s = self._clock()
         self._let_go()
         self._restarts.on_lost(now_s)
-        self._condition.enter("down" if self._restarts.is_exhausted(now_s) else "degraded", error=reason)
+        self._enter("down" if self._restarts.is_exhausted(now_s) else "degraded", error=reason)
         self._wake.set()
 
     # The task
@@ -286,14 +286,14 @@ class Supervisor:
         self._known_era = link.hello.era
         self.last_used_s = now_s
         self._discovery.ask(now_s)
-        self._condition.enter("connected")
+        self._enter("connected")
         self._around.metrics.connects[self.record.server_id, "ok"] += 1
         self._announce_start_ended()
 
     def _on_start_failed(self, failure: StartFailed) -> None:
         self._known_era = None
         self._restarts.on_failed(self._clock(), is_fatal=failure.fatal)
-        self._condition.enter("down", error=str(failure))
+        self._enter("down", error=str(failure))
         self._around.metrics.connects[self.record.server_id, "failed"] += 1
         due_s = math.inf if failure.fatal else self._restarts.not_before_s
         self._settle(is_changed=self._discovery.on_start_failed(failure, due_s=due_s))
@@ -318,21 +318,21 @@ class Supervisor:
 
     def _on_listed(self, listed: Listed) -> None:
         if self.link is not None:
-            self._condition.enter("connected")
+            self._enter("connected")
         is_changed = self._discovery.on_listed(listed, self._clock())
         self._around.metrics.list_latency(self.record.server_id).add(self._discovery.last_list_ms or 0)
         self._settle(is_changed=is_changed)
 
     def _on_list_failed(self, failure: ListFailed) -> None:
         if self.link is not None:
-            self._condition.enter("degraded", error=str(failure))
+            self._enter("degraded", error=str(failure))
         self._settle(is_changed=self._discovery.on_failed(failure, self._clock()))
 
     async def _reap(self) -> None:
         self._let_go()
         self._restarts.forgive()
         self._discovery.rest()
-        self._condition.enter("idle")
+        self._enter("idle")
 
     async def _wind_down(self) -> None:
         if self.link is not None:
@@ -345,6 +345,20 @@ class Supervisor:
             await self._close(link)
 
     # Small things
+
+    def _enter(self, state: HealthState, *, error: str = "") -> None:
+        """Another state, told in the log without its reason: that may quote what the server said."""
+        before = self._condition.state
+        self._condition.enter(state, error=error)
+        if state == before:
+            return
+        if state in {"down", "degraded"}:
+            server_id = self.record.server_id
+            _logger.warning(
+                "server `%s` is %s: `toolgate servers get %s` says why", server_id, state, server_id
+            )
+        elif before in {"down", "degraded"}:
+            _logger.info("server `%s` is %s again", self.record.server_id, state)
 
     def _let_go(self) -> None:
         """Part with the link at once, and close it beside: stopping a child may take seconds."""
