@@ -2,6 +2,7 @@
 where that may be a secret, and says how it should look.
 """
 
+import ipaddress
 import re
 import unicodedata
 from collections.abc import Callable
@@ -23,6 +24,8 @@ _NAMESPACE = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?|")
 _URL = re.compile(r"[\x21\x23-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
+# A host that ends so is an address to every resolver, however oddly it is spelled.
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -102,7 +105,17 @@ def _check_url(url: str) -> str:
         raise refuse("a URL carries no user or password: use `headers` or `auth_ref`")
     if parts.fragment:
         raise refuse("a URL carries no fragment")
+    if _NUMERIC_LABEL.fullmatch(host.removesuffix(".").rpartition(".")[2]) and not _is_address(host):
+        raise refuse("an IP address is written as four decimal numbers, or as IPv6 in brackets")
     return url
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 # Field limits stand before the rules: after them, pydantic words its message for lists.
