@@ -1,7 +1,8 @@
 """Who wants to hear that its list changed. Nobody else is told.
 
 A subscriber is a caller and an event. When the snapshot is swapped, each caller's view is compiled
-once, however many subscribers share it, and only those whose list really differs are woken.
+once, however many subscribers share it, and only those whose list really differs are woken. That may be
+thousands of compilations, so the loop gets its turn in between.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ from toolgate.gateway.view import View
 
 MAX_OPEN: Final = 5_000
 """Listeners of a node: one more is refused, those there are go on."""
-
-Signature = tuple[tuple[str, str], ...]
+TURN_S: Final = 0.01
+"""How long views are compiled before others have their turn."""
+_NOTHING: Final = b""
 
 
 class Subscription:
@@ -24,7 +26,7 @@ class Subscription:
 
     __slots__ = ("caller", "changed", "signature")
 
-    def __init__(self, caller: Caller, signature: Signature) -> None:
+    def __init__(self, caller: Caller, signature: bytes) -> None:
         self.caller = caller
         self.signature = signature
         self.changed = asyncio.Event()
@@ -36,6 +38,8 @@ class Subscriptions:
     def __init__(self, view: Callable[[Caller], View]) -> None:
         self._view = view
         self._open: set[Subscription] = set()
+        self._is_due = False
+        self._announcing: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -53,9 +57,24 @@ class Subscriptions:
             self._open.discard(subscription)
 
     def announce(self) -> None:
-        """The snapshot was swapped: wake those whose list changed."""
-        seen: dict[Caller, Signature] = {}
-        for subscription in self._open:
+        """The snapshot was swapped: wake those whose list changed, soon."""
+        self._is_due = bool(self._open)
+        if self._is_due and (self._announcing is None or self._announcing.done()):
+            self._announcing = asyncio.get_running_loop().create_task(self._announce())
+
+    async def _announce(self) -> None:
+        while self._is_due:
+            self._is_due = False  # set again by a swap meanwhile, which may concern those already passed
+            await self._look_at_all()
+
+    async def _look_at_all(self) -> None:
+        clock = asyncio.get_running_loop().time
+        seen: dict[Caller, bytes] = {}
+        until_s = clock() + TURN_S
+        for subscription in tuple(self._open):
+            if clock() > until_s:
+                await asyncio.sleep(0)
+                until_s = clock() + TURN_S
             caller = subscription.caller
             if caller not in seen:
                 seen[caller] = self._signature(caller)
@@ -63,9 +82,9 @@ class Subscriptions:
                 subscription.signature = seen[caller]
                 subscription.changed.set()
 
-    def _signature(self, caller: Caller) -> Signature:
+    def _signature(self, caller: Caller) -> bytes:
         """A caller whose scope is now refused sees nothing."""
         try:
             return self._view(caller).signature
         except ToolgateError:
-            return ()
+            return _NOTHING

@@ -5,6 +5,7 @@ Listed ⇔ callable by construction: the same table answers both.
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -88,9 +89,10 @@ class View:
         return () if self.is_partial else self.scope.warnings
 
     @property
-    def signature(self) -> tuple[tuple[str, str], ...]:
-        """Changes exactly when the list does."""
-        return tuple((name, route.tool.digest) for name, route in self.routes.items())
+    def signature(self) -> bytes:
+        """Changes exactly when the list does, and is as short for a long one."""
+        listed = "\n".join(f"{name} {route.tool.digest}" for name, route in self.routes.items())
+        return hashlib.sha256(listed.encode()).digest()
 
     def page(self, era: Era, cursor: str | None, server_info: bytes) -> bytes:
         """One page of the tools, as the result of `tools/list`.
