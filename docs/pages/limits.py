@@ -66,6 +66,8 @@ def _lists() -> Rows:
         ("entries of `?tools=` or `?servers=`", f"{layers.MAX_ENTRIES:,}", "400 `invalid_request`"),
         ("entries with wildcards", f"{layers.MAX_WILDCARDS}", "400 `invalid_request`"),
         ("a pattern", f"{patterns.MAX_PATTERN} characters", "refused"),
+        ("patterns in a list of a record", f"{patterns.MAX_LISTED:,}", "`invalid_record`"),
+        ("those with wildcards among them", f"{patterns.MAX_LISTED_WILDCARDS}", "`invalid_record`"),
         ("tools of a scope (setting)", f"{most_tools}", "403 `too_many_tools`"),
         ("how long a client may keep a list", _time(view.TTL_MS / 1000), "it asks again"),
     )

@@ -1,10 +1,13 @@
 """`Task.config`: read exactly, or refused with the key and the reason."""
 
+import json
+
 import pytest
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.tasks import Selection, Task
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
+from toolgate.policy.patterns import MAX_LISTED, MAX_LISTED_WILDCARDS
 
 
 def parse(**config: str) -> TaskPolicy:
@@ -232,6 +235,20 @@ def test_the_default_must_lie_within_the_allowed_servers() -> None:
     assert str(caught.value) == (
         "task `t`: `mcp.default_server_ids`: `git` is not one of `mcp.allowed_server_ids`"
     )
+
+
+@pytest.mark.parametrize("key", ["tool_allowlist", "tool_denylist", "profile_overrides"])
+def test_sco_9_more_patterns_than_can_be_held_against_thousands_of_tools_are_refused(key: str) -> None:
+    def texts(patterns: list[str]) -> dict[str, str]:
+        value: object = {"tool_denylist": patterns} if key == "profile_overrides" else patterns
+        return {key: json.dumps(value)}
+
+    most = [f"*{number}" for number in range(MAX_LISTED_WILDCARDS)]
+    parse(**texts(most))
+    with pytest.raises(InvalidRecord, match=f"`mcp.{key}`: the list has 129 patterns with wildcards"):
+        parse(**texts([*most, "*"]))
+    with pytest.raises(InvalidRecord, match=f"`mcp.{key}`: the list has 2001 patterns"):
+        parse(**texts([str(number) for number in range(MAX_LISTED + 1)]))
 
 
 def test_deeply_nested_text_is_refused_like_any_other() -> None:

@@ -354,6 +354,12 @@ def test_a_profile_has_a_common_selection_and_one_per_environment() -> None:
     )
 
 
+@pytest.mark.parametrize("field", ["allow", "deny", "servers", "tags"])
+def test_sco_9_a_profile_with_lists_without_end_is_refused(field: str) -> None:
+    with pytest.raises(InvalidRecord, match=f"`{field}`: "):
+        parse_record("profile", "p", {"profile_id": "p", field: [f"a{number}" for number in range(2_001)]})
+
+
 def test_a_profile_for_an_unknown_environment_is_refused() -> None:
     with pytest.raises(InvalidRecord, match=r"`environments\.test`"):
         parse_record("profile", "reading", {"environments": {"test": {}}})

@@ -17,7 +17,7 @@ import msgspec
 from toolgate.errors import InvalidParams, InvalidRecord, PolicyDenied
 from toolgate.model.names import MAX_SERVER_ID, parse_server_id, parse_task_id
 from toolgate.model.tasks import Selection, Task
-from toolgate.policy.patterns import has_wildcard, parse_pattern
+from toolgate.policy.patterns import check_patterns, has_wildcard, parse_pattern
 
 T = TypeVar("T")
 
@@ -164,7 +164,16 @@ class _Config:
     ) -> tuple[str, ...] | None:
         if items is None or items is msgspec.UNSET:
             return None
-        return tuple(sorted({self._one(key, item, parse) for item in items}))
+        found = tuple(sorted({self._one(key, item, parse) for item in items}))
+        if parse is parse_pattern:
+            self._check(key, found)
+        return found
+
+    def _check(self, key: str, patterns: tuple[str, ...]) -> None:
+        try:
+            check_patterns(patterns)
+        except InvalidRecord as exc:
+            raise self.refused(key, str(exc), hint=exc.hint) from exc
 
     def _one(self, key: str, item: str, parse: Callable[[str], str]) -> str:
         try:

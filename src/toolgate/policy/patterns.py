@@ -18,6 +18,9 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef
 
 MAX_PATTERN: Final = 128
+MAX_LISTED: Final = 2_000
+MAX_LISTED_WILDCARDS: Final = 128
+"""Patterns in one list of a record, and those with wildcards among them: each is held against every tool."""
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -41,6 +44,20 @@ def parse_pattern(text: str) -> str:
 def has_wildcard(text: str) -> bool:
     """Whether `text` can match more than itself."""
     return "*" in text or "?" in text
+
+
+def check_patterns(patterns: Collection[str]) -> None:
+    """InvalidRecord where one list of a record would take too long to hold against thousands of tools."""
+    if len(patterns) > MAX_LISTED:
+        raise InvalidRecord(
+            f"the list has {len(patterns)} patterns",
+            hint=f"use at most {MAX_LISTED}; `*` stands for many tools",
+        )
+    if (wild := sum(map(has_wildcard, patterns))) > MAX_LISTED_WILDCARDS:
+        raise InvalidRecord(
+            f"the list has {wild} patterns with wildcards",
+            hint=f"use at most {MAX_LISTED_WILDCARDS}, or name the tools",
+        )
 
 
 class _Piece:

@@ -33,7 +33,7 @@ from toolgate.registry.fields import (
     Name,
     Namespace,
     Path,
-    Pattern,
+    Patterns,
     SecretName,
     ServerId,
     Sha256,
@@ -189,7 +189,7 @@ class ServerBody(Body):
     tool_namespace: Namespace | None = None
     """What stands before a tool's name towards models; `mcp.<server_id>` unless given. Unique."""
 
-    allowed_tools: Annotated[list[Pattern], Field(max_length=2_000)] = []
+    allowed_tools: Patterns = []
     """Patterns of the tools this server may offer at all. Empty: none."""
 
     approval_policy: ApprovalBody = ApprovalBody()
@@ -270,16 +270,16 @@ class TaskBody(Body):
 class SelectionBody(Body):
     """Servers and tools. A list left out does not restrict; an empty one lets nothing pass."""
 
-    servers: list[ServerId] | None = None
+    servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
     """Server ids."""
 
-    tags: list[Tag] | None = None
+    tags: Annotated[list[Tag], Field(max_length=2_000)] | None = None
     """Servers that carry any of these tags."""
 
-    allow: list[Pattern] | None = None
+    allow: Patterns | None = None
     """Patterns of which a tool must match one."""
 
-    deny: list[Pattern] = []
+    deny: Patterns = []
     """Patterns of which a tool may match none."""
 
     def selection(self) -> Selection:
@@ -313,16 +313,16 @@ class ProfileBody(SelectionBody):
 class CeilingBody(Body):
     """The most a key may ever reach. A list left out does not restrict; an empty one lets nothing pass."""
 
-    tasks: list[Name] | None = None
+    tasks: Annotated[list[Name], Field(max_length=2_000)] | None = None
     """Tasks the key may act for."""
 
-    servers: list[ServerId] | None = None
+    servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
     """Servers it may reach."""
 
-    allow: list[Pattern] | None = None
+    allow: Patterns | None = None
     """Patterns of which a tool must match one."""
 
-    deny: list[Pattern] = []
+    deny: Patterns = []
     """Patterns of which a tool may match none."""
 
     def value(self) -> Ceiling:

@@ -16,7 +16,7 @@ from toolgate.errors import InvalidRecord
 from toolgate.model.headers import HEADER_NAME, is_own_header
 from toolgate.model.names import parse_server_id, parse_task_id
 from toolgate.model.references import REFERENCE, SECRET_NAME
-from toolgate.policy.patterns import parse_pattern
+from toolgate.policy.patterns import check_patterns, parse_pattern
 from toolgate.registry.redaction import MASK
 
 # `fullmatch` throughout: `$` would let a trailing newline pass.
@@ -118,6 +118,14 @@ def _is_address(host: str) -> bool:
     return True
 
 
+def _check_patterns(patterns: list[str]) -> list[str]:
+    try:
+        check_patterns(patterns)
+    except InvalidRecord as exc:
+        raise refuse(f"{exc}; {exc.hint}") from exc
+    return patterns
+
+
 # Field limits stand before the rules: after them, pydantic words its message for lists.
 Title = Annotated[str, Field(max_length=200), _without_controls("")]
 Path = Annotated[str, Field(min_length=1, max_length=4_096), _without_controls("")]
@@ -150,6 +158,7 @@ Namespace = Annotated[
     _like(_NAMESPACE, "use lower-case letters and digits, single `.`, `-` or `_` between"),
 ]
 Pattern = Annotated[str, _by(parse_pattern)]
+Patterns = Annotated[list[Pattern], AfterValidator(_check_patterns)]
 ServerId = Annotated[str, _by(parse_server_id)]
 Name = Annotated[str, _by(parse_task_id)]
 Sha256 = Annotated[str, _like(_SHA256, "a SHA-256 is 64 lower-case hexadecimal digits")]
