@@ -18,6 +18,7 @@ from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.subscriptions import Subscriptions
 from toolgate.gateway.view import Route, View
 from toolgate.gateway.views import Views
+from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
@@ -224,6 +225,20 @@ class Gateway:
                 duration_us=int(ending.took_s * 1e6),
                 argument_bytes=ending.argument_bytes,
                 result_bytes=ending.result_bytes,
+            )
+        )
+
+    def record_refused(self, principal: Principal, code: str, *, door: str) -> None:
+        """Take note of a request that was turned away before it came to a call."""
+        self.audit.record(
+            CallRecorded(
+                at_ms=int(time.time() * 1e3),
+                door=door,
+                principal=principal.id,
+                tool="",
+                outcome="denied",
+                code=code,
+                revision=self.snapshot.revision,
             )
         )
 

@@ -174,6 +174,8 @@ async def test_sco_13_and_15_a_session_is_nobody_elses() -> None:
 
         assert [one.status for one in answers] == [404, 404]
         assert await foreign.status == 404
+        denied = ("key:bob", "denied", "unknown_session")
+        assert [(one.principal, one.outcome, one.code) for one in house.audited] == [denied] * 3
         assert await ada.tools() == ["git.log", "git.push", "git.status"]
         house.net["git"].announce_tools(definition("status"))
         assert (await stream.event())["method"] == "notifications/tools/list_changed"

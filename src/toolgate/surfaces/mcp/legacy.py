@@ -6,7 +6,14 @@ from typing import Final
 
 import msgspec
 
-from toolgate.errors import Conflict, InvalidParams, InvalidRequest, MethodNotAllowed, MethodNotFound
+from toolgate.errors import (
+    Conflict,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotAllowed,
+    MethodNotFound,
+    UnknownSession,
+)
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.view import View
@@ -18,7 +25,7 @@ from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.session import Session, Sessions
 from toolgate.surfaces.mcp.streams import announce_changes, encode_event
-from toolgate.surfaces.mcp.tools import ToolMethods, cancel_call
+from toolgate.surfaces.mcp.tools import DOOR, ToolMethods, cancel_call
 
 VERSIONS: Final = LEGACY_VERSIONS[:3]
 """Newest first: what a client is offered that asks for a version we do not know."""
@@ -82,7 +89,11 @@ class LegacyEra:
         session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
             raise InvalidRequest("DELETE needs `Mcp-Session-Id`")
-        self._sessions.end(session_id, exchange.principal)
+        try:
+            self._sessions.end(session_id, exchange.principal)
+        except UnknownSession as exc:
+            self._note_stranger(exchange, exc)
+            raise
         send_empty(exchange.responder, 200)
 
     def initialize(self, exchange: Exchange, message: Message, binding: Binding) -> None:
@@ -109,7 +120,15 @@ class LegacyEra:
             )
         if exchange.headers.get(b"mcp-protocol-version") not in _VERSIONS_SENT:
             raise InvalidRequest("`MCP-Protocol-Version` is not one of this era")
-        return self._sessions.find(session_id, exchange.principal)
+        try:
+            return self._sessions.find(session_id, exchange.principal)
+        except UnknownSession as exc:
+            self._note_stranger(exchange, exc)
+            raise
+
+    def _note_stranger(self, exchange: Exchange, exc: UnknownSession) -> None:
+        """A session that is not the caller's, or none at all, may be somebody trying: that is audited."""
+        self._gateway.record_refused(exchange.principal, exc.code, door=DOOR)
 
 
 def _narrowed(binding: Binding, raw: msgspec.Raw) -> Caller:

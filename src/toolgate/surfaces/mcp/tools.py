@@ -1,6 +1,7 @@
 """`tools/list` and `tools/call`, the same for both eras but for the shape of the answer."""
 
 import asyncio
+from typing import Final
 
 from toolgate.catalog.listing import adapt_result
 from toolgate.errors import CallCancelled, InvalidParams, ToolgateError
@@ -12,6 +13,9 @@ from toolgate.surfaces.mcp.answers import SERVER_INFO, failed_call, send_result,
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import MAX_NAME_CHARS, Message
 from toolgate.surfaces.mcp.session import Session
+
+DOOR: Final = "mcp"
+"""What the audit calls this door."""
 
 
 class ToolMethods:
@@ -69,7 +73,7 @@ class ToolMethods:
             view = binding.view(gateway)
             if view.is_partial:
                 view = await gateway.settled_view(binding.caller)
-            trace = Trace("mcp", session, request_id.decode())
+            trace = Trace(DOOR, session, request_id.decode())
             answer = await gateway.call(view, name, message.params, trace=trace)
             reply = answer.reply
             if reply.result is None:
