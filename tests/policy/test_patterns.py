@@ -175,7 +175,8 @@ def steps(patterns: Patterns, refs: Iterable[ToolRef]) -> int:
 
     def trace(frame: FrameType, event: str, arg: object) -> "TraceFunction":
         nonlocal count
-        count += event == "line"
+        # Only its own lines: the collector may run finalizers of anything in between.
+        count += event == "line" and frame.f_globals["__name__"] == Patterns.__module__
         return trace
 
     before = sys.gettrace()
