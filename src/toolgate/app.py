@@ -80,6 +80,9 @@ async def open_app(settings: Settings, environ: Mapping[str, str]) -> AsyncItera
         await _refuse_open_door(settings, store, admin_key)
         audit = _open_audit(settings.data_dir / "audit.jsonl")
         stack.callback(audit.close)
+        sessions = Sessions(
+            _session_key(settings.data_dir / "session.key"), clock_s=time.monotonic, wall_s=time.time
+        )
         metrics = Metrics()
         gateway = await stack.enter_async_context(_open_gateway(settings, environ, audit, metrics))
         identities = Identities(
@@ -89,9 +92,6 @@ async def open_app(settings: Settings, environ: Mapping[str, str]) -> AsyncItera
         )
         loader = await _load_directory(settings, store)
         await stack.enter_async_context(_follow_registry(store, gateway, identities, loader))
-        sessions = Sessions(
-            _session_key(settings.data_dir / "session.key"), clock_s=time.monotonic, wall_s=time.time
-        )
         mcp = McpDoor(gateway, identities, sessions=sessions)
         rest = rest_app(
             Control(gateway=gateway, store=store, identities=identities, loader=loader, clock_ms=_wall_ms)
@@ -299,22 +299,33 @@ def _read_admin_key(path: Path | None) -> str | None:
 def _session_key(path: Path) -> bytes:
     """The key that signs session ids: made once, kept with the data, readable by its owner only."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        key = path.read_bytes()
-        if len(key) != SESSION_KEY_BYTES:
-            raise StartRefused(
-                f"`{path}` is damaged", hint="remove it: open sessions will have to reconnect"
-            ) from None
-        return key
+        key = path.read_bytes() if path.exists() else _make_session_key(path)
+    except OSError as exc:
+        raise StartRefused(
+            f"cannot use `{path}`: {exc.strerror}", hint="make the data directory yours, and writable"
+        ) from exc
+    if len(key) != SESSION_KEY_BYTES:
+        raise StartRefused(f"`{path}` is damaged", hint="remove it: open sessions will have to reconnect")
+    return key
+
+
+def _make_session_key(path: Path) -> bytes:
+    key = secrets.token_bytes(SESSION_KEY_BYTES)
+    draft = path.with_name(f"{path.name}.new")  # whoever is killed in the middle leaves no half a key
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        key = secrets.token_bytes(SESSION_KEY_BYTES)
         file.write(key)
+    draft.replace(path)
     return key
 
 
 def _open_audit(path: Path) -> AuditLog:
-    return AuditLog(JsonLinesSink(path), first_sequence=last_sequence(path) + 1)
+    try:
+        return AuditLog(JsonLinesSink(path), first_sequence=last_sequence(path) + 1)
+    except OSError as exc:
+        raise StartRefused(
+            f"cannot read the audit log `{path}`: {exc.strerror}", hint="mend it, or move it away"
+        ) from exc
 
 
 def _make_private(directory: Path) -> None:
