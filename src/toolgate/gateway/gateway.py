@@ -28,6 +28,7 @@ from toolgate.registry.source import RegistryState
 from toolgate.telemetry import Metrics
 from toolgate.upstream.link import Params
 from toolgate.upstream.pool import Answer, Pool
+from toolgate.upstream.wire import is_tool_error
 
 PAGE_SIZE: Final = 500
 MAX_AUDITED_NAME: Final = 200
@@ -189,8 +190,7 @@ class Gateway:
                 outcome, code = "error", "server_error"
             else:
                 size = len(result)
-                # A cheap look rather than a parse: inside a text the quotes would be escaped.
-                if b'"isError":true' in result or b'"isError": true' in result:
+                if is_tool_error(result):
                     outcome = "tool_error"
         except ToolgateError as exc:
             outcome, code = "error", exc.code

@@ -13,15 +13,12 @@ import msgspec
 
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
 from toolgate.upstream.link import Reply
+from toolgate.upstream.wire import is_tool_error
 
 _MASK: Final = b"[redacted]"
 _MIN_LENGTH: Final = 8
 """Shorter ones are no credentials, and would be found inside other words."""
 _TELLING = re.compile(r"auth|cookie|credential|key|password|secret|session|signature|token", re.IGNORECASE)
-
-
-class _ToolResult(msgspec.Struct):
-    is_error: bool = msgspec.field(default=False, name="isError")
 
 
 class Redactor:
@@ -50,7 +47,7 @@ class Redactor:
             return reply
         if reply.error is not None:
             return Reply(error=self.raw(raw))
-        return Reply(result=self.raw(raw)) if _is_tool_error(raw) else reply
+        return Reply(result=self.raw(raw)) if is_tool_error(raw) else reply
 
     def _is_shown_in(self, raw: bytes) -> bool:
         return any(spelling in raw for spelling in self._spellings)
@@ -85,10 +82,3 @@ def _spellings(secret: str) -> set[bytes]:
     """As it is, and as JSON may write it."""
     escaped = msgspec.json.encode(secret)[1:-1]
     return {secret.encode(), escaped, escaped.replace(b"/", b"\\/")}
-
-
-def _is_tool_error(raw: bytes) -> bool:
-    try:
-        return msgspec.json.decode(raw, type=_ToolResult).is_error
-    except (msgspec.DecodeError, RecursionError):
-        return False

@@ -108,6 +108,21 @@ def encode_answer(request: Incoming) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32601,"message":"method not found"}}' % request.id
 
 
+class _ToolResult(msgspec.Struct):
+    is_error: bool = msgspec.field(default=False, name="isError")
+
+
+_decode_tool_result = msgspec.json.Decoder(_ToolResult).decode
+
+
+def is_tool_error(result: bytes) -> bool:
+    """Whether the result of a `tools/call` says that the tool failed. Skipping over a result is cheap."""
+    try:
+        return _decode_tool_result(result).is_error
+    except UNREADABLE:
+        return False
+
+
 def reply_of(message: Incoming) -> Reply:
     """The answer in a response. Neither member, or both, is the server's fault and reads as an error."""
     error = bytes(message.error)
