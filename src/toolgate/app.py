@@ -358,6 +358,12 @@ def _base_url(listener: socket.socket) -> str:
 
 
 def _own_hosts(settings: Settings) -> set[str]:
+    if settings.is_everywhere and not settings.allowed_hosts:
+        _log.warning(
+            "`%s` is every address of this machine, and only calls to loopback are answered: "
+            "set `allowed_hosts` to the names and addresses that clients call it by",
+            settings.listen,
+        )
     return {settings.address[0], *LOOPBACK_NAMES, *settings.allowed_hosts}
 
 

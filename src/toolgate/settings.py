@@ -94,6 +94,12 @@ class Settings(BaseModel):
         host = self.address[0]
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
 
+    @property
+    def is_everywhere(self) -> bool:
+        """Bound to every address of the machine, none of which it can be called by for sure."""
+        host = self.address[0]
+        return host != "localhost" and ipaddress.ip_address(host).is_unspecified
+
 
 def parse_listen(text: str) -> tuple[str, int]:
     """(host, port) of `HOST:PORT` or `[IPV6]:PORT`; the host is an address or `localhost`."""

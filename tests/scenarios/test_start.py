@@ -61,6 +61,7 @@ def test_adm_7_with_a_good_key_it_starts_and_nobody_is_admin_without_it(site: Si
         assert gateway.modern().ask("tools/list")["error"]["data"]["code"] == "unauthenticated"
         assert gateway.cli("tools", "--json").code == 3
         assert gateway.cli("tools", "--json", TOOLGATE_KEY=key).json["name"] == "one.pid"
+        assert "set `allowed_hosts` to the names and addresses that clients call it by" in gateway.log
 
 
 def test_a_port_that_is_taken_is_named(site: Site) -> None:
