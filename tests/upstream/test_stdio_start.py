@@ -249,5 +249,7 @@ async def test_sec_4_a_child_has_its_three_pipes_a_session_and_default_signals_a
 
             assert await call(link, "fds") == ["0", "1", "2"]
             assert await call(link, "leads") == [True, True]
+            # The C library keeps signals 32 and 33 for itself: nobody can set how they are handled.
+            ignored = int(status["SigIgn"], 16) & ~(1 << 31 | 1 << 32)
             # Python ignores SIGPIPE (13) and SIGXFSZ (25) by itself.
-            assert (status["SigIgn"], status["SigBlk"]) == (f"{1 << 12 | 1 << 24:016x}", f"{0:016x}")
+            assert (ignored, int(status["SigBlk"], 16)) == (1 << 12 | 1 << 24, 0)
