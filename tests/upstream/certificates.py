@@ -9,6 +9,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 class Authority:
     """Signs server certificates; `path` is its own, for those who trust it."""
@@ -20,6 +32,7 @@ class Authority:
         certificate = (
             self._unsigned(self._name, self._key.public_key(), days=1)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.path = directory / "authority.pem"
@@ -61,6 +74,11 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(until - timedelta(days=3))
             .not_valid_after(until)
+            # Newer Pythons verify strictly: they want to see which key signed which.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            )
         )
 
 
