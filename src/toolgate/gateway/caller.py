@@ -17,6 +17,11 @@ class Caller:
     only_server: str | None = None
     """Set on a single-server path: names are bare there."""
 
+    @property
+    def effective_task_id(self) -> str | None:
+        """The task that applies: the one asked for, else the key's own."""
+        return self.task_id or self.principal.default_task
+
 
 class Trace(NamedTuple):
     """Where a call came in, for the audit."""

@@ -128,7 +128,7 @@ class Gateway:
 
     def task_policy(self, caller: Caller) -> TaskPolicy | None:
         """The policy of the caller's task. A task it may not use answers like one that does not exist."""
-        task_id = caller.task_id or caller.principal.default_task
+        task_id = caller.effective_task_id
         tasks = caller.principal.ceiling.tasks
         if task_id is None:
             if tasks is not None:
@@ -161,7 +161,7 @@ class Gateway:
         for decision in scope.decisions:
             if not decision.allowed and decision.reason and decision.server_id in self.snapshot.servers:
                 metrics.denials[decision.server_id, decision.reason] += 1
-        task_id = caller.task_id or caller.principal.default_task or ""
+        task_id = caller.effective_task_id or ""
         metrics.effective_servers[task_id] = len(scope.servers)
         metrics.empty_scopes += not scope.tools
         metrics.scope_tools.add(len(scope.tools))
@@ -214,7 +214,7 @@ class Gateway:
                 tool=route.tool.ref.name,
                 outcome=ending.outcome,
                 server_id=route.server_id,
-                task_id=caller.task_id or "",
+                task_id=caller.effective_task_id or "",
                 session=trace.session,
                 request_id=trace.request_id,
                 code=ending.code,
@@ -251,7 +251,7 @@ class Gateway:
                 principal=view.caller.principal.id,
                 tool=name[:MAX_AUDITED_NAME],
                 outcome="denied",
-                task_id=view.caller.task_id or "",
+                task_id=view.caller.effective_task_id or "",
                 session=trace.session,
                 request_id=trace.request_id,
                 code="unknown_tool",

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import open_house
+from tests.surfaces.mcp.house import key, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
+SECRET = "tg_" + "a" * 40
 
 
 async def hang(_members: dict[str, Any]) -> Reply:
@@ -228,3 +229,19 @@ async def test_a_call_is_counted_and_audited_with_the_rule_that_allowed_it() -> 
         assert (event.server_id, event.tool, event.outcome, event.principal) == ("one", "echo", "ok", "local")
         assert "ec*" in event.rule
         assert b'mcp_tool_call_total{server_id="one",tool="echo"} 1.0' in house.gateway.metrics.render()
+
+
+async def test_the_audit_names_the_task_that_applied_also_where_it_is_the_keys_own() -> None:
+    review = task("review", default_server_ids=["one"])
+    ada = key("ada", SECRET, default_task="review")
+    async with open_house(
+        net_of(), record("one", allowed_tools=("*",)), tasks=(review,), keys=(ada,)
+    ) as house:
+        session = await house.session("/api/mcp", key=SECRET)
+        await session.call("one.echo")
+        await session.call("no.such")
+
+        assert [(one.outcome, one.task_id) for one in house.audited] == [
+            ("ok", "review"),
+            ("denied", "review"),
+        ]
