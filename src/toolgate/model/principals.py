@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Role = Literal["admin", "publisher", "viewer", "agent"]
+Role = Literal["admin", "publisher", "viewer", "agent", "node"]
+"""`node` stands apart from the others: such a key only lets a node follow the registry and report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from toolgate.model.pins import Pin
 from toolgate.model.principals import Key
 from toolgate.model.tasks import Environment, Profile, Task
 from toolgate.model.tools import ServerTools
@@ -22,3 +23,4 @@ class Snapshot:
     tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
     profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
     keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
+    pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))

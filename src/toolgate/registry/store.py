@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.reports import Reports
 
 KEEP_REVISIONS: Final = 10_000
 KEEP_MS: Final = 10 * 60 * 1000
@@ -28,6 +29,10 @@ class Store(Protocol):
     @property
     def revision(self) -> int:
         """The newest committed revision."""
+
+    @property
+    def reports(self) -> Reports:
+        """What nodes report, kept in the same place."""
 
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None

@@ -2,11 +2,10 @@
 
 import time
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
+from toolgate.model.reports import HealthState
 from toolgate.model.tools import Era
-
-HealthState = Literal["connected", "degraded", "down", "idle", "disabled"]
 
 STDERR_TAIL_BYTES: Final = 64 * 1024
 

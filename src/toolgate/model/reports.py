@@ -1,0 +1,61 @@
+"""What a node tells control about itself and the servers it runs. Reports are state, not records: no revision."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from toolgate.model.tools import ListState
+
+HealthState = Literal["connected", "degraded", "down", "idle", "disabled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerReport:
+    """One server as one node sees it."""
+
+    server_id: str
+    state: HealthState
+    list_state: ListState = "pending"
+    since_ms: int = 0
+    """Wall clock of the node at which `state` was entered."""
+    last_error: str = ""
+    """Redacted on the node."""
+    restarts: int = 0
+    tools: int = 0
+    quarantined: int = 0
+    calls: int = 0
+    is_stale: bool = False
+    definitions: str = ""
+    """Digest of the definitions the node serves; empty where none were ever listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """One node."""
+
+    node_id: str
+    url: str = ""
+    """Where its doors are, as the node knows it."""
+    version: str = ""
+    epoch: str = ""
+    revision: int = 0
+    """The registry revision it serves."""
+    is_degraded: bool = False
+    """It could not reach control for a while, and served what it had."""
+    at_ms: int = 0
+    """When control received it, by control's clock."""
+    servers: tuple[ServerReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definitions:
+    """The tools of one server as a node discovered them."""
+
+    server_id: str
+    digest: str
+    tools: tuple[bytes, ...] = ()
+    """Each definition as the server wrote it."""
+    quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Tool name → why its definition was refused."""
+    at_ms: int = 0
