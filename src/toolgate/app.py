@@ -24,6 +24,7 @@ from toolgate.audit.sinks import JsonLinesSink, last_sequence
 from toolgate.errors import StartRefused, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import MIN_KEY_CHARS, Identities
+from toolgate.govern.control import Control
 from toolgate.model.servers import Transport
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.limits import Limits
@@ -40,7 +41,6 @@ from toolgate.surfaces.mcp.door import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.target import is_mcp_path
 from toolgate.surfaces.rest.app import rest_app
-from toolgate.surfaces.rest.control import Control
 from toolgate.telemetry import Metrics, setup_logging
 from toolgate.upstream.children import Warden
 from toolgate.upstream.egress import Egress

@@ -95,6 +95,22 @@ class Unauthenticated(ToolgateError):
     default_hint = "send `Authorization: Bearer <key>` with a key of this gateway"
 
 
+class TooManyAttempts(ToolgateError):
+    """Wrong credentials keep coming from one address. A right one still passes."""
+
+    code = "too_many_attempts"
+    default_hint = "wait a minute, or send a right credential"
+    retryable = True
+
+
+class IssuerUnavailable(ToolgateError):
+    """A token was signed with a key nobody here knows, and its issuer cannot be asked."""
+
+    code = "issuer_unavailable"
+    default_hint = "retry in a moment; an operator finds the reason in the log"
+    retryable = True
+
+
 class Forbidden(ToolgateError):
     """The caller is known and its role does not reach this far."""
 
@@ -151,6 +167,20 @@ class Conflict(ToolgateError):
     default_hint = "read the record again and repeat the change on its new revision"
 
 
+class PlanRequired(ToolgateError):
+    """A change that must be looked at before it is made, and was not."""
+
+    code = "plan_required"
+    default_hint = "run `toolgate plan` on the change, then make it with `--require-plan` and the plan's id"
+
+
+class PlanOutdated(ToolgateError):
+    """What the change would do is not what its plan showed."""
+
+    code = "plan_outdated"
+    default_hint = "plan the change again, look at it, and make it with the new plan's id"
+
+
 class Compacted(ToolgateError):
     """The change log no longer reaches back that far."""
 
@@ -163,6 +193,30 @@ class WatchLagged(ToolgateError):
 
     code = "watch_lagged"
     default_hint = "list again and watch from the listed revision"
+    retryable = True
+
+
+class NotReady(ToolgateError):
+    """A node that has not heard from control yet, and so does not know what anybody may do."""
+
+    code = "not_ready"
+    default_hint = "retry in a moment; `/healthz` of the node says what it waits for"
+    retryable = True
+
+
+class PolicyStale(ToolgateError):
+    """A node that has not heard from control for longer than it may serve without."""
+
+    code = "policy_stale"
+    default_hint = "retry when the node reaches control again; its `/healthz` says why it does not"
+    retryable = True
+
+
+class ControlUnavailable(ToolgateError):
+    """Control cannot be reached, or does not answer as it should."""
+
+    code = "control_unavailable"
+    default_hint = "check the node's `control` setting, and that `toolgate control` runs there"
     retryable = True
 
 
@@ -215,6 +269,21 @@ class StorageFailed(ToolgateError):
     code = "storage_failed"
     default_hint = "free disk space or mend the data directory, then repeat the change"
     retryable = True
+
+
+class StorageUnavailable(ToolgateError):
+    """The database does not answer. The message says whether a change may have been stored all the same."""
+
+    code = "storage_unavailable"
+    default_hint = "retry in a moment; if it lasts, see to the database and the network to it"
+    retryable = True
+
+
+class ImportRefused(ToolgateError):
+    """A file that is not one whole export, or a place that is not empty. Nothing was stored."""
+
+    code = "import_refused"
+    default_hint = "import a file that `toolgate export` wrote, unchanged, into an empty registry"
 
 
 class StartRefused(ToolgateError):
@@ -293,6 +362,8 @@ WIRE: Final[Mapping[str, Wire]] = {
     "header_mismatch": Wire(http=400, jsonrpc=-32020, grpc="INVALID_ARGUMENT", errno="EINVAL"),
     "unsupported_version": Wire(http=400, jsonrpc=-32022, grpc="FAILED_PRECONDITION", errno="EINVAL"),
     "unauthenticated": Wire(http=401, jsonrpc=-31001, grpc="UNAUTHENTICATED", errno="EACCES"),
+    "too_many_attempts": Wire(http=429, jsonrpc=-31015, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
+    "issuer_unavailable": Wire(http=503, jsonrpc=-31016, grpc="UNAVAILABLE", errno="EAGAIN"),
     "forbidden": Wire(http=403, jsonrpc=-31002, grpc="PERMISSION_DENIED", errno="EACCES"),
     "foreign_origin": Wire(http=403, jsonrpc=-31003, grpc="PERMISSION_DENIED", errno="EACCES"),
     "not_found": Wire(http=404, jsonrpc=-31004, grpc="NOT_FOUND", errno="ENOENT"),
@@ -301,6 +372,8 @@ WIRE: Final[Mapping[str, Wire]] = {
     "mcp_policy_denied": Wire(http=403, jsonrpc=-31006, grpc="PERMISSION_DENIED", errno="EACCES"),
     "too_many_tools": Wire(http=403, jsonrpc=-31007, grpc="RESOURCE_EXHAUSTED", errno="EACCES"),
     "conflict": Wire(http=409, jsonrpc=-31008, grpc="ABORTED", errno="EAGAIN"),
+    "plan_required": Wire(http=428, jsonrpc=-31013, grpc="FAILED_PRECONDITION", errno="EACCES"),
+    "plan_outdated": Wire(http=409, jsonrpc=-31014, grpc="FAILED_PRECONDITION", errno="EAGAIN"),
     "compacted": Wire(http=410, jsonrpc=-31009, grpc="FAILED_PRECONDITION", errno="EINVAL"),
     "watch_lagged": Wire(http=503, jsonrpc=-31010, grpc="ABORTED", errno="EAGAIN"),
     "too_large": Wire(http=413, jsonrpc=-32600, grpc="RESOURCE_EXHAUSTED", errno="EINVAL"),
@@ -309,7 +382,12 @@ WIRE: Final[Mapping[str, Wire]] = {
     "not_acceptable": Wire(http=406, jsonrpc=-32600, grpc="INVALID_ARGUMENT", errno="EINVAL"),
     "method_not_allowed": Wire(http=405, jsonrpc=-32600, grpc="UNIMPLEMENTED", errno="ENOSYS"),
     "session_limit": Wire(http=503, jsonrpc=-31011, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
+    "not_ready": Wire(http=503, jsonrpc=-31030, grpc="UNAVAILABLE", errno="EAGAIN"),
+    "policy_stale": Wire(http=503, jsonrpc=-31031, grpc="UNAVAILABLE", errno="EAGAIN"),
+    "control_unavailable": Wire(http=503, jsonrpc=-31032, grpc="UNAVAILABLE", errno="EAGAIN"),
     "storage_failed": Wire(http=507, jsonrpc=-31012, grpc="UNAVAILABLE", errno="EIO"),
+    "storage_unavailable": Wire(http=503, jsonrpc=-31013, grpc="UNAVAILABLE", errno="EAGAIN"),
+    "import_refused": Wire(http=400, jsonrpc=-32602, grpc="FAILED_PRECONDITION", errno="EINVAL"),
     "start_refused": Wire(http=500, jsonrpc=-32603, grpc="FAILED_PRECONDITION", errno="EIO"),
     "mcp_unavailable": Wire(http=502, jsonrpc=-31020, grpc="UNAVAILABLE", errno="EIO"),
     "mcp_timeout": Wire(http=504, jsonrpc=-31021, grpc="DEADLINE_EXCEEDED", errno="ETIMEDOUT"),

@@ -17,6 +17,7 @@ from toolgate.audit.log import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities, hash_key
+from toolgate.govern.control import Control
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Kind, Write
 from toolgate.model.snapshot import Snapshot
@@ -25,7 +26,6 @@ from toolgate.registry.memory import MemoryStore
 from toolgate.registry.source import watch_registry
 from toolgate.registry.store import Store
 from toolgate.surfaces.rest.app import ENDPOINTS, rest_app
-from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.openapi import describe
 from toolgate.telemetry import Metrics
 

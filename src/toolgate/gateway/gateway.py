@@ -80,6 +80,7 @@ class Gateway:
             tasks=state.tasks,
             profiles=state.profiles,
             keys=state.keys,
+            pins=state.pins,
         )
         self.pool.apply(state.servers)
         self._swap()

@@ -1,25 +1,15 @@
-"""Roles in their order: each may do whatever those below it may.
-
-`node` stands apart: it may follow the registry and report, and nothing else. An administrator may do that too.
-"""
+"""Roles in their order: each may do whatever those below it may. `node` stands apart from them."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from toolgate.model.principals import Role
 
-ORDER: Final[tuple[Role, ...]] = ("admin", "publisher", "viewer", "agent")
-"""Highest first."""
-
-_REACHES: Final[Mapping[Role, frozenset[Role]]] = {
-    "admin": frozenset({"admin", "publisher", "viewer", "agent", "node"}),
-    "publisher": frozenset({"publisher", "viewer", "agent"}),
-    "viewer": frozenset({"viewer", "agent"}),
-    "agent": frozenset({"agent"}),
-    "node": frozenset({"node"}),
-}
+_RANK: Final[Mapping[Role, int]] = {"agent": 0, "viewer": 1, "publisher": 2, "admin": 3}
 
 
 def reaches(role: Role, needed: Role) -> bool:
-    """Whether `role` may do what `needed` may."""
-    return needed in _REACHES[role]
+    """Whether `role` is `needed` or above it."""
+    if "node" in {role, needed}:
+        return role == needed
+    return _RANK[role] >= _RANK[needed]

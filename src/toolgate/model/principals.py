@@ -28,6 +28,14 @@ class Principal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """Something only the parts of Toolgate itself know: no surface shows or takes one."""
+
+    secret_id: str
+    hex: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """A credential as stored: its hash, never itself."""
 

@@ -1,4 +1,4 @@
-"""What a node tells control about itself and the servers it runs. Reports are state, not records: no revision."""
+"""What a node tells control about itself and its servers. Reports are state, not records: no revision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from toolgate.model.names import ToolRef
+from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ListState, ServerTools
@@ -55,7 +56,7 @@ def compose(
         exclusion = _exclude(offer, resolved)
         if exclusion is None:
             servers.append(server_id)
-            decisions.extend(_decide_tools(offer, resolved.rules.tools))
+            decisions.extend(_decide_tools(offer, platform.pins.get(server_id), resolved.rules.tools))
         else:
             decisions.append(exclusion)
     tools = tuple(
@@ -114,7 +115,7 @@ def _against(offer: ServerTools, layer: Layer, reason: Reason, rule: str) -> Dec
     )
 
 
-def _decide_tools(offer: ServerTools, rules: Sequence[ToolRule]) -> Iterator[Decision]:
+def _decide_tools(offer: ServerTools, pin: Pin | None, rules: Sequence[ToolRule]) -> Iterator[Decision]:
     """One decision on each tool of a server that no layer excluded whole."""
     server_id = offer.record.server_id
     own = ToolRule(
@@ -133,8 +134,23 @@ def _decide_tools(offer: ServerTools, rules: Sequence[ToolRule]) -> Iterator[Dec
                 reason=Reason.INVALID_DEFINITION,
                 rule=f"tool definition: {offer.quarantined[name]}",
             )
+        elif pin is not None and pin.tools.get(name) != offer.tools[name].digest:
+            yield _quarantine(ToolRef(server_id, name), pin)
         else:
             yield _decide(ToolRef(server_id, name), own, rules)
+
+
+def _quarantine(ref: ToolRef, pin: Pin) -> Decision:
+    """Against a tool of a pinned server that nobody approved, or not as it is now."""
+    rule = "pin: its definition is not the approved one" if ref.name in pin.tools else "pin: not approved"
+    return Decision(
+        server_id=ref.server_id,
+        tool=ref.name,
+        allowed=False,
+        layer="platform",
+        reason=Reason.QUARANTINED,
+        rule=rule,
+    )
 
 
 def _decide(ref: ToolRef, own: ToolRule, rules: Sequence[ToolRule]) -> Decision:

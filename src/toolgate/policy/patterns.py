@@ -194,3 +194,8 @@ class Patterns:
             return True
         reaching = [wild.tool for wild in self._wild if wild.reaches(server_id)]
         return any(tool.matches(name) for tool in reaching for name in names)
+
+
+def matches_text(pattern: str, text: str) -> bool:
+    """Whether `pattern`, in which `/` is a character like any other, matches the whole of `text`."""
+    return _Glob(pattern).matches(text)

@@ -11,7 +11,8 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from toolgate.model.names import is_tool_name
-from toolgate.model.principals import Ceiling, Key, Role
+from toolgate.model.pins import Pin
+from toolgate.model.principals import Ceiling, Key, Role, Secret
 from toolgate.model.servers import (
     Approval,
     ApprovalPolicy,
@@ -344,7 +345,8 @@ class KeyBody(Body):
     """The SHA-256 of the key. The key itself is never stored."""
 
     role: Role
-    """`admin` governs, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools."""
+    """`admin` governs, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools, `node` is
+    for a node of this gateway."""
 
     ceiling: CeilingBody = CeilingBody()
     """The most it may ever reach."""
@@ -364,3 +366,35 @@ class KeyBody(Body):
             default_task=self.default_task,
             expires_at_s=self.expires_at_s,
         )
+
+
+class PinBody(Body):
+    """The approved definitions of one server: nothing else of it is offered."""
+
+    server_id: ServerId
+    """The server."""
+
+    tools: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = {}
+    """Tool name to the SHA-256 of its definition."""
+
+    @model_validator(mode="after")
+    def _names_of_tools(self) -> "PinBody":
+        if not all(is_tool_name(name) for name in self.tools):
+            raise refuse("`tools` is keyed by tool name: letters, digits, `_`, `.` and `-`")
+        return self
+
+    def value(self) -> Pin:
+        return Pin(server_id=self.server_id, tools=_frozen(self.tools))
+
+
+class SecretBody(Body):
+    """What the parts of the gateway share among themselves. No surface shows or takes one."""
+
+    secret_id: Name
+    """What it is for."""
+
+    hex: Sha256
+    """32 random bytes in hexadecimal."""
+
+    def value(self) -> Secret:
+        return Secret(secret_id=self.secret_id, hex=self.hex)

@@ -1,11 +1,11 @@
-"""How a change to a server looks to people: field by field, and without its secrets."""
+"""How a change to a record looks to people: field by field, and without its secrets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from toolgate.model.revisions import Body
-from toolgate.registry.redaction import redact_server
+from toolgate.model.revisions import Body, Kind
+from toolgate.registry.redaction import redact_record
 
 Operation = Literal["added", "changed", "removed"]
 
@@ -48,13 +48,14 @@ def diff_server(server_id: str, file: str, *, before: Body | None, after: Body |
     """What turns `before` into `after`; None is a server that is not there."""
     operation: Operation = "added" if before is None else "removed" if after is None else "changed"
     return RecordDiff(
-        operation=operation, server_id=server_id, file=file, fields=_diff_fields(before or {}, after or {})
+        operation=operation, server_id=server_id, file=file, fields=diff_fields("server", before, after)
     )
 
 
-def _diff_fields(before: Body, after: Body) -> tuple[FieldDiff, ...]:
-    old, new = _flat(before), _flat(after)
-    shown_old, shown_new = _flat(redact_server(before)), _flat(redact_server(after))
+def diff_fields(kind: Kind, before: Body | None, after: Body | None) -> tuple[FieldDiff, ...]:
+    """The fields in which two bodies of this kind differ; None is a record that is not there."""
+    old, new = _flat(before or {}), _flat(after or {})
+    shown_old, shown_new = (_flat(redact_record(kind, body or {})) for body in (before, after))
     return tuple(
         FieldDiff(field, shown_old.get(field, ABSENT), shown_new.get(field, ABSENT))
         for field in [*old, *(field for field in new if field not in old)]

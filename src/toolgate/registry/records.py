@@ -3,22 +3,33 @@
 Nothing else turns a body into a value: files, REST and the store's own content all come through here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from pydantic import ValidationError
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.principals import Key
+from toolgate.model.names import parse_server_id, parse_task_id
+from toolgate.model.pins import Pin
+from toolgate.model.principals import Key, Secret
 from toolgate.model.revisions import Kind, Stored
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task
 from toolgate.policy.layers import parse_task_policy
-from toolgate.registry.bodies import Body, KeyBody, ProfileBody, ServerBody, TaskBody, default_namespace
+from toolgate.registry.bodies import (
+    Body,
+    KeyBody,
+    PinBody,
+    ProfileBody,
+    SecretBody,
+    ServerBody,
+    TaskBody,
+    default_namespace,
+)
 
-Record: TypeAlias = ServerRecord | Task | Profile | Key
-RecordBody: TypeAlias = ServerBody | TaskBody | ProfileBody | KeyBody
+Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Secret
+RecordBody: TypeAlias = ServerBody | TaskBody | ProfileBody | KeyBody | PinBody | SecretBody
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 ID_FIELDS: Final[Mapping[Kind, str]] = {
@@ -26,12 +37,24 @@ ID_FIELDS: Final[Mapping[Kind, str]] = {
     "task": "task_id",
     "profile": "profile_id",
     "key": "key_id",
+    "pin": "server_id",
+    "secret": "secret_id",
 }
+ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "server_id": parse_server_id,
+    "task_id": parse_task_id,
+    "profile_id": parse_task_id,
+    "key_id": parse_task_id,
+    "secret_id": parse_task_id,
+}
+"""What an id must be, by the name it has in bodies and paths."""
 BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
     "server": ServerBody,
     "task": TaskBody,
     "profile": ProfileBody,
     "key": KeyBody,
+    "pin": PinBody,
+    "secret": SecretBody,
 }
 MAX_SHOWN_PROBLEMS: Final = 10
 
@@ -56,6 +79,11 @@ def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict:
     if isinstance(record, Task):
         parse_task_policy(record)
     return record
+
+
+def parse_id(kind: Kind, text: str) -> str:
+    """`text` as the id of a record of this kind, or InvalidRecord."""
+    return ID_PARSERS[ID_FIELDS[kind]](text)
 
 
 def unknown_fields(kind: Kind, body: Mapping[str, Any]) -> tuple[str, ...]:

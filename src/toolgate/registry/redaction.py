@@ -37,6 +37,8 @@ def redact_record(kind: Kind, body: Body) -> dict[str, Any]:
         return redact_server(body)
     if kind == "key" and "sha256" in body:
         return {**body, "sha256": MASK}
+    if kind == "secret":
+        return {**body, "hex": MASK}
     return dict(body)
 
 

@@ -26,7 +26,7 @@ class Reports(Protocol):
         """The newest definitions of each server, sorted by server id."""
 
     async def forget(self, *, before_ms: int) -> None:
-        """Drop the reports received before `before_ms`, and definitions of servers no record names any more."""
+        """Drop the reports received before `before_ms`, and definitions of servers without a record."""
 
     async def changed(self, seen: int) -> int:
         """Wait until something was saved, here or by another replica, since the count `seen`; the new count.

@@ -12,12 +12,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from toolgate.errors import Compacted, InvalidRecord, WatchLagged
-from toolgate.model.principals import Key
+from toolgate.model.pins import Pin
+from toolgate.model.principals import Key, Secret
 from toolgate.model.revisions import Batch, Body, Kind, Listing
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task
 from toolgate.registry.records import Record, parse_record
 from toolgate.registry.store import Store
+
+SIGNS_SESSIONS: Final = "session"
+"""The id of the secret that does."""
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +30,8 @@ _FIELDS: Final[Mapping[Kind, str]] = {
     "task": "tasks",
     "profile": "profiles",
     "key": "keys",
+    "pin": "pins",
+    "secret": "secrets",
 }
 
 
@@ -39,6 +45,14 @@ class RegistryState:
     tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
     profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
     keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
+    pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
+    secrets: Mapping[str, Secret] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def session_key(self) -> bytes | None:
+        """What signs session ids on every node; None until control has minted it."""
+        secret = self.secrets.get(SIGNS_SESSIONS)
+        return None if secret is None else bytes.fromhex(secret.hex)
 
 
 async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:

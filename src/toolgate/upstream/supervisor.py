@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era, ServerTools
 from toolgate.telemetry import Metrics
 from toolgate.upstream.discovery import Discovery, Listed, ListFailed, list_tools
 from toolgate.upstream.gate import Gate
 from toolgate.upstream.headers import CallHeaders
-from toolgate.upstream.health import Condition, HealthState, ServerHealth, StderrTail
+from toolgate.upstream.health import Condition, ServerHealth, StderrTail
 from toolgate.upstream.limits import CALL_CEILING_S, PoolLimits
 from toolgate.upstream.link import Link, StartFailed
 from toolgate.upstream.opening import Openers

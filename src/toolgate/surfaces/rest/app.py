@@ -6,9 +6,9 @@ from typing import Any, Final
 import msgspec
 from starlette.routing import Router
 
+from toolgate.govern.control import Control
 from toolgate.surfaces.rest import directory, keys, policies, scopes, servers, status
 from toolgate.surfaces.rest.answers import JSON, Answer
-from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.openapi import describe
 from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint, make_router
 

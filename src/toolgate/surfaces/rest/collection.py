@@ -7,15 +7,15 @@ from typing import Any
 from pydantic import BaseModel
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
+from toolgate.govern.changes import delete_record, put_record
+from toolgate.govern.control import Control
+from toolgate.govern.drafts import Draft, sent_id
+from toolgate.govern.records import find_record, show_record
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Kind, Stored
 from toolgate.registry.records import ID_FIELDS
 from toolgate.surfaces.rest.answers import Answer
-from toolgate.surfaces.rest.changes import delete_record, put_record
-from toolgate.surfaces.rest.control import Control
-from toolgate.surfaces.rest.drafts import Draft, sent_id
 from toolgate.surfaces.rest.record_shapes import Deleted
-from toolgate.surfaces.rest.records import find_record, show_record
 from toolgate.surfaces.rest.routing import Call, Endpoint, unchecked
 
 Sent = Mapping[str, Any]
@@ -66,12 +66,9 @@ class Collection:
 
     async def delete(self, control: Control, call: Call[None]) -> Answer:
         """Remove the record. Whatever still names it is told in the warnings."""
-        record_id = call.ids[self.id_field]
-        return Answer(
-            await delete_record(
-                control, call.caller, kind=self.kind, record_id=record_id, if_revision=call.if_revision
-            )
-        )
+        draft = Draft(kind=self.kind, id=call.ids[self.id_field], sent=None, if_revision=call.if_revision)
+        done = await delete_record(control, call.caller, draft)
+        return Answer(Deleted(revision=done.revision, warnings=done.warnings))
 
     async def _put(self, control: Control, call: Call[Sent], record_id: str) -> Answer:
         draft = Draft(kind=self.kind, id=record_id, sent=call.body, if_revision=call.if_revision)

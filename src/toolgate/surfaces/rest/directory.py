@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
+from toolgate.govern.changes import note
+from toolgate.govern.control import Control
 from toolgate.surfaces.rest.answers import Answer
-from toolgate.surfaces.rest.changes import note
-from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.record_shapes import ReloadAnswer
 from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint, Parameter
 from toolgate.surfaces.rest.shapes import NoBody

@@ -5,7 +5,7 @@ one. No message repeats a value of a body, which may be a secret.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,18 +13,10 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from toolgate.errors import BodyTooLarge, CallCancelled, InvalidRequest, UnsupportedMedia
-from toolgate.model.names import parse_server_id, parse_task_id
+from toolgate.registry.records import ID_PARSERS
 from toolgate.surfaces.rest.answers import JSON
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-
-ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
-    "server_id": parse_server_id,
-    "task_id": parse_task_id,
-    "profile_id": parse_task_id,
-    "key_id": parse_task_id,
-}
-"""What an id must be, by the name it has in bodies and paths. No other name may stand in a path."""
 
 _NO_MEMBERS: Final = b"{}"
 _TAG = re.compile(r'"(0|[1-9][0-9]{0,17})"')

@@ -3,16 +3,14 @@
 import secrets
 from typing import Any, Final
 
-from toolgate.errors import Conflict, Forbidden, InvalidRecord, NotFound, StorageFailed
+from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.gateway.identity import hash_key
-from toolgate.model.principals import Ceiling, Principal
+from toolgate.govern.changes import delete_record, put_record
+from toolgate.govern.control import Control
+from toolgate.govern.drafts import Draft
+from toolgate.govern.records import find_record, show_record
 from toolgate.surfaces.rest.answers import Answer
-from toolgate.surfaces.rest.changes import delete_record, put_record
-from toolgate.surfaces.rest.control import Control
-from toolgate.surfaces.rest.drafts import Draft
 from toolgate.surfaces.rest.record_shapes import Deleted, KeyList, KeyMade, KeySent, KeyShown
-from toolgate.surfaces.rest.records import find_record, show_record
-from toolgate.surfaces.rest.roles import reaches
 from toolgate.surfaces.rest.routing import Call, Endpoint, checked
 
 PREFIX: Final = "tg_"
@@ -35,7 +33,6 @@ async def read_key(control: Control, call: Call[None]) -> Answer:
 async def make_key(control: Control, call: Call[KeySent]) -> Answer:
     """Make a key. The answer holds its secret, which is not stored and cannot be shown again."""
     sent = call.body
-    check_grant(call.caller, sent)
     secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
     key = {**sent.model_dump(exclude_none=True), "sha256": hash_key(secret)}
     draft = Draft(kind="key", id=sent.key_id, sent=key, if_revision=0)
@@ -46,35 +43,9 @@ async def make_key(control: Control, call: Call[KeySent]) -> Answer:
 
 async def revoke_key(control: Control, call: Call[None]) -> Answer:
     """Delete a key. The next request that shows it is refused, whatever session it belongs to."""
-    key_id, if_revision = call.ids["key_id"], call.if_revision
-    return Answer(
-        await delete_record(control, call.caller, kind="key", record_id=key_id, if_revision=if_revision)
-    )
-
-
-def check_grant(grantor: Principal, sent: KeySent) -> None:
-    """Raises Forbidden when the key would reach further than the one that makes it."""
-    if not reaches(grantor.role, sent.role):
-        raise Forbidden(f"a key of role `{grantor.role}` cannot make one of role `{sent.role}`")
-    if not _is_within(sent.ceiling.value(), grantor.ceiling):
-        raise Forbidden(
-            "the key would reach further than the one that makes it",
-            hint="give it a `ceiling` within your own",
-        )
-
-
-def _is_within(ceiling: Ceiling, outer: Ceiling) -> bool:
-    """Whether `ceiling` plainly lies within `outer`: patterns are compared as text, not by their matches."""
-    return (
-        _is_narrower(ceiling.tasks, outer.tasks)
-        and _is_narrower(ceiling.servers, outer.servers)
-        and _is_narrower(ceiling.allow, outer.allow)
-        and set(outer.deny) <= set(ceiling.deny)
-    )
-
-
-def _is_narrower(part: tuple[str, ...] | None, outer: tuple[str, ...] | None) -> bool:
-    return outer is None or (part is not None and set(part) <= set(outer))
+    draft = Draft(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)
+    done = await delete_record(control, call.caller, draft)
+    return Answer(Deleted(revision=done.revision, warnings=done.warnings))
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (

@@ -4,6 +4,11 @@ import asyncio
 from typing import Any, Final
 
 from toolgate.errors import InvalidRecord, NotFound
+from toolgate.govern.changes import check_drafts
+from toolgate.govern.control import Control
+from toolgate.govern.drafts import Draft
+from toolgate.govern.planning import plan_edits
+from toolgate.govern.records import find_record
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
@@ -11,12 +16,10 @@ from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.limits import Limits
 from toolgate.policy.lint import Finding, lint
-from toolgate.policy.plan import TaskChange, plan
+from toolgate.policy.plan import TaskChange
+from toolgate.registry.records import parse_id
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.collection import Collection, collection_endpoints
-from toolgate.surfaces.rest.control import Control
-from toolgate.surfaces.rest.drafts import Draft, parse_draft, parse_id
-from toolgate.surfaces.rest.foresight import with_record, without_record
 from toolgate.surfaces.rest.links import mcp_url
 from toolgate.surfaces.rest.policy_shapes import (
     FindingShown,
@@ -38,7 +41,6 @@ from toolgate.surfaces.rest.record_shapes import (
     TaskShown,
     TaskWritten,
 )
-from toolgate.surfaces.rest.records import find_record
 from toolgate.surfaces.rest.routing import Call, Endpoint, checked
 
 TASKS: Final = Collection(
@@ -63,21 +65,15 @@ PROFILES: Final = Collection(
 
 async def plan_change(control: Control, call: Call[PlanSent]) -> Answer:
     """What writing or, with a null body, deleting a record would do to each task. Changes nothing."""
-    before = control.gateway.snapshot
-    after = await _foresee(control, before, call.body)
-    # Every task is composed twice: too long for the event loop when there are many.
-    changes = (await asyncio.to_thread(plan, before, after, limits=control.gateway.limits)).changes
-    noticed = [_show_change(one) for one in changes if one.has_effect]
-    return Answer(PlanAnswer(tasks=noticed, unchanged=len(changes) - len(noticed)))
-
-
-async def _foresee(control: Control, before: Snapshot, sent: PlanSent) -> Snapshot:
-    record_id = parse_id(sent.kind, sent.id)
-    if sent.body is None:
-        await find_record(control, sent.kind, record_id)
-        return without_record(before, sent.kind, record_id)
-    stored = await control.store.get(sent.kind, record_id)
-    return with_record(before, parse_draft(Draft(kind=sent.kind, id=record_id, sent=sent.body), stored))
+    sent = call.body
+    draft = Draft(kind=sent.kind, id=parse_id(sent.kind, sent.id), sent=sent.body)
+    if draft.sent is None:
+        await find_record(control, draft.kind, draft.id)
+    edits, _ = await check_drafts(control, call.caller, [draft])
+    plan = await plan_edits(control, edits)
+    return Answer(
+        PlanAnswer(id=plan.id, tasks=[_show_change(one) for one in plan.tasks], unchanged=plan.unchanged)
+    )
 
 
 def _show_change(change: TaskChange) -> TaskPlan:

@@ -5,12 +5,12 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from toolgate.model.reports import HealthState
 from toolgate.model.revisions import Kind
 from toolgate.policy.lint import FindingCode
 from toolgate.policy.scope import Layer, Reason, Refusal, RefusalCode
 from toolgate.registry.bodies import Body
 from toolgate.surfaces.rest.shapes import Revision, Shown
-from toolgate.upstream.health import HealthState
 
 
 class PlanSent(Body):
@@ -58,6 +58,8 @@ class TaskPlan(Shown):
 class PlanAnswer(Shown):
     """What a change would do to each task. Nothing has been changed."""
 
+    id: str
+    """Names the change and its effect. Who makes the change with it has it refused when either is another."""
     tasks: list[TaskPlan]
     """Those that would notice."""
     unchanged: int

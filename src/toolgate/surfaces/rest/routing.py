@@ -19,10 +19,11 @@ from starlette.types import Receive, Scope, Send
 
 from toolgate.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ToolgateError
 from toolgate.gateway.identity import Identities
+from toolgate.gateway.roles import reaches
+from toolgate.govern.control import Control
 from toolgate.model.principals import Principal, Role
 from toolgate.surfaces.http.intake import parse_aside, parse_json, parse_query
 from toolgate.surfaces.rest.answers import JSON, Answer, encode_answer, encode_error
-from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.intake import (
     check_path,
     parse_model,
@@ -31,7 +32,6 @@ from toolgate.surfaces.rest.intake import (
     parse_precondition,
     read_body,
 )
-from toolgate.surfaces.rest.roles import reaches
 from toolgate.surfaces.rest.shapes import NoBody
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]

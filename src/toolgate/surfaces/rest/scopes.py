@@ -12,6 +12,8 @@ from toolgate.errors import Forbidden, NotFound, PolicyDenied, TooManyTools
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import principal_of
+from toolgate.gateway.roles import reaches
+from toolgate.govern.control import Control
 from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.policy.explain import explain
@@ -20,7 +22,6 @@ from toolgate.policy.patterns import Patterns
 from toolgate.policy.scope import Decision
 from toolgate.surfaces.http.selection import parse_selection
 from toolgate.surfaces.rest.answers import Answer
-from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.links import mcp_url
 from toolgate.surfaces.rest.policy_shapes import (
     DecisionShown,
@@ -31,7 +32,6 @@ from toolgate.surfaces.rest.policy_shapes import (
     ToolsSeen,
     show_refusal,
 )
-from toolgate.surfaces.rest.roles import reaches
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
 
 SELECTION: Final = (

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from toolgate.errors import NotFound
+from toolgate.govern.changes import note
+from toolgate.govern.control import Control
+from toolgate.govern.records import find_record, show_record
 from toolgate.model.revisions import Stored
 from toolgate.registry.records import parse_server
 from toolgate.registry.redaction import redact_text
 from toolgate.surfaces.rest.answers import Answer
-from toolgate.surfaces.rest.changes import note
 from toolgate.surfaces.rest.collection import Collection, collection_endpoints
-from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.record_shapes import (
     RefreshAnswer,
     ServerList,
@@ -24,7 +25,6 @@ from toolgate.surfaces.rest.record_shapes import (
     ServerWritten,
     TrialAnswer,
 )
-from toolgate.surfaces.rest.records import find_record, show_record
 from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint
 from toolgate.surfaces.rest.shapes import NoBody
 from toolgate.upstream.health import STDERR_TAIL_BYTES, ServerHealth

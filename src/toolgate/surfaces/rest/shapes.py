@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from toolgate.model.reports import HealthState
 from toolgate.registry.bodies import Body
-from toolgate.upstream.health import HealthState
 
 Revision = Annotated[int, Field(ge=0)]
 

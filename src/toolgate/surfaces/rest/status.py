@@ -5,8 +5,8 @@ from collections import Counter
 from typing import Any, Final
 
 from toolgate import __version__
+from toolgate.govern.control import Control
 from toolgate.surfaces.rest.answers import Answer
-from toolgate.surfaces.rest.control import Control
 from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint
 from toolgate.surfaces.rest.shapes import HealthAnswer
 from toolgate.telemetry import CONTENT_TYPE

@@ -5,11 +5,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from toolgate.errors import NotFound
+from toolgate.govern.control import Control
 from toolgate.model.revisions import Body, Kind, Stored
 from toolgate.registry.bodies import default_namespace
 from toolgate.registry.records import BODIES
 from toolgate.registry.redaction import redact_record
-from toolgate.surfaces.rest.control import Control
 
 SHOWN_ONLY: Final = ("revision", "health")
 """Members that stand in answers and are ignored when they are sent back."""

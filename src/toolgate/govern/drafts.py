@@ -7,26 +7,31 @@ from typing import Any
 import msgspec
 
 from toolgate.errors import InvalidRecord
+from toolgate.govern.masks import restore_hidden
+from toolgate.govern.records import SHOWN_ONLY, fill_in, show_body
 from toolgate.model.revisions import Body, Kind, Stored
-from toolgate.registry.records import ID_FIELDS, Record, parse_record
-from toolgate.surfaces.rest.intake import ID_PARSERS
-from toolgate.surfaces.rest.masks import restore_hidden
-from toolgate.surfaces.rest.records import SHOWN_ONLY, fill_in, show_body
+from toolgate.registry.records import BODIES, ID_FIELDS, Record, encode_record, parse_id, parse_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A record as somebody wants it stored, not checked yet."""
+    """A record as somebody wants it stored, or gone; not checked yet."""
 
     kind: Kind
     id: str
-    sent: Body
+    sent: Body | None
+    """None: to be deleted."""
     if_revision: int | None = None
 
 
-def parse_id(kind: Kind, text: str) -> str:
-    """`text` as the id of a record of this kind, or InvalidRecord."""
-    return ID_PARSERS[ID_FIELDS[kind]](text)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """One record before and after: a draft that was found valid. None: not there."""
+
+    draft: Draft
+    before: Stored | None
+    record: Record | None
+    body: Body | None
 
 
 def sent_id(kind: Kind, sent: Body) -> str:
@@ -37,15 +42,24 @@ def sent_id(kind: Kind, sent: Body) -> str:
     raise InvalidRecord(f"`{ID_FIELDS[kind]}`: is missing, or is not text")
 
 
-def parse_draft(draft: Draft, before: Stored | None) -> Record:
-    """The record, or InvalidRecord. `before` is what is stored under its id now."""
+def parse_draft(draft: Draft, before: Stored | None) -> Edit:
+    """What the draft makes of `before`, which is stored under its id now. Raises InvalidRecord."""
+    if draft.sent is None:
+        return Edit(draft=draft, before=before, record=None, body=None)
     body = {name: value for name, value in draft.sent.items() if name not in SHOWN_ONLY}
     if draft.kind == "server":
         known = fill_in(before) if before is not None else {}
         body = restore_hidden(body, show_body("server", known), known)
     elif draft.kind == "task" and isinstance(config := body.get("config"), Mapping):
         body["config"] = {key: _json_text(value) for key, value in config.items()}
-    return parse_record(draft.kind, draft.id, body)
+    record = parse_record(draft.kind, draft.id, body)
+    kept = {} if before is None else _unknown_members(draft.kind, before.body)
+    return Edit(draft=draft, before=before, record=record, body={**kept, **encode_record(record)})
+
+
+def _unknown_members(kind: Kind, body: Body) -> dict[str, Any]:
+    """What a newer version of the program has stored: whoever does not know it must not drop it."""
+    return {name: value for name, value in body.items() if name not in BODIES[kind].model_fields}
 
 
 def _json_text(value: Any) -> str:

@@ -1,0 +1,184 @@
+"""The one way in which a surface writes: check against the registry as it is, commit, take note.
+
+A check that involves other records holds at the commit too: if anything was committed in between, it
+is made again. Every write that was acknowledged stands in the audit log.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from toolgate.audit.events import AdminRecorded
+from toolgate.errors import Conflict, InvalidRecord, PlanOutdated
+from toolgate.govern.control import Control
+from toolgate.govern.drafts import Draft, Edit, parse_draft
+from toolgate.govern.foresight import foresee, warn_of
+from toolgate.govern.grants import check_grant, check_removal, check_writer
+from toolgate.govern.planning import plan_edits
+from toolgate.govern.records import find_record
+from toolgate.govern.terms import check_plan, check_terms
+from toolgate.model.principals import Principal
+from toolgate.model.revisions import Kind, Listing, Stored, Write
+from toolgate.model.servers import ServerRecord
+from toolgate.registry.records import namespace_of
+from toolgate.registry.reload_plan import source_of
+from toolgate.registry.transaction import RecordKey
+
+MAX_RECORDS: Final = 5_000
+"""Of each kind. More than a node can serve, and few enough for every list to stay quick."""
+ATTEMPTS: Final = 8
+"""How often a check is made again when others, who do not write over this surface, keep committing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """Changes that were acknowledged, as one transaction."""
+
+    revision: int
+    """Of the registry; it is an older one where nothing had to be changed."""
+    edits: tuple[Edit, ...]
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """One record that was stored."""
+
+    stored: Stored
+    revision: int
+    is_new: bool
+    warnings: list[str]
+
+
+async def put_record(
+    control: Control, actor: Principal, draft: Draft, *, plan_id: str | None = None
+) -> Written:
+    """Store a record, or raise what is wrong with it."""
+    done = await commit_drafts(control, actor, [draft], plan_id=plan_id)
+    return Written(
+        stored=await find_record(control, draft.kind, draft.id),
+        revision=done.revision,
+        is_new=done.edits[0].before is None,
+        warnings=done.warnings,
+    )
+
+
+async def delete_record(
+    control: Control, actor: Principal, draft: Draft, *, plan_id: str | None = None
+) -> Committed:
+    """Remove a record, or raise NotFound."""
+    assert draft.sent is None
+    return await commit_drafts(control, actor, [draft], plan_id=plan_id)
+
+
+async def commit_drafts(
+    control: Control, actor: Principal, drafts: Sequence[Draft], *, plan_id: str | None = None
+) -> Committed:
+    """Store all of `drafts`, or none. With `plan_id`, only if they still do what that plan showed."""
+    for draft in drafts:
+        check_writer(actor, draft.kind)
+        check_plan(control.terms, draft.kind, plan_id)
+    served = control.gateway.snapshot
+    async with control.turn:
+        edits, revision = await _check_and_commit(control, actor, drafts, plan_id)
+    warnings = await asyncio.to_thread(warn_of, foresee(served, edits), edits)
+    return Committed(revision=revision, edits=edits, warnings=[*_sources(edits), *warnings])
+
+
+async def check_drafts(
+    control: Control, actor: Principal, drafts: Sequence[Draft]
+) -> tuple[tuple[Edit, ...], Listing]:
+    """What `drafts` would change, and in what. Raises whatever would keep them from being stored."""
+    kinds = {draft.kind for draft in drafts}
+    listing = await control.store.list(kinds.pop() if len(kinds) == 1 else None)
+    stored = {RecordKey(one.kind, one.id): one for one in listing.records}
+    edits = tuple(parse_draft(draft, stored.get(RecordKey(draft.kind, draft.id))) for draft in drafts)
+    for edit in edits:
+        if edit.record is None:
+            check_removal(actor, edit.draft.kind, edit.draft.id)
+        else:
+            check_grant(actor, edit.record)
+            check_terms(control.terms, edit.record)
+    _check_together(listing, edits)
+    return edits, listing
+
+
+def note(control: Control, actor: Principal, *, operation: str, kind: Kind, record_id: str) -> None:
+    """Take note of what was done, in the audit log."""
+    control.gateway.audit.record(
+        AdminRecorded(
+            at_ms=control.clock_ms(),
+            principal=actor.id,
+            operation=operation,
+            kind=kind,
+            record_id=record_id,
+            revision=control.store.revision,
+        )
+    )
+
+
+async def _check_and_commit(
+    control: Control, actor: Principal, drafts: Sequence[Draft], plan_id: str | None
+) -> tuple[tuple[Edit, ...], int]:
+    """What was changed, and the revision at which it was."""
+    for _ in range(ATTEMPTS):
+        edits, listing = await check_drafts(control, actor, drafts)
+        if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
+            raise PlanOutdated("what the change would do is not what its plan showed")
+        try:
+            return edits, await _commit(control, actor, edits, seen=listing.revision)
+        except Conflict:
+            if control.store.revision == listing.revision:
+                raise  # it is a record's own precondition that fails
+    raise Conflict("the registry changes too fast to check this change against the other records")
+
+
+async def _commit(control: Control, actor: Principal, edits: Sequence[Edit], *, seen: int) -> int:
+    """Write and take note. Raises Conflict, also when others have committed since the revision `seen`."""
+    writes = [
+        Write(kind=edit.draft.kind, id=edit.draft.id, body=edit.body, if_revision=edit.draft.if_revision)
+        for edit in edits
+    ]
+
+    async def commit() -> int:
+        revision = await control.store.write(writes, actor=actor.id, if_store_revision=seen)
+        for write in writes:
+            operation = "delete" if write.body is None else "put"
+            note(control, actor, operation=operation, kind=write.kind, record_id=write.id)
+        return revision
+
+    # Shielded: who goes away in the middle must not leave a write behind that nobody took note of.
+    return await asyncio.shield(commit())
+
+
+def _sources(edits: Sequence[Edit]) -> list[str]:
+    """Which of the changes a file will undo."""
+    return [
+        f"`{edit.draft.id}` comes from `{file}`, which wins when the files are next read"
+        for edit in edits
+        if edit.before is not None and (file := source_of(edit.before)) is not None
+    ]
+
+
+def _check_together(listing: Listing, edits: Sequence[Edit]) -> None:
+    """Raises InvalidRecord when the records cannot stand beside each other and the others there are."""
+    touched = {RecordKey(edit.draft.kind, edit.draft.id) for edit in edits}
+    staying = [one for one in listing.records if RecordKey(one.kind, one.id) not in touched]
+    counts = Counter(one.kind for one in staying) + Counter(
+        edit.draft.kind for edit in edits if edit.record is not None
+    )
+    for kind in {edit.draft.kind for edit in edits if edit.before is None}:
+        if counts[kind] > MAX_RECORDS:
+            raise InvalidRecord(
+                f"the registry holds {MAX_RECORDS} records of kind {kind}, and takes no more",
+                hint="delete what is not needed any more",
+            )
+    owners = {namespace_of(one): one.id for one in staying if one.kind == "server"}
+    for edit in edits:
+        if isinstance(edit.record, ServerRecord):
+            namespace = edit.record.tool_namespace
+            owner = owners.setdefault(namespace, edit.record.server_id)
+            if owner != edit.record.server_id:
+                raise InvalidRecord(f"`tool_namespace`: server `{owner}` has `{namespace}` already")

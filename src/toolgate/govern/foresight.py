@@ -1,0 +1,53 @@
+"""What a change would do, on a snapshot of its own. Nothing here changes what is served."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from toolgate.govern.drafts import Edit
+from toolgate.model.revisions import Kind
+from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import ServerTools
+from toolgate.policy.lint import Finding, lint
+
+_FIELDS: Final[Mapping[Kind, str]] = {
+    "server": "servers",
+    "task": "tasks",
+    "profile": "profiles",
+    "key": "keys",
+    "pin": "pins",
+}
+
+
+def foresee(snapshot: Snapshot, edits: Sequence[Edit]) -> Snapshot:
+    """`snapshot` after `edits`. A server keeps the tools it is known to have."""
+    changed: dict[str, dict[str, Any]] = {}
+    for edit in edits:
+        field = _FIELDS[edit.draft.kind]
+        records = changed.setdefault(field, dict(getattr(snapshot, field)))
+        if edit.record is None:
+            records.pop(edit.draft.id, None)
+        elif isinstance(edit.record, ServerRecord):
+            records[edit.draft.id] = _offer(snapshot, edit.record)
+        else:
+            records[edit.draft.id] = edit.record
+    frozen: dict[str, Any] = {field: MappingProxyType(records) for field, records in changed.items()}
+    return replace(snapshot, **frozen)
+
+
+def _offer(snapshot: Snapshot, record: ServerRecord) -> ServerTools:
+    offer = snapshot.servers.get(record.server_id)
+    return ServerTools(record=record) if offer is None else replace(offer, record=record)
+
+
+def warn_of(after: Snapshot, edits: Sequence[Edit]) -> list[str]:
+    """What is amiss after a change: with the changed records, and with those that name them."""
+    changed = {(edit.draft.kind, edit.draft.id) for edit in edits}
+    ids = {edit.draft.id for edit in edits}
+    return [_sentence(one) for one in lint(after) if (one.kind, one.id) in changed or one.subject in ids]
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.kind} `{finding.id}`, `{finding.rule}`: {finding.message}"

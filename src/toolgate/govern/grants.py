@@ -1,0 +1,93 @@
+"""Who may write what. Nobody can give away more than they have."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from toolgate.errors import Forbidden
+from toolgate.gateway.roles import reaches
+from toolgate.model.principals import Ceiling, Key, Principal, Role
+from toolgate.model.revisions import Kind
+from toolgate.model.tasks import Profile, Task
+from toolgate.policy.layers import parse_task_policy
+from toolgate.registry.records import Record
+
+WRITERS: Final[Mapping[Kind, Role]] = {
+    "server": "admin",
+    "task": "publisher",
+    "profile": "publisher",
+    "key": "admin",
+    "pin": "admin",
+}
+"""The least role that may write a kind. Nobody may write a `secret`: it is not here."""
+
+
+def check_writer(actor: Principal, kind: Kind) -> None:
+    """Raises Forbidden when the role of `actor` does not reach to records of this kind."""
+    needed = WRITERS.get(kind)
+    if needed is None or not reaches(actor.role, needed):
+        raise Forbidden(f"writing a {kind} needs the role `{needed or 'of the gateway itself'}`")
+
+
+def check_grant(actor: Principal, record: Record) -> None:
+    """Raises Forbidden when `record` would let somebody reach further than `actor` does."""
+    match record:
+        case Key():
+            _check_key(actor, record)
+        case Task():
+            policy = parse_task_policy(record)
+            _check_task_id(actor, record.task_id)
+            names_all = not (policy.profile or policy.tags) or policy.allowed is not None
+            named = (*policy.default, *(policy.allowed or ()))
+            _check_servers(actor, named if names_all else None)
+        case Profile():
+            selections = (record.selection, *record.environments.values())
+            for selection in selections:
+                _check_servers(actor, selection.servers)
+        case _:
+            pass  # an administrator's records: the role itself is what allows them
+
+
+def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
+    """Raises Forbidden when `actor` is bound to other tasks than the one it would remove."""
+    if kind == "task":
+        _check_task_id(actor, record_id)
+
+
+def _check_key(grantor: Principal, key: Key) -> None:
+    if key.role != "node" and not reaches(grantor.role, key.role):
+        raise Forbidden(f"a key of role `{grantor.role}` cannot make one of role `{key.role}`")
+    if not _is_within(key.ceiling, grantor.ceiling) or (key.role == "node" and grantor.ceiling != Ceiling()):
+        raise Forbidden(
+            "the key would reach further than the one that makes it",
+            hint="give it a `ceiling` within your own",
+        )
+
+
+def _check_task_id(actor: Principal, task_id: str) -> None:
+    tasks = actor.ceiling.tasks
+    if tasks is not None and task_id not in tasks:
+        raise Forbidden("your key is bound to other tasks", hint="ask for a key that may write this one")
+
+
+def _check_servers(actor: Principal, servers: Iterable[str] | None) -> None:
+    """None: those who have the record reach servers that it does not name."""
+    within = actor.ceiling.servers
+    if within is not None and (servers is None or not set(servers) <= set(within)):
+        raise Forbidden(
+            "the record would reach further than the key that writes it",
+            hint="name servers within your key's own `ceiling`",
+        )
+
+
+def _is_within(ceiling: Ceiling, outer: Ceiling) -> bool:
+    """Whether `ceiling` plainly lies within `outer`: patterns are compared as text, not by their matches."""
+    return (
+        _is_narrower(ceiling.tasks, outer.tasks)
+        and _is_narrower(ceiling.servers, outer.servers)
+        and _is_narrower(ceiling.allow, outer.allow)
+        and set(outer.deny) <= set(ceiling.deny)
+    )
+
+
+def _is_narrower(part: tuple[str, ...] | None, outer: tuple[str, ...] | None) -> bool:
+    return outer is None or (part is not None and set(part) <= set(outer))

@@ -1,0 +1,63 @@
+"""Plans: what a change would do to each task, with an id by which it can be held to that later.
+
+The id stands for the change and its effect. Nothing is stored: whoever makes the change with it has the
+plan made again, and where it comes out otherwise the change is refused.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from toolgate.govern.control import Control
+from toolgate.govern.drafts import Edit
+from toolgate.govern.foresight import foresee
+from toolgate.model.revisions import Body
+from toolgate.policy.plan import TaskChange, plan
+
+_encode_canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePlan:
+    """What a change would do."""
+
+    id: str
+    edits: tuple[Edit, ...]
+    tasks: tuple[TaskChange, ...]
+    """The tasks whose callers would notice."""
+    unchanged: int
+    """The tasks whose callers would not."""
+
+
+async def plan_edits(control: Control, edits: Sequence[Edit]) -> ChangePlan:
+    """The effect of `edits` on what is served now. Changes nothing."""
+    before = control.gateway.snapshot
+    # Every task is composed twice: too long for the event loop when there are many.
+    changes = (
+        await asyncio.to_thread(plan, before, foresee(before, edits), limits=control.gateway.limits)
+    ).changes
+    noticed = tuple(one for one in changes if one.has_effect)
+    return ChangePlan(
+        id=_identify(edits, noticed), edits=tuple(edits), tasks=noticed, unchanged=len(changes) - len(noticed)
+    )
+
+
+def _identify(edits: Sequence[Edit], effects: Sequence[TaskChange]) -> str:
+    records = [
+        (edit.draft.kind, edit.draft.id, _before(edit), edit.body)
+        for edit in edits
+        if _before(edit) != edit.body
+    ]
+    seen = [(one.task_id, one.added, one.removed, one.reach_added, one.reach_removed) for one in effects]
+    return hashlib.sha256(_encode_canonical((sorted(records, key=_name), seen))).hexdigest()[:32]
+
+
+def _before(edit: Edit) -> Body | None:
+    return None if edit.before is None else edit.before.body
+
+
+def _name(record: tuple[str, str, Body | None, Body | None]) -> tuple[str, str]:
+    return record[:2]

@@ -1,0 +1,71 @@
+"""What the operator of this gateway demands of every record that is written, whoever writes it."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from toolgate.errors import InvalidRecord, PlanRequired
+from toolgate.model.references import REFERENCE
+from toolgate.model.revisions import Kind
+from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
+from toolgate.policy.patterns import matches_text
+from toolgate.registry.records import Record
+from toolgate.upstream.egress import Egress, EgressRefused, parse_target
+
+ANY_COMMAND: Final = "*"
+PLANNED: Final[frozenset[Kind]] = frozenset({"server", "task", "profile"})
+"""The kinds a plan can show: what each task gains and loses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The operator's demands."""
+
+    allowed_commands: tuple[str, ...] = (ANY_COMMAND,)
+    """Patterns of the programs that records may start. One without a `/` means a program on the PATH."""
+    requires_plan: bool = False
+    """Whether a change must name the plan that showed it."""
+    egress: Egress = field(default_factory=lambda: Egress(allow_private=True))
+    """Where servers may be."""
+
+
+def check_plan(terms: Terms, kind: Kind, plan_id: str | None) -> None:
+    """Raises PlanRequired where a change must have been looked at before it is made, and no plan is named."""
+    if terms.requires_plan and plan_id is None and kind in PLANNED:
+        raise PlanRequired("this gateway takes reviewed changes only: the change names no plan")
+
+
+def check_terms(terms: Terms, record: Record) -> None:
+    """Raises InvalidRecord for a server that this gateway would not start or connect to."""
+    if not isinstance(record, ServerRecord):
+        return
+    if record.stdio is not None:
+        _check_command(terms, record.stdio)
+    if record.http is not None:
+        _check_address(terms, record.http)
+
+
+def _check_command(terms: Terms, launch: StdioLaunch) -> None:
+    if not any(_allows(pattern, launch.command) for pattern in terms.allowed_commands):
+        raise InvalidRecord(
+            f"`stdio.command`: `{launch.command[:80]}` is not among the programs this gateway may start",
+            hint="use one of `allowed_commands`, or have the operator add it there",
+        )
+
+
+def _allows(pattern: str, command: str) -> bool:
+    if pattern == ANY_COMMAND:
+        return True
+    # A star must not climb out of the directory its author meant.
+    if "/" in command and ("/" not in pattern or ".." in command.split("/")):
+        return False
+    return matches_text(pattern, command)
+
+
+def _check_address(terms: Terms, endpoint: HttpEndpoint) -> None:
+    """Where the host is written out. One that a reference or a name stands for is checked on connecting."""
+    if REFERENCE.search(endpoint.url):
+        return
+    try:
+        terms.egress.check_literal(parse_target(endpoint.url))
+    except EgressRefused as exc:
+        raise InvalidRecord(f"`http.url`: {exc}") from exc
