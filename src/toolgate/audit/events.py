@@ -44,4 +44,13 @@ class AdminRecorded(msgspec.Struct, frozen=True, tag="admin", tag_field="type", 
     revision: int = 0
 
 
-AuditEvent = CallRecorded | AdminRecorded
+class CredentialRefused(msgspec.Struct, frozen=True, tag="credential", tag_field="type", omit_defaults=True):
+    """A credential that proves nothing was shown. Nothing of it is kept."""
+
+    at_ms: int
+    peer: str
+    """The address it came from."""
+    code: str
+
+
+AuditEvent = CallRecorded | AdminRecorded | CredentialRefused

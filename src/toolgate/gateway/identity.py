@@ -6,13 +6,18 @@ on loopback and is told to trust it.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, Protocol
 
 from toolgate.errors import Unauthenticated
+from toolgate.gateway.refusals import Refusals
+from toolgate.gateway.tenures import Proof, Tenures
 from toolgate.model.principals import Key, Principal
 
 MIN_KEY_CHARS: Final = 32
+MAX_TOKENS: Final = 10_000
+"""Verified tokens remembered; past it the one verified first is verified anew."""
 LOCAL_ADMIN: Final = Principal(id="local", role="admin")
 KEYED_ADMIN: Final = Principal(id="admin", role="admin")
 
@@ -22,39 +27,110 @@ def hash_key(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-class Identities:
-    """The keys in force, by their hashes."""
+class TokenVerifier(Protocol):
+    """Knows whom the tokens of an issuer prove."""
 
-    def __init__(self, *, admin_key: str | None, trusts_local: bool, clock_s: Callable[[], float]) -> None:
-        self._admin = hash_key(admin_key) if admin_key else None
+    async def verify(self, token: str) -> Proof:
+        """Raises Unauthenticated; IssuerUnavailable where nothing can be said; Forbidden without a role."""
+
+
+class Identities:
+    """The credentials in force, by their hashes. `clock_s` is the time of day."""
+
+    def __init__(
+        self,
+        *,
+        admin_key: str | None,
+        trusts_local: bool,
+        clock_s: Callable[[], float],
+        verifier: TokenVerifier | None = None,
+        refusals: Refusals | None = None,
+    ) -> None:
         self._anyone = LOCAL_ADMIN if trusts_local else None
         self._clock_s = clock_s
-        self._keys: Mapping[str, tuple[Key, Principal]] = {}
+        self._verifier = verifier
+        self._refusals = refusals or Refusals()
+        self._tenures = Tenures(clock_s)
+        self._fixed = {hash_key(admin_key): Proof(KEYED_ADMIN)} if admin_key else {}
+        self._keys: Mapping[str, Proof] = self._fixed
+        self._tokens: dict[str, Proof] = {}
 
     def apply(self, keys: Mapping[str, Key]) -> None:
-        """Replace the stored keys; takes effect with the next request of any session."""
-        self._keys = {key.sha256: (key, principal_of(key)) for key in keys.values()}
+        """Replace the stored keys: at once for requests to come, and for all that `until_lapsed` holds."""
+        stored = {key.sha256: Proof(principal_of(key), key.expires_at_s) for key in keys.values()}
+        self._keys = stored | self._fixed
+        self._tenures.recheck(self._keys)
 
-    def authenticate(self, authorization: str | None) -> Principal:
-        """The principal behind an `Authorization` header, or Unauthenticated."""
+    def known(self, authorization: str | None) -> Principal | None:
+        """The principal behind an `Authorization` header, if that can be said at once; else ask `admit`."""
         if authorization is None:
-            if self._anyone is None:
-                raise Unauthenticated("this gateway needs a key")
             return self._anyone
         scheme, _, secret = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not secret:
-            raise Unauthenticated("the `Authorization` header is not a bearer key")
-        # Looked up by hash: how long it takes says nothing about the key.
+        if scheme.lower() != "bearer":
+            return None
         digest = hash_key(secret.strip())
-        if digest == self._admin:
-            return KEYED_ADMIN
-        key, principal = self._keys.get(digest, (None, None))
-        if key is None or principal is None or self._is_expired(key):
-            raise Unauthenticated("the key is unknown, revoked or expired")
+        # Looked up by hash: how long it takes says nothing about the key.
+        proof = self._keys.get(digest) or self._tokens.get(digest)
+        # As in `_proof`, without the call: every request of a busy client comes by here.
+        if proof is None or (proof.expires_at_s is not None and proof.expires_at_s <= self._clock_s()):
+            return None
+        return proof.principal
+
+    def authenticate(self, authorization: str | None) -> Principal:
+        """As `known`, or Unauthenticated."""
+        principal = self.known(authorization)
+        if principal is None:
+            raise _proves_nothing()
         return principal
 
-    def _is_expired(self, key: Key) -> bool:
-        return key.expires_at_s is not None and key.expires_at_s <= self._clock_s()
+    async def admit(self, authorization: str | None, *, peer: str = "") -> Principal:
+        """The principal behind an `Authorization` header that came from the address `peer`.
+
+        Raises Unauthenticated; TooManyAttempts instead where wrong ones keep coming from there; and what
+        `TokenVerifier.verify` raises.
+        """
+        principal = self.known(authorization)
+        if principal is not None:
+            return principal
+        if authorization is None:
+            raise Unauthenticated("this gateway needs a key")
+        try:
+            return await self._verified(_secret_in(authorization))
+        except Unauthenticated as exc:
+            self._refusals.note(peer, exc.code)
+            raise
+
+    @contextmanager
+    def until_lapsed(self, authorization: str | None, on_lapse: Callable[[], None]) -> Iterator[None]:
+        """Have `on_lapse` called, once, when the credential stops proving what it proves now.
+
+        For what outlives its request, and while the block runs: the key is revoked or changed, or it or the
+        token expires. Raises Unauthenticated where it proves nothing any more.
+        """
+        if authorization is None:
+            yield
+            return
+        digest = hash_key(_secret_in(authorization))
+        proof = self._proof(digest)
+        if proof is None:
+            raise _proves_nothing()
+        with self._tenures.hold(proof, on_lapse, digest=digest if digest in self._keys else None):
+            yield
+
+    def _proof(self, digest: str) -> Proof | None:
+        proof = self._keys.get(digest) or self._tokens.get(digest)
+        if proof is None or proof.expires_at_s is None or proof.expires_at_s > self._clock_s():
+            return proof
+        return None
+
+    async def _verified(self, secret: str) -> Principal:
+        if self._verifier is None or not _may_be_token(secret):
+            raise _proves_nothing()
+        proof = await self._verifier.verify(secret)
+        if len(self._tokens) >= MAX_TOKENS:
+            self._tokens.pop(next(iter(self._tokens)))
+        self._tokens[hash_key(secret)] = proof
+        return proof.principal
 
 
 def principal_of(key: Key) -> Principal:
@@ -62,3 +138,19 @@ def principal_of(key: Key) -> Principal:
     return Principal(
         id=f"key:{key.key_id}", role=key.role, ceiling=key.ceiling, default_task=key.default_task
     )
+
+
+def _secret_in(authorization: str) -> str:
+    scheme, _, secret = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not secret:
+        raise Unauthenticated("the `Authorization` header is not a bearer key")
+    return secret.strip()
+
+
+def _may_be_token(secret: str) -> bool:
+    """Three parts: keys of our own hold no dot."""
+    return secret.count(".") == 2
+
+
+def _proves_nothing() -> Unauthenticated:
+    return Unauthenticated("the key is unknown, revoked or expired")

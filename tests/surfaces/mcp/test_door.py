@@ -188,7 +188,7 @@ async def test_adm_7_a_wrong_key_is_401_in_both_eras() -> None:
         legacy = await house.post("/api/mcp", b"{}", authorization="Bearer wrong")
 
         assert [modern.status, legacy.status] == [401, 401]
-        assert modern.headers["www-authenticate"] == "Bearer"
+        assert modern.headers["www-authenticate"] == 'Bearer realm="toolgate", error="invalid_token"'
 
 
 async def test_a_revoked_key_ends_its_sessions_with_the_next_request() -> None:

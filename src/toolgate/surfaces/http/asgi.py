@@ -33,6 +33,7 @@ def _scope(request: Request) -> AsgiScope:
         "raw_path": request.path.encode(),
         "query_string": request.query,
         "root_path": "",
+        "client": (request.peer, 0),
         "headers": list(request.headers.items()),
     }
 

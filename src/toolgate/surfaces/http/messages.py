@@ -13,16 +13,25 @@ class Request:
     Requests with equal heads share their `headers`: nobody may change them.
     """
 
-    __slots__ = ("body", "headers", "method", "path", "query", "repeated")
+    __slots__ = ("body", "headers", "method", "path", "peer", "query", "repeated")
 
     def __init__(
-        self, method: str, path: str, query: bytes, *, headers: dict[bytes, bytes], body: bytes = b""
+        self,
+        method: str,
+        path: str,
+        query: bytes,
+        *,
+        headers: dict[bytes, bytes],
+        body: bytes = b"",
+        peer: str = "",
     ) -> None:
         self.method = method
         self.path = path
         self.query = query
         self.headers = headers
         self.body = body
+        self.peer = peer
+        """The address the connection comes from, whatever the headers say."""
         self.repeated: set[bytes] = set()
         """Names of the headers that stood more than once."""
 

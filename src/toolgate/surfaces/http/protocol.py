@@ -73,6 +73,7 @@ class HttpConnection(asyncio.Protocol):
         "_owner",
         "_parser",
         "_parts",
+        "_peer",
         "_repeated",
         "_target",
         "_transport",
@@ -90,6 +91,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[Request, HttpResponder]] = deque()
         self._drained: asyncio.Future[None] | None = None
+        self._peer = ""
         self._first = b""
         """The newest bytes, where a request of ours begins with them and nothing else was under way."""
         self.running: HttpResponder | None = None
@@ -103,6 +105,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._peer = _peer_of(transport)
         self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
         if not self._owner.joined(self):
             self._refuse(SessionLimit("this node holds as many connections as it may"))
@@ -132,7 +135,9 @@ class HttpConnection(asyncio.Protocol):
         head = self._owner.heads.get(data[:end])
         if head is None or len(data) - end != head.length:
             return False
-        request = Request(head.method, head.path, head.query, headers=head.headers, body=data[end:])
+        request = Request(
+            head.method, head.path, head.query, headers=head.headers, body=data[end:], peer=self._peer
+        )
         keeps_alive = not self._owner.is_closing
         self._start(request, HttpResponder(self, keeps_alive=keeps_alive, has_body=True))
         return True
@@ -215,7 +220,8 @@ class HttpConnection(asyncio.Protocol):
         self.is_mid_request = False
         path, query = self._split_target()
         method = parser.get_method().decode("ascii")
-        request = Request(method, path, query, headers=self._headers, body=bytes(self._body))
+        body = bytes(self._body)
+        request = Request(method, path, query, headers=self._headers, body=body, peer=self._peer)
         self._body = b""  # the connection may be idle for long
         keeps_alive = parser.should_keep_alive() and not self._owner.is_closing
         if self._repeated:
@@ -321,6 +327,12 @@ class HttpConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._transport.abort()
+
+
+def _peer_of(transport: asyncio.BaseTransport) -> str:
+    """The address at the other end; empty where there is none, as on a Unix socket."""
+    name = transport.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) and name else ""
 
 
 def _encode_error(error: ToolgateError) -> bytes:

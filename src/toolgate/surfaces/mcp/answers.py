@@ -1,11 +1,13 @@
 """How the MCP door answers: JSON-RPC bodies, HTTP statuses, and the one translation of errors."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from toolgate import __version__
 from toolgate.errors import ToolgateError
+from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.messages import Headers, Responder
 
 SERVER_INFO: Final = msgspec.json.encode({"name": "toolgate", "title": "Toolgate", "version": __version__})
@@ -54,13 +56,19 @@ def send_upstream_error(responder: Responder, request_id: bytes, error: bytes, *
 
 
 def send_error(
-    responder: Responder, exc: ToolgateError, *, request_id: bytes | None = None, modern: bool = False
+    responder: Responder,
+    exc: ToolgateError,
+    *,
+    request_id: bytes | None = None,
+    modern: bool = False,
+    headers: Mapping[str, str] = EMPTY,
 ) -> None:
     """The one shape of every JSON-RPC error of this door."""
     data = {"code": exc.code, "hint": exc.hint, "retryable": exc.retryable, **exc.data}
     error = {"code": exc.wire.jsonrpc, "message": str(exc), "data": data}
     body = {"jsonrpc": "2.0", "id": msgspec.Raw(request_id or b"null"), "error": error}
-    responder.send(_status(exc, modern=modern), msgspec.json.encode(body), _error_headers(exc))
+    sent = [_NO_SNIFF, *((name.encode(), value.encode()) for name, value in headers.items())]
+    responder.send(_status(exc, modern=modern), msgspec.json.encode(body), sent)
 
 
 def failed_call(exc: ToolgateError) -> bytes | None:
@@ -80,11 +88,3 @@ def _status(exc: ToolgateError, *, modern: bool) -> int:
     if -32768 <= exc.wire.jsonrpc <= -32000:
         return (_MODERN_STATUS if modern else _STATUS).get(exc.wire.jsonrpc, 200)
     return exc.wire.http
-
-
-def _error_headers(exc: ToolgateError) -> Headers:
-    if exc.wire.http == 401:
-        return [_NO_SNIFF, (b"www-authenticate", b"Bearer")]
-    if exc.wire.http == 503:
-        return [_NO_SNIFF, (b"retry-after", b"1")]
-    return [_NO_SNIFF]

@@ -4,22 +4,25 @@ Order of things: who calls, what the URL asks for, one envelope, then the era th
 Nothing here talks to a server; the gateway does.
 """
 
-import asyncio
 from typing import Final
 
-from toolgate.errors import MethodNotAllowed, ToolgateError
+from toolgate.errors import Forbidden, MethodNotAllowed, ToolgateError
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
+from toolgate.gateway.roles import reaches
+from toolgate.model.principals import Principal
+from toolgate.surfaces.http.challenges import Discovery, refusal_headers
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.http.messages import Request, Responder
 from toolgate.surfaces.mcp.answers import send_error
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import parse_message
-from toolgate.surfaces.mcp.exchange import Exchange, check_headers, check_media
+from toolgate.surfaces.mcp.exchange import Exchange, authorization_of, check_headers, check_media
 from toolgate.surfaces.mcp.legacy import LegacyEra
 from toolgate.surfaces.mcp.modern import ModernEra, is_modern
 from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.mcp.streams import Streams
 from toolgate.surfaces.mcp.target import parse_target
 
 MAX_BINDINGS: Final = 1_024
@@ -30,24 +33,35 @@ MAX_KNOWN_URL: Final = 1_024
 class McpDoor:
     """Serves `/api/mcp` and its sub-paths."""
 
-    def __init__(self, gateway: Gateway, identities: Identities, *, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        identities: Identities,
+        *,
+        sessions: Sessions,
+        discovery: Discovery | None = None,
+    ) -> None:
+        """`discovery`: where the tokens come from that this gateway takes beside its own keys."""
         self._identities = identities
-        self._closing = asyncio.Event()
-        self._legacy = LegacyEra(gateway, sessions, closing=self._closing)
-        self._modern = ModernEra(gateway, closing=self._closing)
+        self._discovery = discovery
+        self._streams = Streams(gateway.subscriptions, identities)
+        self._legacy = LegacyEra(gateway, sessions, streams=self._streams)
+        self._modern = ModernEra(gateway, streams=self._streams)
         self._bindings: dict[tuple[str, str, bytes], Binding] = {}
 
     def close(self) -> None:
         """End the open streams, each with its proper last word."""
-        self._closing.set()
+        self._streams.close()
 
     async def __call__(self, request: Request, responder: Responder) -> None:
         try:
             check_headers(request)
-            authorization = request.headers.get(b"authorization")
-            principal = self._identities.authenticate(
-                None if authorization is None else authorization.decode("latin-1")
+            authorization = authorization_of(request)
+            # Whoever is known is not waited for: this is every call of a busy client.
+            principal = self._identities.known(authorization) or await self._identities.admit(
+                authorization, peer=request.peer
             )
+            _check_role(principal)
             exchange = Exchange(request, responder, principal)
             if request.method == "POST":
                 await self._post(exchange)
@@ -61,7 +75,7 @@ class McpDoor:
                     f"`{request.method}` is not served here", hint="use POST, GET or DELETE"
                 )
         except ToolgateError as exc:
-            send_error(responder, exc)
+            send_error(responder, exc, headers=self._refusal_headers(request, exc))
 
     async def _post(self, exchange: Exchange) -> None:
         check_media(exchange.request)
@@ -75,7 +89,14 @@ class McpDoor:
             else:
                 await self._legacy.answer(exchange, message)
         except ToolgateError as exc:
-            send_error(exchange.responder, exc, request_id=message.id, modern=modern)
+            headers = self._refusal_headers(exchange.request, exc)
+            send_error(exchange.responder, exc, request_id=message.id, modern=modern, headers=headers)
+
+    def _refusal_headers(self, request: Request, exc: ToolgateError) -> dict[str, str]:
+        url = None
+        if self._discovery is not None:
+            url = self._discovery.metadata_url(request.headers[b"host"].decode("latin-1"), request.path)
+        return refusal_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
 
     def _bind(self, exchange: Exchange) -> Binding:
         request = exchange.request
@@ -94,3 +115,8 @@ class McpDoor:
         if len(self._bindings) >= MAX_BINDINGS:
             self._bindings.pop(next(iter(self._bindings)))
         self._bindings[key] = binding
+
+
+def _check_role(principal: Principal) -> None:
+    if not reaches(principal.role, "agent"):
+        raise Forbidden(f"a credential of role `{principal.role}` calls no tools")

@@ -31,6 +31,11 @@ class Exchange:
         self.principal = principal
         self.headers = request.headers
 
+    @property
+    def authorization(self) -> str | None:
+        """The credential, as it was sent."""
+        return authorization_of(self.request)
+
     def header(self, name: bytes) -> str | None:
         """A header's value, without the white space around it."""
         value = self.headers.get(name)
@@ -44,6 +49,12 @@ class Exchange:
         kinds = {one.split(";")[0].strip().lower() for one in accepted.split(",")}
         if not kinds & {media, "*/*", media.split("/", maxsplit=1)[0] + "/*"}:
             raise NotAcceptable(f"the client does not accept `{media}`")
+
+
+def authorization_of(request: Request) -> str | None:
+    """The `Authorization` header of a request."""
+    value = request.headers.get(b"authorization")
+    return None if value is None else value.decode("latin-1")
 
 
 def check_headers(request: Request) -> None:

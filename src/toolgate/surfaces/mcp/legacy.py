@@ -1,6 +1,5 @@
 """The handshake era (2025-03-26 to 2025-11-25): `initialize`, a signed session, one GET stream."""
 
-import asyncio
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +23,7 @@ from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.session import Session, Sessions
-from toolgate.surfaces.mcp.streams import announce_changes, encode_event
+from toolgate.surfaces.mcp.streams import Streams, Words, encode_event
 from toolgate.surfaces.mcp.tools import DOOR, ToolMethods, cancel_call
 
 VERSIONS: Final = LEGACY_VERSIONS[:3]
@@ -33,16 +32,17 @@ VERSIONS: Final = LEGACY_VERSIONS[:3]
 _VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in VERSIONS)})
 LIST_CHANGED: Final = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 MAX_SELECTION: Final = 1_000
+_WORDS: Final = Words(first=b": open\n\n", changed=encode_event(LIST_CHANGED), last=b"")
 
 
 class LegacyEra:
     """Serves clients that open a session."""
 
-    def __init__(self, gateway: Gateway, sessions: Sessions, *, closing: asyncio.Event) -> None:
+    def __init__(self, gateway: Gateway, sessions: Sessions, *, streams: Streams) -> None:
         self._gateway = gateway
         self._sessions = sessions
         self._tools = ToolMethods(gateway)
-        self._closing = closing
+        self._streams = streams
 
     async def answer(self, exchange: Exchange, message: Message) -> None:
         """One message of an open session."""
@@ -72,15 +72,7 @@ class LegacyEra:
             raise Conflict("this session's stream is already open", hint="close the other stream first")
         session.has_stream = True
         try:
-            with self._gateway.subscriptions.open(session.binding.caller) as subscription:
-                await announce_changes(
-                    exchange.responder,
-                    subscription,
-                    first=b": open\n\n",
-                    changed=encode_event(LIST_CHANGED),
-                    closing=self._closing,
-                    last=b"",
-                )
+            await self._streams.announce(exchange, session.binding.caller, _WORDS)
         finally:
             session.has_stream = False
 

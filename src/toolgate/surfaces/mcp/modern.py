@@ -1,6 +1,5 @@
 """The stateless era (2026-07-28): every request carries its own envelope, and nothing is remembered."""
 
-import asyncio
 import base64
 import binascii
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.legacy import VERSIONS as LEGACY_VERSIONS
-from toolgate.surfaces.mcp.streams import announce_changes, encode_event
+from toolgate.surfaces.mcp.streams import Streams, Words, encode_event
 from toolgate.surfaces.mcp.tools import ToolMethods
 
 SUPPORTED: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
@@ -35,10 +34,10 @@ DISCOVER_TTL_MS: Final = 300_000
 class ModernEra:
     """Serves clients that send the envelope with every request."""
 
-    def __init__(self, gateway: Gateway, *, closing: asyncio.Event) -> None:
+    def __init__(self, gateway: Gateway, *, streams: Streams) -> None:
         self._gateway = gateway
         self._tools = ToolMethods(gateway)
-        self._closing = closing
+        self._streams = streams
         self._good_envelopes: set[bytes] = set()
 
     async def answer(self, exchange: Exchange, message: Message, binding: Binding) -> None:
@@ -84,15 +83,12 @@ class ModernEra:
         }
         changed = {"method": "notifications/tools/list_changed", "params": {"_meta": meta}}
         ended = {"id": request_id, "result": {"resultType": "complete", "_meta": meta}}
-        with self._gateway.subscriptions.open(binding.caller) as subscription:
-            await announce_changes(
-                exchange.responder,
-                subscription,
-                first=_event(acknowledged),
-                changed=_event(changed) if honoured else b": unheard\n\n",
-                closing=self._closing,
-                last=_event(ended),
-            )
+        words = Words(
+            first=_event(acknowledged),
+            changed=_event(changed) if honoured else b": unheard\n\n",
+            last=_event(ended),
+        )
+        await self._streams.announce(exchange, binding.caller, words)
 
     def _check_envelope(self, exchange: Exchange, message: Message) -> None:
         """The ladder of the specification: envelope, headers against body, version."""

@@ -8,9 +8,10 @@ Possession of an id is not authentication: it is bound to its principal.
 import asyncio
 import base64
 import hashlib
+import heapq
 import hmac
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -23,6 +24,9 @@ from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.mcp.binding import Binding
 
 MAX_SESSIONS: Final = 10_000
+SHARE: Final = 10
+"""A principal that holds less than this part of a full table still gets in, at the largest's expense."""
+DISPLACED_AT_ONCE: Final = 100
 IDLE_S: Final = 30 * 60
 LIFETIME_S: Final = 24 * 60 * 60
 MAX_ENDED: Final = 20_000
@@ -58,6 +62,11 @@ class Session:
         self.has_stream = False
 
     @property
+    def principal_id(self) -> str:
+        """Whose it is."""
+        return self.binding.caller.principal.id
+
+    @property
     def is_busy(self) -> bool:
         """A running call or an open stream keeps a session alive."""
         return bool(self.calls) or self.has_stream
@@ -71,6 +80,7 @@ class Sessions:
         self._clock_s = clock_s
         self._wall_s = wall_s
         self._open: dict[bytes, Session] = {}
+        self._held: Counter[str] = Counter()
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -93,7 +103,8 @@ class Sessions:
                 "the selection of tools and servers is too long for a session",
                 hint="put it into a task or a profile, and name that in the URL",
             )
-        self._admit(session_id, Session(claims.nonce, version, Binding(caller), self._clock_s()))
+        session = Session(claims.nonce, version, Binding(caller), self._clock_s())
+        self._admit(session_id, session, is_new=True)
         return session_id
 
     def find(self, session_id: bytes, principal: Principal) -> Session:
@@ -119,12 +130,34 @@ class Sessions:
         for task in running.values():
             task.cancel()
 
-    def _admit(self, session_id: bytes, session: Session) -> None:
+    def _admit(self, session_id: bytes, session: Session, *, is_new: bool) -> None:
         if len(self._open) >= MAX_SESSIONS:
             self._drop_idle()
         if len(self._open) >= MAX_SESSIONS:
-            raise SessionLimit(f"this node holds {MAX_SESSIONS} sessions")
+            self._displace(session.principal_id, is_new=is_new)
         self._open[session_id] = session
+        self._held[session.principal_id] += 1
+
+    def _displace(self, principal_id: str, *, is_new: bool) -> None:
+        """Make room in a full table: for a session that is open already, and for a new one within its share.
+
+        Those that go lose nothing: their ids are still good, and bring them back when they are used.
+        """
+        if is_new and self._held[principal_id] * SHARE >= MAX_SESSIONS:
+            raise SessionLimit(
+                f"this node holds {MAX_SESSIONS} sessions, {self._held[principal_id]} of them yours"
+            )
+        [(largest, _)] = self._held.most_common(1)
+        unused = (
+            (one.last_used, key)
+            for key, one in self._open.items()
+            if one.principal_id == largest and not one.is_busy
+        )
+        displaced = heapq.nsmallest(DISPLACED_AT_ONCE, unused)
+        if not displaced:
+            raise SessionLimit(f"this node holds {MAX_SESSIONS} sessions, and all are in use")
+        for _, session_id in displaced:
+            self._drop(session_id)
 
     def _drop_idle(self) -> None:
         oldest = self._clock_s() - IDLE_S
@@ -132,8 +165,15 @@ class Sessions:
         for session_id in idle:
             self._forget(session_id)
 
-    def _forget(self, session_id: bytes) -> None:
+    def _drop(self, session_id: bytes) -> Session:
         session = self._open.pop(session_id)
+        self._held[session.principal_id] -= 1
+        if not self._held[session.principal_id]:
+            del self._held[session.principal_id]
+        return session
+
+    def _forget(self, session_id: bytes) -> None:
+        session = self._drop(session_id)
         self._ended[session.nonce] = None
         if len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
@@ -146,7 +186,7 @@ class Sessions:
             raise _unknown()
         caller = Caller(principal, claims.task_id, claims.request, claims.only_server)
         session = Session(claims.nonce, claims.version, Binding(caller), self._clock_s())
-        self._admit(session_id, session)
+        self._admit(session_id, session, is_new=False)
         return session
 
     def _sign(self, payload: bytes) -> bytes:

@@ -1,10 +1,13 @@
 """Open event streams: the legacy GET stream and the modern `subscriptions/listen`. Both only announce."""
 
-import asyncio
+from dataclasses import dataclass
 from typing import Final
 
-from toolgate.gateway.subscriptions import Subscription
+from toolgate.gateway.caller import Caller
+from toolgate.gateway.identity import Identities
+from toolgate.gateway.subscriptions import Subscription, Subscriptions
 from toolgate.surfaces.http.messages import Responder
+from toolgate.surfaces.mcp.exchange import Exchange
 
 KEEPALIVE_S: Final = 15.0
 _HEADERS: Final = [
@@ -15,47 +18,47 @@ _HEADERS: Final = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a stream says: once it is open, whenever the list changed, and when the gateway ends it."""
+
+    first: bytes
+    changed: bytes
+    last: bytes
+
+
 def encode_event(message: bytes) -> bytes:
     """One JSON-RPC message as a server-sent event."""
     return b"event: message\ndata: %b\n\n" % message
 
 
-async def announce_changes(
-    responder: Responder,
-    subscription: Subscription,
-    *,
-    first: bytes,
-    changed: bytes,
-    closing: asyncio.Event,
-    last: bytes,
-) -> None:
-    """Send `first`, then `changed` whenever the list did, until the door closes; then `last`.
+class Streams:
+    """The open streams of this door. One lives no longer than the credential it was opened with."""
 
-    A client that leaves cancels this.
-    """
+    def __init__(self, subscriptions: Subscriptions, identities: Identities) -> None:
+        self._subscriptions = subscriptions
+        self._identities = identities
+
+    async def announce(self, exchange: Exchange, caller: Caller, words: Words) -> None:
+        """Serve one stream until the door closes or its credential lapses. A client that leaves ends it."""
+        with (
+            self._subscriptions.open(caller) as subscription,
+            self._identities.until_lapsed(exchange.authorization, subscription.end),
+        ):
+            await _announce_changes(exchange.responder, subscription, words)
+
+    def close(self) -> None:
+        """End them all, each with its last word."""
+        self._subscriptions.close()
+
+
+async def _announce_changes(responder: Responder, subscription: Subscription, words: Words) -> None:
     responder.start(200, _HEADERS)
-    await responder.write(first)
-    end = asyncio.create_task(closing.wait())
-    try:
-        while not end.done():
-            if await _wait_changed(subscription, end):
-                await responder.write(changed)
-            elif not end.done():
-                await responder.write(b": keep-alive\n\n")
-    finally:
-        end.cancel()
-    await responder.write(last)
+    await responder.write(words.first)
+    while not subscription.is_over:
+        if await subscription.wait_changed(KEEPALIVE_S):
+            await responder.write(words.changed)
+        elif not subscription.is_over:
+            await responder.write(b": keep-alive\n\n")
+    await responder.write(words.last)
     responder.end()
-
-
-async def _wait_changed(subscription: Subscription, end: "asyncio.Task[bool]") -> bool:
-    """Whether the list changed before the end or the next keep-alive."""
-    change = asyncio.create_task(subscription.changed.wait())
-    try:
-        await asyncio.wait({change, end}, timeout=KEEPALIVE_S, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        change.cancel()
-    if not subscription.changed.is_set():
-        return False
-    subscription.changed.clear()
-    return True

@@ -1,0 +1,94 @@
+"""Wrong credentials: counted by the address they come from, audited, and slowed down when they do not stop.
+
+Who shows a right credential is never kept out, so that nobody suffers for a neighbour behind the same proxy.
+"""
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from toolgate.audit.events import CredentialRefused
+from toolgate.audit.log import AuditLog
+from toolgate.errors import TooManyAttempts
+
+MAX_WRONG: Final = 20
+"""Wrong credentials of one peer within `WINDOW_S`; whatever follows is told to wait."""
+WINDOW_S: Final = 60.0
+MAX_PEERS: Final = 10_000
+"""Peers remembered. Past it the one whose window began first is forgotten."""
+MAX_AUDITED: Final = 1_000
+"""Records in `WINDOW_S`, however many peers try: nobody can fill the disk from outside."""
+
+
+class _Window:
+    """What came within one span of time."""
+
+    __slots__ = ("began_s", "count")
+
+    def __init__(self, began_s: float) -> None:
+        self.began_s = began_s
+        self.count = 0
+
+
+class Refusals:
+    """Takes note of every wrong credential. `clock_s` is monotonic."""
+
+    def __init__(
+        self, audit: AuditLog | None = None, *, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._audit = audit
+        self._clock_s = clock_s
+        # In the order in which their windows began, so that the oldest stands first.
+        self._peers: OrderedDict[str, _Window] = OrderedDict()
+        self._audited = _Window(clock_s())
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def note(self, peer: str, code: str) -> None:
+        """A wrong credential came from `peer`. Raises TooManyAttempts where that happens too often."""
+        window = self._window(_network_of(peer))
+        window.count += 1
+        if window.count <= MAX_WRONG:
+            self._record(peer, code)
+            return
+        if window.count == MAX_WRONG + 1:
+            self._record(peer, TooManyAttempts.code)
+        wait_s = max(1, round(window.began_s + WINDOW_S - self._clock_s()))
+        raise TooManyAttempts(
+            f"more than {MAX_WRONG} wrong credentials came from this address",
+            hint=f"wait {wait_s} s, or send a right one",
+            data={"retry_after_s": wait_s},
+        )
+
+    def _window(self, peer: str) -> _Window:
+        now = self._clock_s()
+        window = self._peers.get(peer)
+        if window is not None and now - window.began_s < WINDOW_S:
+            return window
+        self._peers.pop(peer, None)
+        if len(self._peers) >= MAX_PEERS:
+            self._peers.popitem(last=False)
+        window = self._peers[peer] = _Window(now)
+        return window
+
+    def _record(self, peer: str, code: str) -> None:
+        now = self._clock_s()
+        if now - self._audited.began_s >= WINDOW_S:
+            self._audited = _Window(now)
+        self._audited.count += 1
+        if self._audit is not None and self._audited.count <= MAX_AUDITED:
+            self._audit.record(CredentialRefused(at_ms=int(time.time() * 1e3), peer=peer, code=code))
+
+
+def _network_of(peer: str) -> str:
+    """Whose attempts are counted together: an IPv6 host has a whole /64 to call from."""
+    try:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    if isinstance(address, ipaddress.IPv4Address) or address.ipv4_mapped is not None:
+        return peer
+    return str(ipaddress.IPv6Network((address, 64), strict=False))
