@@ -68,7 +68,7 @@ async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
             async with store.watch(state.revision) as batches:
                 async for batch in batches:
                     if batch.changes:
-                        state = _apply(state, batch)
+                        state = advance(state, batch)
                         yield state
         except (Compacted, WatchLagged) as exc:
             _log.warning("registry watch was cut off, listing again: %s", exc)
@@ -82,7 +82,7 @@ def state_of(listing: Listing) -> RegistryState:
     return _with(empty, ((stored.kind, stored.id, stored.body) for stored in listing.records))
 
 
-def _apply(state: RegistryState, batch: Batch) -> RegistryState:
+def advance(state: RegistryState, batch: Batch) -> RegistryState:
     """`state` after one transaction; only the maps of the kinds it touches are made anew."""
     moved = replace(state, revision=batch.revision)
     return _with(moved, ((change.kind, change.id, change.after) for change in batch.changes))
@@ -91,9 +91,13 @@ def _apply(state: RegistryState, batch: Batch) -> RegistryState:
 def _with(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body | None]]) -> RegistryState:
     maps: dict[str, dict[str, Any]] = {}
     for kind, record_id, body in bodies:
-        name = _FIELDS[kind]
+        name = _FIELDS.get(kind)
+        if name is None:
+            continue  # a kind of a newer control
         records = maps.setdefault(name, dict(getattr(state, name)))
         record = None if body is None else _parse_or_report(kind, record_id, body)
+        if kind == "pin" and body is not None and record is None:
+            record = Pin(server_id=record_id)  # without it the server would be free: nothing of it is offered
         if record is None:
             records.pop(record_id, None)
         else:
