@@ -153,7 +153,7 @@ async def test_a_crash_while_the_file_is_made_leaves_no_half_store(path: Path) -
 
 async def test_sto_8_a_newer_schema_is_refused_and_the_file_stays_as_it_is(path: Path) -> None:
     await fill(path)
-    execute(path, "UPDATE head SET schema_version = 2")
+    execute(path, "UPDATE head SET schema_version = 99")
     before = path.read_bytes()
 
     with pytest.raises(StartRefused, match="newer Toolgate"):
@@ -286,10 +286,8 @@ async def test_sto_4_a_damaged_write_ahead_log_recovers_to_a_prefix(path: Path) 
 
 async def limit_pages(store: SqliteStore, pages: int) -> None:
     """Make the file as large as it may get: SQLite then answers as for a full disk."""
-    connection = store._file.connection
-    await store._run(
-        lambda: store._read(lambda _: connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}"))
-    )
+    pragma = f"PRAGMA max_page_count = {pages}"
+    await store._transactions.read(lambda connection: connection.exec_driver_sql(pragma).all())
 
 
 async def test_sto_3_a_full_disk_refuses_writes_serves_reads_and_heals(path: Path) -> None:

@@ -1,12 +1,16 @@
 """A store without a disk: for tests, and for trying things out. It keeps every promise but durability."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from uuid import uuid4
 
+from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.exports import Contents, Exported, write_export
+from toolgate.registry.reports import ReportCount
 from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
-from toolgate.registry.transaction import RecordKey, check_store_revision, plan_transaction
+from toolgate.registry.transaction import RecordKey, check_store_revision, plan_transaction, record_after
 from toolgate.registry.watch import WatchHub
 
 
@@ -19,6 +23,7 @@ class MemoryStore:
         self._records: dict[RecordKey, Stored] = {}
         self._log: list[Batch] = []
         self._hub = WatchHub(self._read_log)
+        self.reports = MemoryReports(self._records)
 
     @property
     def epoch(self) -> str:
@@ -70,23 +75,64 @@ class MemoryStore:
         self._hub.on_compacted(self._hub.compacted + forgotten)
         return self._hub.compacted
 
+    async def export(self, path: Path) -> Exported:
+        changes = (change for batch in self._log for change in batch.changes)
+        listing = await self.list()
+        return write_export(path, Contents(listing=listing, compacted=self._hub.compacted, changes=changes))
+
     async def aclose(self) -> None:
         self._hub.close()
+        self.reports.close()
 
     def _apply(self, change: Change) -> None:
         key = RecordKey(change.kind, change.id)
-        if change.after is None:
+        stored = record_after(change)
+        if stored is None:
             del self._records[key]
         else:
-            self._records[key] = Stored(
-                kind=change.kind,
-                id=change.id,
-                body=change.after,
-                revision=change.revision,
-                updated_at_ms=change.at_ms,
-                actor=change.actor,
-            )
+            self._records[key] = stored
 
     async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
         start = self._hub.compacted
         return self._log[max(0, after - start) : max(0, upto - start)]
+
+
+class MemoryReports:
+    """Reports in two dicts."""
+
+    def __init__(self, records: Mapping[RecordKey, Stored]) -> None:
+        self._records = records
+        self._reports: dict[str, NodeReport] = {}
+        self._definitions: dict[str, Definitions] = {}
+        self._count = ReportCount()
+
+    async def save_report(self, report: NodeReport) -> None:
+        self._reports[report.node_id] = report
+        self._count.rise()
+
+    async def save_definitions(self, definitions: Definitions) -> None:
+        self._definitions[definitions.server_id] = definitions
+        self._count.rise()
+
+    async def list_reports(self) -> Sequence[NodeReport]:
+        return [report for _, report in sorted(self._reports.items())]
+
+    async def list_definitions(self) -> Sequence[Definitions]:
+        return [definitions for _, definitions in sorted(self._definitions.items())]
+
+    async def forget(self, *, before_ms: int) -> None:
+        old = [node_id for node_id, report in self._reports.items() if report.at_ms < before_ms]
+        orphans = [one for one in self._definitions if RecordKey("server", one) not in self._records]
+        for node_id in old:
+            del self._reports[node_id]
+        for server_id in orphans:
+            del self._definitions[server_id]
+        if old or orphans:
+            self._count.rise()
+
+    async def changed(self, seen: int) -> int:
+        return await self._count.changed(seen)
+
+    def close(self) -> None:
+        """End those who wait."""
+        self._count.close()

@@ -1,6 +1,7 @@
 """A registry's SQLite file: created whole or not at all, owned by one process, checked before it is used.
 
-It never touches a file that a newer program wrote or that is damaged; it says what is wrong and stops.
+It never touches a file that a newer program wrote or that is damaged; it says what is wrong and stops. A file
+that an older one wrote is migrated in one transaction, after a copy was put beside it.
 """
 
 import fcntl
@@ -16,7 +17,10 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from toolgate.errors import StartRefused
-from toolgate.registry.tables import SCHEMA_VERSION, Damaged, Head, create_tables, read_head, read_listing
+from toolgate.registry.durable import sync_directory
+from toolgate.registry.schema import is_older, migrate, refuse_newer
+from toolgate.registry.statements import read_listing
+from toolgate.registry.tables import SCHEMA_VERSION, Damaged, Head, create_tables, read_head
 
 _BUSY_S: Final = 0.5
 """How long to wait for a foreign program that holds the file, before refusing to start."""
@@ -35,10 +39,13 @@ class SqliteFile:
                 _check_leftovers(path)
                 if not path.exists():
                     _create(path)
-                _check_schema(path)
+                version = _read_schema_version(path)
+                refuse_newer(version, what=f"`{path}`")
                 path.chmod(0o600)
+                if is_older(version):
+                    _keep_copy(path)
                 self._engine = _engine(path)
-                self.connection, self.head = _connect(self._engine)
+                self.connection, self.head = _connect(self._engine, version)
         except BaseException:
             os.close(self._lock)
             raise
@@ -93,21 +100,29 @@ def _wal(path: Path) -> Path:
 
 def _create(path: Path) -> None:
     """Make an empty store under another name and move it into place, so that a crash leaves none or all."""
-    draft = path.with_name(path.name + ".new")
-    for leftover in (draft, draft.with_name(draft.name + "-journal")):
-        leftover.unlink(missing_ok=True)
-    os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    draft = _new_file(path)
     engine = _engine(draft, pragmas=("synchronous = FULL",))
     with engine.begin() as connection:
         create_tables(connection, epoch=uuid4().hex)
     engine.dispose()
-    draft.rename(path)
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(descriptor)
-    os.close(descriptor)
+    _place(draft, path)
 
 
-def _check_schema(path: Path) -> None:
+def _new_file(path: Path) -> Path:
+    """An empty file beside `path`, for its owner only, in place of what a crash may have left of one."""
+    draft = path.with_name(path.name + ".new")
+    for leftover in (draft, draft.with_name(draft.name + "-journal"), _wal(draft)):
+        leftover.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    return draft
+
+
+def _place(draft: Path, path: Path) -> None:
+    draft.replace(path)
+    sync_directory(path.parent)
+
+
+def _read_schema_version(path: Path) -> int:
     """Look at the version through a connection that cannot write."""
     # Without a log to read there is nothing to share, so SQLite need not even make its index file.
     mode = "mode=ro" if _wal(path).exists() else "mode=ro&immutable=1"
@@ -116,18 +131,26 @@ def _check_schema(path: Path) -> None:
         (version,) = peek.execute("SELECT schema_version FROM head").fetchone() or (None,)
     if not isinstance(version, int):
         raise Damaged("it has no schema version")
-    if version > SCHEMA_VERSION:
-        raise StartRefused(
-            f"`{path}` was written by a newer Toolgate (schema {version}, this one knows {SCHEMA_VERSION})",
-            hint="start the newer version again; the file was not touched",
-        )
+    return version
 
 
-def _connect(engine: Engine) -> tuple[Connection, Head]:
-    """A connection, once every record behind it was found sound."""
+def _keep_copy(path: Path) -> None:
+    """The file as the older program left it, so that one can go back."""
+    draft = _new_file(path)
+    with closing(sqlite3.connect(path, timeout=_BUSY_S)) as old, closing(sqlite3.connect(draft)) as copy:
+        old.backup(copy)
+    with draft.open("rb") as written:
+        os.fsync(written.fileno())
+    _place(draft, path.with_name(f"{path.name}.before-{SCHEMA_VERSION}"))
+
+
+def _connect(engine: Engine, version: int) -> tuple[Connection, Head]:
+    """A connection, once the tables are of this version and every record behind it was found sound."""
     connection = engine.connect()
     try:
         with connection.begin():
+            if is_older(version):
+                migrate(connection, version)
             return connection, _verify(connection)
     except BaseException:
         with suppress(DBAPIError, sqlite3.Error):
@@ -152,7 +175,8 @@ def _refusing(path: Path) -> Iterator[None]:
         raise StartRefused(f"`{path}` is damaged: {exc}", hint=_RESTORE) from exc
     except OSError as exc:
         raise StartRefused(f"cannot open `{path}`: {exc.strerror}") from exc
-    except (DBAPIError, sqlite3.Error) as exc:
+    # SQLite quotes damaged text in its complaint, and its driver then cannot read the complaint.
+    except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as exc:
         cause = exc.orig if isinstance(exc, DBAPIError) else exc
         raise StartRefused(
             f"`{path}` is not a registry, or damaged, or held by another program: {cause}", hint=_RESTORE

@@ -7,9 +7,11 @@ resumable and bookmarked; a watcher that cannot keep that promise is ended with 
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Final, Protocol
 
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.exports import Exported
 from toolgate.registry.reports import Reports
 
 KEEP_REVISIONS: Final = 10_000
@@ -40,10 +42,11 @@ class Store(Protocol):
         """Commit all of `writes` as one revision, or none. Returns that revision.
 
         Raises Conflict when an `if_revision` is stale, NotFound when a delete finds nothing, and
-        StorageFailed when the write could not be made durable. A transaction that changes nothing
-        (same bodies) still raises what it must, and otherwise returns the current revision without
-        minting one. `if_store_revision` is for decisions that depend on other records: Conflict when
-        anything at all was committed since that revision.
+        StorageFailed when the write could not be made durable. StorageUnavailable: the database does not
+        answer, and the message says so when the write may have been stored all the same. A transaction
+        that changes nothing (same bodies) still raises what it must, and otherwise returns the current
+        revision without minting one. `if_store_revision` is for decisions that depend on other records:
+        Conflict when anything at all was committed since that revision.
         """
 
     async def get(self, kind: Kind, record_id: str) -> Stored | None:
@@ -59,12 +62,16 @@ class Store(Protocol):
         """Batches with revision > `since`, replayed from the log and then live.
 
         Entering raises Compacted when the log no longer reaches back to `since`. The iterator
-        raises WatchLagged when its reader falls too far behind. After the replay comes one bookmark
-        (a batch without changes) at the newest revision delivered.
+        raises WatchLagged when its reader falls too far behind, and Compacted when the history it reads is
+        gone: it was cut, or the database was replaced (then `epoch` and `revision` are the new one's).
+        After the replay comes one bookmark (a batch without changes) at the newest revision delivered.
         """
 
     async def compact(self, *, keep_revisions: int = KEEP_REVISIONS, keep_ms: int = KEEP_MS) -> int:
         """Forget old log lines; returns the oldest revision one can still watch from."""
+
+    async def export(self, path: Path) -> Exported:
+        """Write everything, as of one moment, into the file `path`, replaced as a whole; see `exports`."""
 
     async def aclose(self) -> None:
         """Release everything. Idempotent."""

@@ -1,14 +1,13 @@
-"""The tables of a store in SQL, and the statements over them, the same for every engine.
+"""The tables of a store in SQL and their rows, the same for every engine.
 
-Nothing here opens, locks or commits: that is the engine's own module. Every row carries a checksum, so
-that damage is found and named rather than read as some other policy.
+Nothing here opens, locks or commits: that is the engine's own module. Every row of the registry carries a
+checksum, so that damage is found and named rather than read as some other policy.
 """
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final, cast
 
 from sqlalchemy import (
@@ -16,31 +15,24 @@ from sqlalchemy import (
     Column,
     Connection,
     Index,
+    LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     Row,
     SmallInteger,
     String,
     Table,
     Text,
-    bindparam,
-    delete,
-    func,
     insert,
     select,
     update,
 )
 
-from toolgate.model.revisions import Batch, Body, Change, Kind, Listing, Stored, Write
-from toolgate.registry.transaction import (
-    RecordKey,
-    check_store_revision,
-    decode_body,
-    encode_body,
-    plan_transaction,
-)
+from toolgate.model.revisions import Change, Stored
+from toolgate.registry.transaction import decode_body, encode_body
 
-SCHEMA_VERSION: Final = 1
-_IDS_PER_QUERY: Final = 500
+SCHEMA_VERSION: Final = 2
+"""The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
 
 METADATA: Final = MetaData()
 
@@ -82,6 +74,28 @@ CHANGES: Final = Table(
     Column("checksum", BigInteger, nullable=False),
     Index("changes_by_record", "kind", "id", "revision"),
 )
+# What nodes say, each by its own id, the newest word only. It is no policy, and can be said again.
+REPORTS: Final = Table(
+    "reports",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+DEFINITIONS: Final = Table(
+    "definitions",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+# Alembic's own, as Alembic makes it.
+_MIGRATED: Final = Table(
+    "alembic_version",
+    METADATA,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 
 
 class Damaged(Exception):
@@ -101,140 +115,48 @@ class Head:
 def create_tables(connection: Connection, *, epoch: str) -> None:
     """An empty store."""
     METADATA.create_all(connection, checkfirst=False)
+    connection.execute(insert(_MIGRATED), {"version_num": f"{SCHEMA_VERSION:04}"})
     head = Head(schema_version=SCHEMA_VERSION, epoch=epoch, revision=0, compacted=0)
     connection.execute(insert(HEAD), _head_row(head))
 
 
 def read_head(connection: Connection) -> Head:
-    """Where the store stands. Inside a writing transaction this also waits for its turn."""
-    row = connection.execute(select(HEAD).with_for_update()).one()
-    values = _checked(row, "the head")
-    del values["id"]
-    return Head(**values)
+    """Where the store stands; waits for nobody."""
+    return _head(connection.execute(select(HEAD)).one())
 
 
-def commit_writes(
-    connection: Connection,
-    writes: Sequence[Write],
-    *,
-    actor: str,
-    at_ms: int,
-    if_store_revision: int | None,
-) -> Batch:
-    """Put `writes` into the tables. A batch without changes: there was nothing to do, nor a new revision."""
-    head = read_head(connection)
-    check_store_revision(head.revision, if_store_revision)
-    revision = head.revision + 1
-    current = _read_touched(connection, writes)
-    changes = plan_transaction(writes, current, revision=revision, actor=actor, at_ms=at_ms)
-    if not changes:
-        return Batch(revision=head.revision)
-    connection.execute(
-        insert(CHANGES), [_change_row(change, position) for position, change in enumerate(changes)]
-    )
-    _store_records(connection, changes)
-    connection.execute(update(HEAD), _head_row(replace(head, revision=revision)))
-    return Batch(revision=revision, changes=changes)
+def lock_head(connection: Connection) -> Head:
+    """Where the store stands, and will until the end of this transaction. Waits for other writers."""
+    return _head(connection.execute(select(HEAD).with_for_update()).one())
 
 
-def read_record(connection: Connection, key: RecordKey) -> Stored | None:
-    """One record, or None."""
-    query = select(RECORDS).where(RECORDS.c.kind == key.kind, RECORDS.c.id == key.id)
-    row = connection.execute(query).one_or_none()
-    return None if row is None else _stored(row)
+def store_head(connection: Connection, head: Head) -> None:
+    """Move the store to where `head` says."""
+    connection.execute(update(HEAD), _head_row(head))
 
 
-def read_listing(connection: Connection, kind: Kind | None = None) -> Listing:
-    """All records (of a kind) and the revision they are at."""
-    head = read_head(connection)
-    query = select(RECORDS) if kind is None else select(RECORDS).where(RECORDS.c.kind == kind)
-    # Sorted here, not by the engine: engines differ in collation.
-    records = sorted(map(_stored, connection.execute(query)), key=lambda stored: (stored.kind, stored.id))
-    return Listing(epoch=head.epoch, revision=head.revision, records=tuple(records))
-
-
-def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[Change]:
-    """The newest changes of a record, newest first."""
-    query = (
-        select(CHANGES)
-        .where(CHANGES.c.kind == key.kind, CHANGES.c.id == key.id)
-        .order_by(CHANGES.c.revision.desc())
-        .limit(limit)
-    )
-    return [_change(row) for row in connection.execute(query)]
-
-
-def read_batches(connection: Connection, after: int, upto: int) -> list[Batch]:
-    """The transactions with `after < revision <= upto`, in order, as far as the log has them."""
-    query = (
-        select(CHANGES)
-        .where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
-        .order_by(CHANGES.c.revision, CHANGES.c.position)
-    )
-    changes = map(_change, connection.execute(query))
-    return [
-        Batch(revision=revision, changes=tuple(group))
-        for revision, group in groupby(changes, key=lambda change: change.revision)
-    ]
-
-
-def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) -> int:
-    """Forget what is older than both; returns the oldest revision one can still watch from."""
-    head = read_head(connection)
-    # Only a prefix may go: a clock that was set back leaves old-looking lines after young ones.
-    youngest = select(func.min(CHANGES.c.revision)).where(CHANGES.c.at_ms > cutoff_ms)
-    first_young = connection.execute(youngest).scalar_one_or_none() or head.revision + 1
-    compacted = max(head.compacted, min(head.revision - keep_revisions, first_young - 1))
-    connection.execute(delete(CHANGES).where(CHANGES.c.revision <= compacted))
-    connection.execute(update(HEAD), _head_row(replace(head, compacted=compacted)))
-    return compacted
-
-
-def _read_touched(connection: Connection, writes: Iterable[Write]) -> dict[RecordKey, Stored]:
-    ids: dict[Kind, list[str]] = {}
-    for write in writes:
-        ids.setdefault(write.kind, []).append(write.id)
-    rows = (
-        row
-        for kind, of_kind in ids.items()
-        for start in range(0, len(of_kind), _IDS_PER_QUERY)
-        for row in connection.execute(
-            select(RECORDS).where(
-                RECORDS.c.kind == kind, RECORDS.c.id.in_(of_kind[start : start + _IDS_PER_QUERY])
-            )
-        )
-    )
-    return {RecordKey(stored.kind, stored.id): stored for stored in map(_stored, rows)}
-
-
-def _store_records(connection: Connection, changes: Sequence[Change]) -> None:
-    same_record = (RECORDS.c.kind == bindparam("of_kind"), RECORDS.c.id == bindparam("of_id"))
-    replaced = [change for change in changes if change.before is not None]
-    if replaced:
-        keys = [{"of_kind": change.kind, "of_id": change.id} for change in replaced]
-        connection.execute(delete(RECORDS).where(*same_record), keys)
-    if rows := [_record_row(change, change.after) for change in changes if change.after is not None]:
-        connection.execute(insert(RECORDS), rows)
-
-
-def _head_row(head: Head) -> dict[str, Any]:
-    return _with_checksum({"id": 1, **asdict(head)})
-
-
-def _record_row(change: Change, body: Body) -> dict[str, Any]:
+def record_row(stored: Stored) -> dict[str, Any]:
+    """A record as a row."""
     return _with_checksum(
         {
-            "kind": change.kind,
-            "id": change.id,
-            "revision": change.revision,
-            "updated_at_ms": change.at_ms,
-            "actor": change.actor,
-            "body": encode_body(body),
+            "kind": stored.kind,
+            "id": stored.id,
+            "revision": stored.revision,
+            "updated_at_ms": stored.updated_at_ms,
+            "actor": stored.actor,
+            "body": encode_body(stored.body),
         }
     )
 
 
-def _change_row(change: Change, position: int) -> dict[str, Any]:
+def stored_of(row: Row[Any]) -> Stored:
+    """A row as a record. Raises Damaged."""
+    values = _checked(row, "record {kind} `{id}`")
+    return Stored(**values | {"body": decode_body(values["body"])})
+
+
+def change_row(change: Change, position: int) -> dict[str, Any]:
+    """A change, the `position`-th of its transaction, as a row."""
     return _with_checksum(
         {
             "revision": change.revision,
@@ -250,18 +172,24 @@ def _change_row(change: Change, position: int) -> dict[str, Any]:
     )
 
 
-def _stored(row: Row[Any]) -> Stored:
-    values = _checked(row, "record {kind} `{id}`")
-    return Stored(**values | {"body": decode_body(values["body"])})
-
-
-def _change(row: Row[Any]) -> Change:
+def change_of(row: Row[Any]) -> Change:
+    """A row as a change. Raises Damaged."""
     values = _checked(row, "change {revision} of {kind} `{id}`")
     del values["position"]
     bodies = {
         name: None if values[name] is None else decode_body(values[name]) for name in ("before", "after")
     }
     return Change(**values | bodies)
+
+
+def _head(row: Row[Any]) -> Head:
+    values = _checked(row, "the head")
+    del values["id"]
+    return Head(**values)
+
+
+def _head_row(head: Head) -> dict[str, Any]:
+    return _with_checksum({"id": 1, **asdict(head)})
 
 
 def _with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,20 @@ def plan_transaction(
     return tuple(changes)
 
 
+def record_after(change: Change) -> Stored | None:
+    """The record that a change leaves behind; None: it deletes."""
+    if change.after is None:
+        return None
+    return Stored(
+        kind=change.kind,
+        id=change.id,
+        body=change.after,
+        revision=change.revision,
+        updated_at_ms=change.at_ms,
+        actor=change.actor,
+    )
+
+
 def check_store_revision(revision: int, if_store_revision: int | None) -> None:
     """Raises Conflict when the store has moved on from the revision a decision was made at."""
     if if_store_revision is not None and if_store_revision != revision:

@@ -33,6 +33,8 @@ class WatchHub:
         self._buffer = buffer
         self._ring: dict[int, Batch] = {}
         self._news = asyncio.Event()
+        self.era = object()
+        """Another one after each `restart`: a watcher of an earlier era has nothing to resume from."""
         self._is_closed = False
 
     def publish(self, batch: Batch) -> None:
@@ -47,6 +49,14 @@ class WatchHub:
         """The log was cut: nobody can watch from before `compacted` any more."""
         self.compacted = compacted
 
+    def restart(self, *, revision: int, compacted: int) -> None:
+        """The store stands elsewhere, and what lies between is not known: every watcher must list again."""
+        self.revision = revision
+        self.compacted = compacted
+        self.era = object()
+        self._ring.clear()
+        self._wake()
+
     def close(self) -> None:
         """End every watcher; what it did not read by now it can resume from."""
         self._is_closed = True
@@ -59,9 +69,9 @@ class WatchHub:
             raise _compacted(since)
         yield _Watcher(self, since)
 
-    async def read(self, cursor: int, *, is_live: bool) -> Sequence[Batch]:
+    async def read(self, cursor: int, *, era: object, is_live: bool) -> Sequence[Batch]:
         """At least one batch after `cursor`, waiting for it; none at all once the hub is closed."""
-        if not await self.reached(cursor + 1):
+        if not await self.reached(cursor + 1, era):
             return ()
         if (batch := self._ring.get(cursor + 1)) is not None:
             return (batch,)
@@ -70,16 +80,18 @@ class WatchHub:
         if is_live:
             raise WatchLagged(f"the watcher fell more than {self._buffer} batches behind")
         page = await self._read_log(cursor, min(cursor + PAGE, self.revision))
-        if not page or page[0].revision != cursor + 1:
+        if not page or page[0].revision != cursor + 1 or era is not self.era:
             raise _compacted(cursor)
         return page
 
-    async def reached(self, revision: int) -> bool:
+    async def reached(self, revision: int, era: object) -> bool:
         """Wait until `revision` is committed; False when the hub is closed before."""
-        while self.revision < revision:
+        while era is self.era and self.revision < revision:
             if self._is_closed:
                 return False
             await self._news.wait()
+        if era is not self.era:
+            raise Compacted("the registry was replaced, or went on for long without this process")
         return True
 
     def _wake(self) -> None:
@@ -92,19 +104,21 @@ class _Watcher(AsyncIterator[Batch]):
 
     def __init__(self, hub: WatchHub, since: int) -> None:
         self._hub = hub
+        self._era = hub.era
         self._cursor = since
         self._bookmark: int | None = max(since, hub.revision)
         self._page: list[Batch] = []
 
     async def __anext__(self) -> Batch:
         if self._cursor == self._bookmark:
-            if not await self._hub.reached(self._bookmark):
+            if not await self._hub.reached(self._bookmark, self._era):
                 raise StopAsyncIteration
             self._bookmark = None
             return Batch(revision=self._cursor)
         if not self._page:
             is_live = self._bookmark is None
-            self._page = list(reversed(await self._hub.read(self._cursor, is_live=is_live)))
+            page = await self._hub.read(self._cursor, era=self._era, is_live=is_live)
+            self._page = list(reversed(page))
             if not self._page:
                 raise StopAsyncIteration
         batch = self._page.pop()

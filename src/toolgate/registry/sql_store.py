@@ -1,0 +1,195 @@
+"""The store over SQL tables, whatever the engine: work goes to worker threads, its news come back in order.
+
+An engine says how one transaction is run (`Database`), and on which threads. A committed batch is handed to
+the watchers from the thread that committed it, before the writer hears of it; so a writer that is cancelled
+while it waits takes nothing away from them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+from toolgate.errors import StorageFailed
+from toolgate.model.reports import Definitions, NodeReport
+from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.exports import Contents, Exported, write_export
+from toolgate.registry.report_tables import (
+    forget_reports,
+    read_definitions,
+    read_reports,
+    store_definitions,
+    store_report,
+)
+from toolgate.registry.reports import ReportCount
+from toolgate.registry.statements import (
+    commit_writes,
+    compact_log,
+    read_all_changes,
+    read_batches,
+    read_history,
+    read_listing,
+    read_record,
+)
+from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
+from toolgate.registry.tables import Head, read_head
+from toolgate.registry.transaction import RecordKey
+from toolgate.registry.watch import WatchHub
+
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """How an engine runs a transaction. Used from worker threads; failures are ours, not the library's."""
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """`work` over one unchanging state. Waits for no writer, and no writer waits for it."""
+
+    def change(self, work: Callable[[Connection], T]) -> T:
+        """`work`, then a commit that has reached the disk; or nothing at all."""
+
+
+class Transactions:
+    """Runs the transactions of a database on its threads, for the event loop."""
+
+    def __init__(self, database: Database, *, reader: Executor, writer: Executor) -> None:
+        self._database = database
+        self._reader = reader
+        self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self.is_closed = False
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """See `Database.read`."""
+        self._check_open()
+        return await self._loop.run_in_executor(self._reader, self._database.read, work)
+
+    async def change(self, work: Callable[[Connection], T], then: Callable[[T], None]) -> T:
+        """See `Database.change`. `then` runs in the loop after the commit, also when the caller has left."""
+        self._check_open()
+        return await self._loop.run_in_executor(self._writer, self._commit, work, then)
+
+    def close(self) -> None:
+        """Take no more work. What was asked for before is done."""
+        self.is_closed = True
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise StorageFailed("the store is closed")
+
+    def _commit(self, work: Callable[[Connection], T], then: Callable[[T], None]) -> T:
+        result = self._database.change(work)
+        self._loop.call_soon_threadsafe(then, result)
+        return result
+
+
+class SqlStore:
+    """A store over `transactions`, which stands at `head` now."""
+
+    def __init__(self, transactions: Transactions, head: Head, *, clock_ms: Callable[[], int]) -> None:
+        self._transactions = transactions
+        self._clock_ms = clock_ms
+        self._epoch = head.epoch
+        self._hub = WatchHub(self._read_log, revision=head.revision, compacted=head.compacted)
+        self.reports = SqlReports(transactions)
+
+    @property
+    def epoch(self) -> str:
+        return self._epoch
+
+    @property
+    def revision(self) -> int:
+        return self._hub.revision
+
+    async def write(
+        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+    ) -> int:
+        commit = partial(
+            commit_writes,
+            writes=writes,
+            actor=actor,
+            at_ms=self._clock_ms(),
+            if_store_revision=if_store_revision,
+        )
+        batch = await self._transactions.change(commit, then=self._on_committed)
+        return batch.revision
+
+    async def get(self, kind: Kind, record_id: str) -> Stored | None:
+        return await self._transactions.read(partial(read_record, key=RecordKey(kind, record_id)))
+
+    async def list(self, kind: Kind | None = None) -> Listing:
+        return await self._transactions.read(partial(read_listing, kind=kind))
+
+    async def history(self, kind: Kind, record_id: str, *, limit: int = 50) -> Sequence[Change]:
+        return await self._transactions.read(
+            partial(read_history, key=RecordKey(kind, record_id), limit=limit)
+        )
+
+    def watch(self, since: int) -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
+        return self._hub.watch(since)
+
+    async def compact(self, *, keep_revisions: int = KEEP_REVISIONS, keep_ms: int = KEEP_MS) -> int:
+        cutoff_ms = self._clock_ms() - keep_ms
+        work = partial(compact_log, keep_revisions=keep_revisions, cutoff_ms=cutoff_ms)
+        return await self._transactions.change(work, then=self._hub.on_compacted)
+
+    async def export(self, path: Path) -> Exported:
+        return await self._transactions.read(partial(export_tables, path=path))
+
+    async def aclose(self) -> None:
+        """Take no more work and end the watchers; idempotent. Whoever opened the database closes it."""
+        self._transactions.close()
+        self._hub.close()
+        self.reports.count.close()
+
+    def _on_committed(self, batch: Batch) -> None:
+        if batch.changes:
+            self._hub.publish(batch)
+
+    async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
+        return await self._transactions.read(partial(read_batches, after=after, upto=upto))
+
+
+class SqlReports:
+    """Reports in the tables beside the records."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+        self.count = ReportCount()
+
+    async def save_report(self, report: NodeReport) -> None:
+        await self._change(partial(store_report, report=report))
+
+    async def save_definitions(self, definitions: Definitions) -> None:
+        await self._change(partial(store_definitions, definitions=definitions))
+
+    async def list_reports(self) -> Sequence[NodeReport]:
+        return await self._transactions.read(read_reports)
+
+    async def list_definitions(self) -> Sequence[Definitions]:
+        return await self._transactions.read(read_definitions)
+
+    async def forget(self, *, before_ms: int) -> None:
+        await self._change(partial(forget_reports, before_ms=before_ms))
+
+    async def changed(self, seen: int) -> int:
+        return await self.count.changed(seen)
+
+    async def _change(self, work: Callable[[Connection], bool]) -> None:
+        await self._transactions.change(work, then=self._on_committed)
+
+    def _on_committed(self, is_news: bool) -> None:  # noqa: FBT001 (a callback)
+        if is_news:
+            self.count.rise()
+
+
+def export_tables(connection: Connection, path: Path) -> Exported:
+    """Everything in the tables, into the new file `path`."""
+    listing, head = read_listing(connection), read_head(connection)
+    contents = Contents(listing=listing, compacted=head.compacted, changes=read_all_changes(connection))
+    return write_export(path, contents)

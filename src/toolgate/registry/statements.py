@@ -1,0 +1,153 @@
+"""What a store does to its tables, the same for every engine: each function is one transaction's work."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
+
+from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.tables import (
+    CHANGES,
+    RECORDS,
+    Head,
+    change_of,
+    change_row,
+    lock_head,
+    read_head,
+    record_row,
+    store_head,
+    stored_of,
+)
+from toolgate.registry.transaction import RecordKey, check_store_revision, plan_transaction, record_after
+
+_IDS_PER_QUERY: Final = 500
+ROWS_AT_ONCE: Final = 500
+"""Rows held in memory while a whole log is read or written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What a replica that stands at some revision must know."""
+
+    head: Head
+    batches: Sequence[Batch]
+
+
+def commit_writes(
+    connection: Connection,
+    writes: Sequence[Write],
+    *,
+    actor: str,
+    at_ms: int,
+    if_store_revision: int | None,
+) -> Batch:
+    """Put `writes` into the tables. A batch without changes: there was nothing to do, nor a new revision."""
+    head = lock_head(connection)
+    check_store_revision(head.revision, if_store_revision)
+    revision = head.revision + 1
+    current = _read_touched(connection, writes)
+    changes = plan_transaction(writes, current, revision=revision, actor=actor, at_ms=at_ms)
+    if not changes:
+        return Batch(revision=head.revision)
+    connection.execute(
+        insert(CHANGES), [change_row(change, position) for position, change in enumerate(changes)]
+    )
+    _store_records(connection, changes)
+    store_head(connection, replace(head, revision=revision))
+    return Batch(revision=revision, changes=changes)
+
+
+def read_record(connection: Connection, key: RecordKey) -> Stored | None:
+    """One record, or None."""
+    query = select(RECORDS).where(RECORDS.c.kind == key.kind, RECORDS.c.id == key.id)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else stored_of(row)
+
+
+def read_listing(connection: Connection, kind: Kind | None = None) -> Listing:
+    """All records (of a kind) and the revision they are at."""
+    head = read_head(connection)
+    query = select(RECORDS) if kind is None else select(RECORDS).where(RECORDS.c.kind == kind)
+    # Sorted here, not by the engine: engines differ in collation.
+    records = sorted(map(stored_of, connection.execute(query)), key=lambda stored: (stored.kind, stored.id))
+    return Listing(epoch=head.epoch, revision=head.revision, records=tuple(records))
+
+
+def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[Change]:
+    """The newest changes of a record, newest first."""
+    query = (
+        select(CHANGES)
+        .where(CHANGES.c.kind == key.kind, CHANGES.c.id == key.id)
+        .order_by(CHANGES.c.revision.desc())
+        .limit(limit)
+    )
+    return [change_of(row) for row in connection.execute(query)]
+
+
+def read_batches(connection: Connection, after: int, upto: int) -> list[Batch]:
+    """The transactions with `after < revision <= upto`, in order, as far as the log has them."""
+    query = (
+        select(CHANGES)
+        .where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
+        .order_by(CHANGES.c.revision, CHANGES.c.position)
+    )
+    changes = map(change_of, connection.execute(query))
+    return [
+        Batch(revision=revision, changes=tuple(group))
+        for revision, group in groupby(changes, key=lambda change: change.revision)
+    ]
+
+
+def read_news(connection: Connection, after: int, *, page: int) -> News:
+    """Where the store stands, and at most `page` transactions after `after`, all of one moment."""
+    head = read_head(connection)
+    upto = min(head.revision, after + page)
+    return News(head=head, batches=read_batches(connection, after, upto) if after < upto else ())
+
+
+def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) -> int:
+    """Forget what is older than both; returns the oldest revision one can still watch from."""
+    head = lock_head(connection)
+    # Only a prefix may go: a clock that was set back leaves old-looking lines after young ones.
+    youngest = select(func.min(CHANGES.c.revision)).where(CHANGES.c.at_ms > cutoff_ms)
+    first_young = connection.execute(youngest).scalar_one_or_none() or head.revision + 1
+    compacted = max(head.compacted, min(head.revision - keep_revisions, first_young - 1))
+    if compacted > head.compacted:
+        connection.execute(delete(CHANGES).where(CHANGES.c.revision <= compacted))
+        store_head(connection, replace(head, compacted=compacted))
+    return compacted
+
+
+def read_all_changes(connection: Connection) -> Iterator[Change]:
+    """The whole log in its order, a few lines in memory at a time."""
+    query = select(CHANGES).order_by(CHANGES.c.revision, CHANGES.c.position)
+    return map(change_of, connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE)))
+
+
+def _read_touched(connection: Connection, writes: Iterable[Write]) -> dict[RecordKey, Stored]:
+    ids: dict[Kind, list[str]] = {}
+    for write in writes:
+        ids.setdefault(write.kind, []).append(write.id)
+    rows = (
+        row
+        for kind, of_kind in ids.items()
+        for start in range(0, len(of_kind), _IDS_PER_QUERY)
+        for row in connection.execute(
+            select(RECORDS).where(
+                RECORDS.c.kind == kind, RECORDS.c.id.in_(of_kind[start : start + _IDS_PER_QUERY])
+            )
+        )
+    )
+    return {RecordKey(stored.kind, stored.id): stored for stored in map(stored_of, rows)}
+
+
+def _store_records(connection: Connection, changes: Sequence[Change]) -> None:
+    same_record = (RECORDS.c.kind == bindparam("of_kind"), RECORDS.c.id == bindparam("of_id"))
+    replaced = [change for change in changes if change.before is not None]
+    if replaced:
+        keys = [{"of_kind": change.kind, "of_id": change.id} for change in replaced]
+        connection.execute(delete(RECORDS).where(*same_record), keys)
+    if rows := [record_row(stored) for stored in map(record_after, changes) if stored is not None]:
+        connection.execute(insert(RECORDS), rows)
