@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from toolgate.errors import Compacted, ControlUnavailable, ToolgateError, WatchLagged
@@ -239,9 +239,10 @@ class NodeSync:
         state = self._state
         assert state is not None
         if batch.revision > state.revision:
-            if batch.changes and batch.revision != state.revision + 1:
-                raise WatchLagged(f"revision {batch.revision} was delivered after {state.revision}")
-            self._take(advance(state, batch) if batch.changes else replace(state, revision=batch.revision))
+            # Revisions have no holes, and a bookmark is about what was delivered before it.
+            if not batch.changes or batch.revision != state.revision + 1:
+                raise WatchLagged(f"the watch went from revision {state.revision} to {batch.revision}")
+            self._take(advance(state, batch))
         if batch.revision >= state.revision:
             self._on_word()
 

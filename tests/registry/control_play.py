@@ -1,0 +1,132 @@
+"""Control in memory, by the contract of `ControlLink`: does what a test tells it, remembers what it saw."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from toolgate.errors import Compacted, ControlUnavailable, ToolgateError
+from toolgate.model.reports import Definitions, NodeReport
+from toolgate.model.revisions import Batch, Listing
+from toolgate.registry.store import Store
+from toolgate.registry.sync import Position
+
+BOOKMARK_EVERY_S: Final = 5.0
+
+
+class MemoryControl:
+    """A store, behind a line that can be cut."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        """What it serves; another one is another epoch."""
+        self.failure: ToolgateError | None = None
+        """What every request fails with."""
+        self.watch_failure: ToolgateError | None = None
+        """What every attempt to watch fails with."""
+        self.is_mute = False
+        """Watches say nothing, not even bookmarks."""
+        self.edit: Callable[[Batch], Batch] = lambda batch: batch
+        """What becomes of a batch on its way."""
+        self.delay_s = 0.0
+        """How long a batch is on its way."""
+        self.wanted: Sequence[str] = ()
+        """Servers whose definitions it asks for, until it was told."""
+
+        self.lists_s: list[float] = []
+        self.polls_s: list[float] = []
+        self.watches: list[tuple[float, int]] = []
+        """When, and since which revision."""
+        self.reports: list[tuple[NodeReport, tuple[Definitions, ...]]] = []
+        self._open: set[_Watching] = set()
+
+    async def list_records(self) -> Listing:
+        self.lists_s.append(_now_s())
+        self._check()
+        return await self.store.list()
+
+    async def newest(self) -> Position:
+        self.polls_s.append(_now_s())
+        self._check()
+        return Position(self.store.epoch, self.store.revision)
+
+    @asynccontextmanager
+    async def watch_records(self, epoch: str, since: int) -> AsyncIterator[AsyncIterator[Batch]]:
+        self.watches.append((_now_s(), since))
+        self._check()
+        if self.watch_failure is not None:
+            raise self.watch_failure
+        if epoch != self.store.epoch:
+            raise Compacted("this is another history")
+        async with self.store.watch(since) as batches:
+            watching = _Watching(self, batches, since)
+            self._open.add(watching)
+            try:
+                yield watching
+            finally:
+                self._open.discard(watching)
+
+    async def report(self, report: NodeReport, definitions: Sequence[Definitions]) -> Sequence[str]:
+        self._check()
+        self.reports.append((report, tuple(definitions)))
+        told = {one.server_id for one in definitions}
+        self.wanted = [one for one in self.wanted if one not in told]
+        return self.wanted
+
+    def cut(self) -> None:
+        """Break every watch that is open."""
+        for watching in self._open:
+            watching.break_off()
+
+    def go(self, failure: ToolgateError | None = None) -> None:
+        """Not there any more, until `come_back`."""
+        self.failure = failure or ControlUnavailable("nobody listens there")
+        self.cut()
+
+    def come_back(self) -> None:
+        self.failure = None
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+class _Watching(AsyncIterator[Batch]):
+    def __init__(self, control: MemoryControl, batches: AsyncIterator[Batch], since: int) -> None:
+        self._control = control
+        self._batches = batches
+        self._cursor = since
+        self._is_cut = False
+        self._patience: asyncio.Timeout | None = None
+
+    def break_off(self) -> None:
+        self._is_cut = True
+        if self._patience is not None:
+            self._patience.reschedule(_now_s())
+
+    async def __anext__(self) -> Batch:
+        batch = await self._next()
+        while batch is None:  # nothing is known of a revision that is still to come
+            batch = await self._next()
+        await asyncio.sleep(self._control.delay_s)
+        return self._control.edit(batch)
+
+    async def _next(self) -> Batch | None:
+        patience_s = None if self._control.is_mute else BOOKMARK_EVERY_S
+        try:
+            async with asyncio.timeout(0 if self._is_cut else patience_s) as self._patience:
+                if self._control.is_mute:
+                    await asyncio.Event().wait()
+                batch = await anext(self._batches)
+        except TimeoutError:
+            if self._is_cut:
+                raise ControlUnavailable("the connection was reset") from None
+            return Batch(revision=self._cursor) if self._cursor <= self._control.store.revision else None
+        finally:
+            self._patience = None
+        self._cursor = batch.revision
+        return batch
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,414 @@
+"""How a node follows control, and what it does without."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.registry.control_play import MemoryControl
+from tests.registry.server_files import body
+from tests.upstream.virtual_time import VIRTUAL, pass_time
+from toolgate.errors import Unauthenticated
+from toolgate.model.pins import Pin
+from toolgate.model.revisions import Batch, Stored, Write
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.source import RegistryState, state_of
+from toolgate.registry.sync import DEFAULT_LIMITS, Backoff, NodeSync, SyncStatus
+from toolgate.registry.transaction import RecordKey
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return VIRTUAL
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(lambda: 0, epoch="first")
+
+
+@pytest.fixture
+def control(store: MemoryStore) -> MemoryControl:
+    return MemoryControl(store)
+
+
+class Node:
+    """A node that follows, and all it was given."""
+
+    def __init__(self, control: MemoryControl, jitter: float) -> None:
+        self.states: list[RegistryState] = []
+        self.contacts = 0
+        self.sync = NodeSync(
+            control,
+            apply=self.states.append,
+            on_contact=self._on_contact,
+            jitter=lambda: jitter,
+            wall_s=lambda: 1_000.0,
+        )
+
+    def _on_contact(self) -> None:
+        self.contacts += 1
+
+    @property
+    def state(self) -> RegistryState:
+        return self.states[-1]
+
+    @property
+    def status(self) -> SyncStatus:
+        return self.sync.status
+
+
+@asynccontextmanager
+async def following(control: MemoryControl, *, jitter: float = 1.0) -> AsyncIterator[Node]:
+    """A node, once it had a moment."""
+    node = Node(control, jitter)
+    task = asyncio.ensure_future(node.sync.run())
+    await pass_time(0.001)
+    try:
+        yield node
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def server(server_id: str, **more: object) -> Write:
+    return Write(kind="server", id=server_id, body=body(server_id, **more))
+
+
+def delete(server_id: str) -> Write:
+    return Write(kind="server", id=server_id, body=None)
+
+
+async def write(store: MemoryStore, *writes: Write) -> None:
+    await store.write(writes, actor="ada")
+    await pass_time(0.001)
+
+
+async def listed(store: MemoryStore) -> RegistryState:
+    return state_of(await store.list())
+
+
+async def test_a_node_lists_and_then_has_one_state_for_each_transaction(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    await store.write([server("fs")], actor="ada")
+
+    async with following(control) as node:
+        await write(store, server("git"), delete("fs"))
+        await write(store, server("time"))
+
+        assert [sorted(state.servers) for state in node.states] == [["fs"], ["git"], ["git", "time"]]
+        assert node.state == await listed(store)
+        assert node.sync.ready.is_set()
+        assert (node.status.revision, node.status.epoch, node.status.is_degraded) == (3, "first", False)
+    assert (len(control.lists_s), [since for _, since in control.watches]) == (1, [1])
+
+
+async def test_rep_3_without_control_a_node_starts_not_ready_and_keeps_trying_ever_more_slowly(
+    store: MemoryStore, control: MemoryControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    control.go()
+
+    async with following(control) as node:
+        await pass_time(60)
+        early = (node.sync.ready.is_set(), node.status, list(node.states))
+        tried_s = list(control.lists_s)
+        control.come_back()
+        await pass_time(11)
+
+        assert node.status.is_degraded is False
+        assert node.state == await listed(store)
+        assert node.sync.ready.is_set()
+    assert early == (
+        False,
+        SyncStatus(
+            is_degraded=True,
+            since_ms=1_000_000,
+            last_error="nobody listens there",
+            revision=0,
+            epoch="",
+            last_contact_s=None,
+            relists=0,
+        ),
+        [],
+    )
+    waits = [round(later - earlier, 3) for earlier, later in pairwise(tried_s)]
+    assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0, 10.0]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "degraded, nothing is served yet",
+        "control is there again; revision 0 is served",
+    ]
+
+
+async def test_rep_3_while_control_is_away_the_last_state_stays_and_then_all_is_caught_up(
+    store: MemoryStore, control: MemoryControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(control) as node:
+        await write(store, server("fs"))
+        control.go()
+        await store.write([server("git")], actor="ada")
+        await pass_time(300)
+        away = (node.status.is_degraded, node.status.last_error, sorted(node.state.servers))
+        control.come_back()
+        await pass_time(11)
+
+        assert away == (True, "nobody listens there", ["fs"])
+        assert node.state == await listed(store)
+        assert node.status.is_degraded is False
+    assert len([one for one in caplog.records if "degraded" in one.getMessage()]) == 1
+    assert len(control.lists_s) == 1
+
+
+async def test_watches_that_cannot_be_started_are_tried_ever_more_slowly(control: MemoryControl) -> None:
+    async with following(control):
+        control.watch_failure = Unauthenticated("the key is unknown, revoked or expired")
+        control.cut()
+        await pass_time(600)
+
+    assert len(control.watches) < 70
+
+
+async def test_another_cause_is_logged_again(
+    control: MemoryControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    control.go()
+    async with following(control) as node:
+        await pass_time(30)
+        control.go(Unauthenticated("the key is unknown, revoked or expired"))
+        await pass_time(30)
+
+        assert node.status.last_error == "the key is unknown, revoked or expired"
+    assert [record.getMessage().split("; ")[0] for record in caplog.records] == [
+        "degraded, nothing is served yet: nobody listens there",
+        "degraded, nothing is served yet: the key is unknown, revoked or expired",
+    ]
+
+
+async def test_wat_2_a_line_that_breaks_every_few_events_costs_nothing_but_time(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    async with following(control, jitter=0.5) as node:
+        for n in range(200):
+            await write(store, server(f"s{n % 7}", display_name=str(n)), server(f"t{n % 5}", tags=[f"n{n}"]))
+            if n % 11 == 10:
+                await write(store, delete(f"s{n % 7}"))
+            if n % 3 == 2:
+                control.cut()
+        await pass_time(30)
+
+        assert node.state == await listed(store)
+        revisions = [state.revision for state in node.states]
+        assert revisions == list(range(store.revision + 1))
+        assert (node.status.relists, node.status.is_degraded) == (0, False)
+    assert len(control.lists_s) == 1
+
+
+async def test_rep_2_after_a_dropped_watch_a_change_arrives_within_two_seconds(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    async with following(control) as node:
+        for n in range(20):
+            await pass_time(1.5)
+            control.cut()
+            await write(store, server("fs", display_name=str(n)))
+            await pass_time(1.0)
+
+            assert node.state == await listed(store)
+
+
+async def test_wat_3_a_node_behind_the_compacted_log_lists_once_after_a_moment_of_its_own(
+    store: MemoryStore, control: MemoryControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(control, jitter=0.5) as node:
+        control.go()
+        for n in range(5):
+            await store.write([server("fs", display_name=str(n))], actor="ada")
+        await store.compact(keep_revisions=0, keep_ms=0)
+        control.come_back()
+        control.lists_s.clear()
+        await pass_time(60)
+
+        assert node.state == await listed(store)
+        assert node.status.relists == 1
+    compacted_s = control.watches[-2][0]
+    assert [round(at_s - compacted_s, 3) for at_s in control.lists_s] == [0.5]
+
+
+async def test_wat_10_a_record_deleted_and_made_anew_meanwhile_is_the_new_one(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    async with following(control) as node:
+        await write(store, server("fs", display_name="old", tags=["a"]))
+        control.go()
+        await store.write([delete("fs")], actor="ada")
+        await store.write([server("fs", display_name="new")], actor="ada")
+        control.come_back()
+        await pass_time(11)
+
+        assert node.state.servers["fs"].display_name == "new"
+        assert node.state.servers["fs"].tags == ()
+
+
+async def test_another_epoch_is_another_history_whatever_its_revisions_say(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    await store.write([server("fs")], actor="ada")
+    await store.write([server("git")], actor="ada")
+    other = MemoryStore(lambda: 0, epoch="second")
+    await other.write([server("time")], actor="ada")
+
+    async with following(control) as node:
+        control.store = other
+        control.cut()
+        await pass_time(11)
+        await write(other, server("fetch"))
+
+        assert node.state == await listed(other)
+        assert (node.status.epoch, node.status.relists) == ("second", 1)
+
+
+async def test_an_older_revision_of_the_same_history_is_not_believed_at_once(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    for n in range(5):
+        await store.write([server("fs", display_name=str(n))], actor="ada")
+    restored = MemoryStore(lambda: 0, epoch="first")
+    await restored.write([server("old")], actor="ada")
+
+    async with following(control, jitter=0.1) as node:
+        control.store = restored
+        control.cut()
+        await pass_time(45)
+        early = (sorted(node.state.servers), node.status.is_degraded, node.status.last_error)
+        await pass_time(10)
+
+        assert early == (["fs"], True, "control is at revision 1, this node has 5 already")
+        assert node.state == await listed(restored)
+        assert node.status.is_degraded is False
+
+
+async def test_a_poll_finds_what_the_watch_does_not_deliver(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    async with following(control, jitter=0.0) as node:
+        control.edit = lambda batch: Batch(revision=0)
+        await write(store, server("fs"))
+        await pass_time(29)
+        before = sorted(node.state.servers)
+        await pass_time(5)
+
+        assert before == []
+        assert node.state == await listed(store)
+        assert node.status.relists == 1
+
+
+async def test_a_poll_that_is_a_moment_ahead_of_the_watch_is_no_cause_to_list(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    async with following(control, jitter=0.0) as node:
+        control.delay_s = 1.0
+        await pass_time(29.5)
+        await store.write([server("fs")], actor="ada")
+        await pass_time(0.6)
+        while_polled = (len(control.polls_s), sorted(node.state.servers))
+        await pass_time(5)
+
+        assert while_polled == (1, [])
+        assert (node.status.relists, sorted(node.state.servers)) == (0, ["fs"])
+
+
+@pytest.mark.parametrize(("jitter", "every_s"), [(0.0, 30.0), (0.5, 75.0), (1.0, 120.0)])
+async def test_polls_are_spread_over_half_a_minute_to_two(
+    control: MemoryControl, jitter: float, every_s: float
+) -> None:
+    async with following(control, jitter=jitter):
+        await pass_time(3 * every_s + 1)
+
+    assert [round(at_s) for at_s in control.polls_s] == [every_s, 2 * every_s, 3 * every_s]
+
+
+async def test_a_silent_watch_is_given_up_and_a_quiet_one_is_not(control: MemoryControl) -> None:
+    async with following(control) as node:
+        await pass_time(100)
+        quiet = (len(control.watches), node.status.last_contact_s, node.contacts)
+        control.is_mute = True
+        control.cut()
+        await pass_time(25)
+
+        assert quiet == (1, 100.0, 22)
+        assert node.status.is_degraded is True
+        assert node.status.last_error == "control was silent for 10 s"
+        control.is_mute = False
+        await pass_time(25)
+        assert node.status.is_degraded is False
+
+
+async def test_a_revision_that_is_skipped_is_cause_to_list(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    def skipping(batch: Batch) -> Batch:
+        return replace(batch, revision=0, changes=()) if batch.revision == 2 else batch
+
+    control.edit = skipping
+    async with following(control) as node:
+        for server_id in ("fs", "git", "time"):
+            await write(store, server(server_id))
+        await pass_time(5)
+
+        assert node.state == await listed(store)
+        assert node.status.relists == 1
+
+
+async def test_a_bookmark_of_what_was_not_delivered_is_cause_to_list(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    def emptied(batch: Batch) -> Batch:
+        return replace(batch, changes=())
+
+    async with following(control) as node:
+        control.edit = emptied
+        await write(store, server("fs"))
+        await pass_time(2)
+
+        assert node.state == await listed(store)
+        assert node.status.relists == 1
+
+
+async def test_rep_6_unknown_kinds_and_records_that_cannot_be_read_do_not_stop_the_others(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    newer: Any = "weather"
+    strange = Stored(kind=newer, id="x", body={"is": "new"}, revision=1, updated_at_ms=0)
+    store._records[RecordKey(newer, "x")] = strange
+    wrong = Write(kind="server", id="bad", body={"server_id": "bad"})
+    open_pin = Write(kind="pin", id="fs", body={"server_id": "other"})
+    await store.write([server("fs", colour="red"), wrong, open_pin], actor="ada")
+
+    async with following(control) as node:
+        await write(store, Write(kind=newer, id="y", body={"is": "newer"}), server("git"))
+
+        assert sorted(node.state.servers) == ["fs", "git"]
+        assert node.state.pins == {"fs": Pin(server_id="fs")}
+        assert node.status.is_degraded is False
+
+
+def test_waits_double_to_their_ceiling_and_are_any_part_of_it() -> None:
+    full, none = Backoff(DEFAULT_LIMITS, lambda: 1.0), Backoff(DEFAULT_LIMITS, lambda: 0.0)
+
+    assert [full.wait_s() for _ in range(8)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    assert [none.wait_s() for _ in range(3)] == [0.0, 0.0, 0.0]
+
+
+def test_a_thousand_failures_do_not_overflow_and_are_forgiven() -> None:
+    backoff = Backoff(DEFAULT_LIMITS, lambda: 1.0)
+    waits = [backoff.wait_s() for _ in range(1_000)]
+    backoff.forgive()
+
+    assert (waits[-1], backoff.wait_s(), backoff.wait_s(at_least_up_to_s=1.0)) == (10.0, 0.2, 1.0)
