@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from pages.markdown import code, page, table
-from toolgate.app import open_app
+from toolgate.app.up import open_up
 from toolgate.settings import Settings
 from toolgate.telemetry import Metrics
 
@@ -31,7 +31,7 @@ def metrics_page() -> str:
 async def _read() -> list[Metric]:
     """All metrics of a gateway without servers, each with a sample."""
     with tempfile.TemporaryDirectory() as data:
-        async with open_app(Settings(data_dir=Path(data)), {}) as app:
+        async with open_up(Settings(data_dir=Path(data)), {}) as app:
             metrics = app.gateway.metrics
             _fill_in(metrics)
             return list(text_string_to_metric_families(metrics.render().decode()))

@@ -4,6 +4,7 @@ Loaded once by the composition root, which hands each part the few values it nee
 """
 
 import ipaddress
+import json
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -13,11 +14,51 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from toolgate.errors import StartRefused
+from toolgate.model.principals import Role
 from toolgate.model.tasks import Environment
 
 PREFIX: Final = "TOOLGATE_"
 ALIASES: Final = {"SMS_MCP_REGISTRY_DIR": "mcp_registry_dir"}
 LogLevel = Literal["debug", "info", "warning", "error"]
+LAUNCHERS: Final = ("npx", "bunx", "uvx", "uv", "pipx", "node", "deno", "bun", "python", "python3", "docker")
+"""What servers are commonly started by. With their arguments these can run anything: the list keeps out
+mistakes and programs that were never meant as servers, and the role `admin` keeps out strangers."""
+
+
+class OidcSettings(BaseModel):
+    """An issuer whose tokens are taken beside keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    issuer: str
+    """Its URL, exactly as in the `iss` of its tokens."""
+
+    audience: str
+    """What `aud` must hold: this gateway, by the name the issuer knows it by."""
+
+    jwks_url: str | None = None
+    """Where its keys are. Unset: found through `<issuer>/.well-known/openid-configuration`."""
+
+    role_claim: str = "roles"
+    """The claim that says who somebody is; `a.b` looks inside `a`. Text, or a list of texts."""
+
+    roles: dict[str, Role] = {}
+    """Values of that claim to roles of this gateway. Of several, the highest counts."""
+
+    default_role: Role | None = None
+    """The role of a token that has none of them. Unset: it is refused."""
+
+    tasks_claim: str | None = None
+    """The claim that lists the tasks a token is bound to."""
+
+    servers_claim: str | None = None
+    """The claim that lists the servers a token may reach."""
+
+    tools_claim: str | None = None
+    """The claim that lists patterns of the tools a token may reach."""
+
+    task_claim: str | None = None
+    """The claim that names the task of a request that names none."""
 
 
 class Settings(BaseModel):
@@ -29,7 +70,7 @@ class Settings(BaseModel):
     """Address and port to bind. Anything but loopback needs keys. Port 0 takes a free one."""
 
     data_dir: Path = Path(".toolgate")
-    """Where the registry, the audit log and the session key live. Made on first start, for its owner only."""
+    """Where the registry and the audit log live. Made on first start, for its owner only."""
 
     mcp_registry_dir: Path | None = None
     """Directory of server files (`*.toml`, `*.json`), loaded at start and whenever one changes."""
@@ -55,6 +96,50 @@ class Settings(BaseModel):
     secrets_dir: Path | None = None
     """Directory whose files are the secrets that `auth_ref` may name. Else they come from the environment."""
 
+    allowed_commands: tuple[str, ...] = (*LAUNCHERS, "mcp-server-*")
+    """Programs that a server written over an API may be started by; patterns with `*` and `?`. One without a
+    `/` means a program on the PATH. `*` alone allows any. Server files are not held to it."""
+
+    require_plan: bool = False
+    """Whether a change of a server, task or profile must name the plan that showed it."""
+
+    public_url: str | None = None
+    """The URL clients reach this gateway by, where a proxy makes it another than the address they call."""
+
+    oidc: OidcSettings | None = None
+    """An OpenID Connect issuer whose tokens are taken beside keys. Unset: keys only."""
+
+    database: str | None = None
+    """Where `control` keeps the registry: `postgresql://…`. Unset: SQLite in the data directory. Leave the
+    password to `PGPASSWORD` or a password file."""
+
+    grpc_listen: str = "127.0.0.1:8090"
+    """Address and port `control` binds for gRPC. Beyond loopback it needs a certificate."""
+
+    grpc_cert_file: Path | None = None
+    """Certificate chain of the gRPC listener, in PEM."""
+
+    grpc_key_file: Path | None = None
+    """Private key of that certificate, in PEM."""
+
+    allow_plaintext_grpc: bool = False
+    """Whether gRPC may go unencrypted beyond loopback, because a mesh or tunnel encrypts it."""
+
+    control: tuple[str, ...] = ()
+    """`HOST:PORT` of the control a `node` follows; several, separated by commas, are replicas of one."""
+
+    control_key_file: Path | None = None
+    """File that holds the node's key, of role `node`."""
+
+    control_ca_file: Path | None = None
+    """Certificates, in PEM, that control's own must be signed by. Unset: those of the system."""
+
+    node_id: str | None = None
+    """The name a node reports under. Unset: the name of its machine."""
+
+    max_policy_staleness_s: int | None = Field(default=None, ge=1)
+    """How long a node may serve without hearing from control before it refuses. Unset: for ever."""
+
     allow_private_upstreams: bool = True
     """Whether servers may be registered on loopback and private networks."""
 
@@ -73,13 +158,19 @@ class Settings(BaseModel):
     log_level: LogLevel = "info"
     """How much is logged: `debug`, `info`, `warning` or `error`."""
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "allowed_commands", "control", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         """A variable holds a list as text: names separated by commas."""
         return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
 
-    @field_validator("listen")
+    @field_validator("oidc", mode="before")
+    @classmethod
+    def _decode(cls, value: Any) -> Any:
+        """A variable holds a table as JSON."""
+        return json.loads(value) if isinstance(value, str) else value
+
+    @field_validator("listen", "grpc_listen")
     @classmethod
     def _check_listen(cls, value: str) -> str:
         parse_listen(value)
@@ -91,14 +182,18 @@ class Settings(BaseModel):
 
     @property
     def is_loopback(self) -> bool:
-        host = self.address[0]
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return is_loopback(self.address[0])
 
     @property
     def is_everywhere(self) -> bool:
         """Bound to every address of the machine, none of which it can be called by for sure."""
         host = self.address[0]
         return host != "localhost" and ipaddress.ip_address(host).is_unspecified
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can call `host`, an address or `localhost`."""
+    return host == "localhost" or ipaddress.ip_address(host).is_loopback
 
 
 def parse_listen(text: str) -> tuple[str, int]:

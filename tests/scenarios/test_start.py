@@ -106,32 +106,22 @@ def test_a_setting_that_makes_no_sense_is_named(site: Site) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "problem", "hint"),
-    [
-        ("session.key", "is damaged", "remove it: open sessions will have to reconnect"),
-        ("registry.db", "is not a registry, or damaged", "restore the file from a backup"),
-    ],
-)
-def test_sto_4_a_damaged_file_is_named_with_what_to_do(
-    site: Site, name: str, problem: str, hint: str
-) -> None:
+def test_sto_4_a_damaged_file_is_named_with_what_to_do(site: Site) -> None:
     site.data.mkdir()
-    (site.data / name).write_bytes(b"damaged")
+    (site.data / "registry.db").write_bytes(b"damaged")
 
     refused = run(site.up(), within_s=REFUSED_WITHIN_S)
 
     assert refused.code == 1
-    assert refused.err.startswith(f"error: `{site.data / name}` {problem}")
-    assert f"  try: {hint}" in refused.err
+    assert refused.err.startswith(f"error: `{site.data / 'registry.db'}` is not a registry, or damaged")
+    assert "  try: restore the file from a backup" in refused.err
 
 
-@pytest.mark.parametrize("name", ["session.key", "audit.jsonl"])
-def test_a_directory_where_a_file_should_be_is_named(site: Site, name: str) -> None:
-    (site.data / name).mkdir(parents=True)
+def test_a_directory_where_a_file_should_be_is_named(site: Site) -> None:
+    (site.data / "audit.jsonl").mkdir(parents=True)
 
     refused = run(site.up(), within_s=REFUSED_WITHIN_S)
 
     assert refused.code == 1
-    assert f"`{site.data / name}`: Is a directory" in refused.err
+    assert f"`{site.data / 'audit.jsonl'}`: Is a directory" in refused.err
     assert "Traceback" not in refused.err

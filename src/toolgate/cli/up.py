@@ -13,7 +13,8 @@ import typer
 from typer import Option
 
 from toolgate import __version__
-from toolgate.app import App, run
+from toolgate.app.serving import App, run
+from toolgate.app.up import REGISTRY_FILE, open_up
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.output import Output
 from toolgate.cli.render.changes import render_reload
@@ -82,7 +83,7 @@ def up_command(
     elif is_dry_run:
         _show_difference(settings.load(), Output(as_json=as_json))
     else:
-        run(settings.load(), os.environ, partial(_announce, Output(as_json=as_json)))
+        run(open_up, settings.load(), os.environ, partial(_announce, Output(as_json=as_json)))
 
 
 async def _announce(output: Output, _app: App, url: str) -> None:
@@ -102,7 +103,7 @@ def _run_demo(options: SettingOptions, *, as_json: bool) -> None:
     settings = options.load(data_dir=demo.directory, mcp_registry_dir=demo.registry_dir, log_level="warning")
     kit.check_port(settings.listen)
     demo.prepare()
-    run(settings, os.environ, demo.present)
+    run(open_up, settings, os.environ, demo.present)
 
 
 def _show_difference(settings: Settings, output: Output) -> None:
@@ -128,7 +129,7 @@ async def _preview(settings: Settings, directory: Path) -> ReloadReport:
     async with AsyncExitStack() as stack:
         store: Store = MemoryStore(_no_clock)
         # A look must not make a registry where there is none.
-        if (file := settings.data_dir / "registry.db").exists():
+        if (file := settings.data_dir / REGISTRY_FILE).exists():
             store = await stack.enter_async_context(open_sqlite_store(file, _no_clock))
         loader = DirectoryLoader(
             store, directory, strict=settings.strict, recursive=settings.registry_recursive

@@ -1,0 +1,86 @@
+"""The data plane, as `up` and `node` both have it: servers, gateway, the MCP door beside REST."""
+
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from toolgate.app.parts import describe_gateway, limits_of
+from toolgate.audit.log import AuditLog
+from toolgate.gateway.gateway import Gateway
+from toolgate.model.servers import Transport
+from toolgate.model.snapshot import Snapshot
+from toolgate.settings import Settings
+from toolgate.surfaces.http.messages import Door, Request, Responder
+from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.mcp.target import is_mcp_path
+from toolgate.telemetry import Metrics
+from toolgate.upstream.children import Warden
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.link import Opener
+from toolgate.upstream.pool import Pool
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.streamable import StreamableOpener
+
+
+class Doors:
+    """One listener, two doors: the hot one first."""
+
+    def __init__(self, mcp: Door, rest: Door) -> None:
+        self._mcp = mcp
+        self._rest = rest
+
+    def __call__(self, request: Request, responder: Responder) -> Awaitable[None]:
+        return (self._mcp if is_mcp_path(request.path) else self._rest)(request, responder)
+
+
+@asynccontextmanager
+async def open_openers(
+    settings: Settings, environ: Mapping[str, str]
+) -> AsyncIterator[Mapping[Transport, Opener]]:
+    """How servers are reached, with the warden that keeps their processes."""
+    resolved = Secrets(environ, settings.secrets_dir)
+    warden = Warden(max_children=settings.max_children)
+    try:
+        await warden.start()
+        yield {
+            "stdio": StdioOpener(warden, resolved),
+            "streamable_http": StreamableOpener(
+                resolved, Egress(allow_private=settings.allow_private_upstreams)
+            ),
+        }
+    finally:
+        await warden.aclose()
+
+
+@asynccontextmanager
+async def open_gateway(
+    settings: Settings, environ: Mapping[str, str], audit: AuditLog, metrics: Metrics
+) -> AsyncIterator[Gateway]:
+    """The pipeline over a pool of its own."""
+    async with AsyncExitStack() as stack:
+        openers = await stack.enter_async_context(open_openers(settings, environ))
+
+        def changed(server_id: str) -> None:
+            gateway.on_tools_changed(server_id)
+
+        pool = Pool(openers, on_change=changed, metrics=metrics)
+        gateway = Gateway(
+            pool,
+            audit,
+            metrics=metrics,
+            limits=limits_of(settings),
+            snapshot=Snapshot(environment=settings.environment),
+        )
+        await stack.enter_async_context(pool)
+        yield gateway
+
+
+def describe_doors(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> None:
+    """The gauges of a process that serves callers."""
+    load = gateway.pool.load
+    metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: float(len(sessions)))
+    metrics.gauge("toolgate_streams", "Event streams open.", lambda: float(len(gateway.subscriptions)))
+    metrics.gauge("toolgate_children", "Child processes.", lambda: float(load().children))
+    metrics.gauge("toolgate_calls_in_flight", "Calls at servers.", lambda: float(load().in_flight))
+    metrics.gauge("toolgate_calls_queued", "Calls that wait for a slot.", lambda: float(load().queued))
+    describe_gateway(metrics, gateway)

@@ -1,0 +1,181 @@
+"""What the processes have in common, each part built from the settings it needs."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from toolgate.audit.log import AuditLog
+from toolgate.audit.sinks import JsonLinesSink, last_sequence
+from toolgate.errors import Conflict, StartRefused
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import MIN_KEY_CHARS, Identities
+from toolgate.govern.terms import Terms
+from toolgate.model.revisions import Write
+from toolgate.policy.limits import Limits
+from toolgate.registry.reload import DirectoryLoader
+from toolgate.registry.source import SIGNS_SESSIONS, watch_registry
+from toolgate.registry.store import Store
+from toolgate.settings import Settings
+from toolgate.surfaces.http.guard import LOOPBACK_NAMES
+from toolgate.telemetry import Metrics
+from toolgate.upstream.egress import Egress
+
+COMPACT_EVERY_S: Final = 600
+SESSION_KEY_BYTES: Final = 32
+
+_log = logging.getLogger(__name__)
+
+
+def wall_ms() -> int:
+    """What records are dated by."""
+    return int(time.time() * 1000)
+
+
+def limits_of(settings: Settings) -> Limits:
+    """How large a scope may be."""
+    return Limits(max_tools=settings.max_tools, max_definition_tokens=settings.max_definition_tokens)
+
+
+def terms_of(settings: Settings) -> Terms:
+    """What is demanded of every record that is written."""
+    return Terms(
+        allowed_commands=settings.allowed_commands,
+        requires_plan=settings.require_plan,
+        egress=Egress(allow_private=settings.allow_private_upstreams),
+    )
+
+
+def open_identities(settings: Settings, admin_key: str | None) -> Identities:
+    """Who callers are."""
+    return Identities(
+        admin_key=admin_key,
+        trusts_local=settings.trust_loopback and settings.is_loopback,
+        clock_s=time.time,
+    )
+
+
+def read_key_file(path: Path | None, setting: str) -> str | None:
+    """The key in a file that a setting names. Raises StartRefused."""
+    if path is None:
+        return None
+    try:
+        key = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise StartRefused(f"cannot read `{setting}` `{path}`: {exc}") from exc
+    if len(key) < MIN_KEY_CHARS or len(set(key)) < MIN_KEY_CHARS // 4:
+        raise StartRefused(
+            f"the key in `{path}` is too short or too simple",
+            hint="make one with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`",
+        )
+    return key
+
+
+async def refuse_open_door(settings: Settings, store: Store, admin_key: str | None) -> None:
+    """Off loopback everybody could call: not without keys."""
+    if settings.is_loopback or admin_key is not None or settings.oidc is not None:
+        return
+    if (await store.list("key")).records:
+        return
+    raise StartRefused(
+        f"`{settings.listen}` is reachable from other machines and no key is configured",
+        hint="listen on 127.0.0.1, or put a key of 32 characters into a file and set `admin_key_file`",
+    )
+
+
+async def session_key(store: Store) -> bytes:
+    """The key that signs session ids on every node: minted with the first start, kept with the records."""
+    stored = await store.get("secret", SIGNS_SESSIONS)
+    if stored is not None:
+        return bytes.fromhex(stored.body["hex"])
+    body = {"secret_id": SIGNS_SESSIONS, "hex": secrets.token_hex(SESSION_KEY_BYTES)}
+    try:
+        await store.write(
+            [Write(kind="secret", id=SIGNS_SESSIONS, body=body, if_revision=0)], actor="toolgate"
+        )
+    except Conflict:
+        _log.debug("another replica was first to mint the session key")
+    return await session_key(store)
+
+
+def open_audit(path: Path) -> AuditLog:
+    """The audit log in a file. Raises StartRefused."""
+    try:
+        return AuditLog(JsonLinesSink(path), first_sequence=last_sequence(path) + 1)
+    except OSError as exc:
+        raise StartRefused(
+            f"cannot read the audit log `{path}`: {exc.strerror}", hint="mend it, or move it away"
+        ) from exc
+
+
+def make_private(directory: Path) -> None:
+    """A directory for its owner only. Raises StartRefused."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise StartRefused(f"cannot make the data directory `{directory}`: {exc}") from exc
+
+
+def own_hosts(settings: Settings) -> set[str]:
+    """The names a caller may call this process by."""
+    if settings.is_everywhere and not settings.allowed_hosts:
+        _log.warning(
+            "`%s` is every address of this machine, and only calls to loopback are answered: "
+            "set `allowed_hosts` to the names and addresses that clients call it by",
+            settings.listen,
+        )
+    return {settings.address[0], *LOOPBACK_NAMES, *settings.allowed_hosts}
+
+
+async def load_directory(settings: Settings, store: Store) -> DirectoryLoader | None:
+    """The directory of server files, read once; None where none is configured."""
+    if settings.mcp_registry_dir is None:
+        return None
+    loader = DirectoryLoader(
+        store,
+        settings.mcp_registry_dir.expanduser(),
+        strict=settings.strict,
+        recursive=settings.registry_recursive,
+    )
+    await loader.reload()
+    return loader
+
+
+@asynccontextmanager
+async def follow_registry(
+    store: Store, gateway: Gateway, identities: Identities, loader: DirectoryLoader | None
+) -> AsyncIterator[None]:
+    """The registry is applied once before anything is served, and followed from then on."""
+    first = asyncio.Event()
+
+    async def follow() -> None:
+        async for state in watch_registry(store):
+            identities.apply(state.keys)
+            gateway.apply(state)
+            first.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(follow()), tasks.create_task(_compact(store))]
+        if loader is not None:
+            running.append(tasks.create_task(loader.watch()))
+        await first.wait()
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
+
+
+async def _compact(store: Store) -> None:
+    while True:
+        await asyncio.sleep(COMPACT_EVERY_S)
+        await store.compact()
+
+
+def describe_gateway(metrics: Metrics, gateway: Gateway) -> None:
+    """The gauges of every process, read when somebody looks."""
+    metrics.gauge("toolgate_registry_revision", "Revision served.", lambda: float(gateway.snapshot.revision))

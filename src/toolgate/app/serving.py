@@ -1,0 +1,138 @@
+"""A process that serves: its listener, its signals, its end. What it serves is handed in."""
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+
+import uvloop
+
+from toolgate.errors import StartRefused, ToolgateError
+from toolgate.gateway.gateway import Gateway
+from toolgate.registry.reload import DirectoryLoader
+from toolgate.settings import Settings
+from toolgate.surfaces.http.messages import Door
+from toolgate.surfaces.http.server import BACKLOG, HttpServer
+from toolgate.telemetry import setup_logging
+
+_log = logging.getLogger(__name__)
+
+
+def _nothing() -> None:
+    """For a process that keeps no streams open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """A running process without its HTTP listener."""
+
+    settings: Settings
+    gateway: Gateway
+    front: Door
+    """Every route, behind the guard."""
+    loader: DirectoryLoader | None = None
+    end_streams: Callable[[], None] = _nothing
+    """Gives each open stream its proper last word."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """For whoever started it: what else it listens on."""
+
+
+OpenApp = Callable[[Settings, Mapping[str, str]], AbstractAsyncContextManager[App]]
+OnReady = Callable[[App, str], Awaitable[None]]
+"""Gets the application and its base URL once it listens."""
+
+
+def run(
+    open_app: OpenApp, settings: Settings, environ: Mapping[str, str], on_ready: OnReady | None = None
+) -> None:
+    """Serve on a loop of its own; returns when told to stop. Raises StartRefused."""
+    setup_logging(settings.log_level)
+    # Cancelled means told twice: that one does not want to wait is no failure, and all is closed by now.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
+        runner.run(serve(open_app, settings, environ, on_ready))
+
+
+async def serve(
+    open_app: OpenApp, settings: Settings, environ: Mapping[str, str], on_ready: OnReady | None = None
+) -> None:
+    """Run until SIGINT or SIGTERM."""
+    stopping = asyncio.Event()
+    with _listen(settings) as listener, _handling(_stop_signals(stopping)):
+        async with open_app(settings, environ) as app, asyncio.TaskGroup() as tasks:
+
+            async def stopped() -> None:
+                await stopping.wait()
+                app.end_streams()
+
+            def reload() -> None:
+                tasks.create_task(_reload(app.loader))
+
+            # What starting made stays, and calls leave few cycles: the collector may rest.
+            gc.freeze()
+            gc.set_threshold(10_000, 10, 10)
+            with _handling({signal.SIGHUP: reload}):
+                server = HttpServer(app.front)
+                serving = tasks.create_task(server.serve(listener, stopped, drain_s=settings.drain_s))
+                if on_ready is not None:
+                    await on_ready(app, _base_url(listener))
+                await serving
+
+
+def _stop_signals(stopping: asyncio.Event) -> Mapping[signal.Signals, Callable[[], None]]:
+    """INT and TERM stop: the first drains, the second does not wait."""
+    own = asyncio.current_task()
+
+    def stop() -> None:
+        if stopping.is_set() and own is not None:
+            own.cancel()
+        stopping.set()
+
+    return {signal.SIGINT: stop, signal.SIGTERM: stop}
+
+
+@contextmanager
+def _handling(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+    """Have these signals handled on the loop for as long as the block runs."""
+    loop = asyncio.get_running_loop()
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+async def _reload(loader: DirectoryLoader | None) -> None:
+    if loader is None:
+        return
+    try:
+        await loader.reload()
+    except ToolgateError as exc:
+        _log.error("reload refused, the old records stay: %s", exc)
+
+
+def _listen(settings: Settings) -> socket.socket:
+    host, port = settings.address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)  # from now on clients queue, so the URL is true before the server runs
+    except OSError as exc:
+        listener.close()
+        raise StartRefused(
+            f"cannot listen on `{settings.listen}`: {exc.strerror}",
+            hint="choose another address with `--listen HOST:PORT`",
+        ) from exc
+    return listener
+
+
+def _base_url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

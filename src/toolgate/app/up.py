@@ -1,0 +1,64 @@
+"""`toolgate up`: control and node in one process, on SQLite."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from toolgate.app.doors import Doors, describe_doors, open_gateway
+from toolgate.app.parts import (
+    follow_registry,
+    load_directory,
+    make_private,
+    open_audit,
+    open_identities,
+    own_hosts,
+    read_key_file,
+    refuse_open_door,
+    session_key,
+    terms_of,
+    wall_ms,
+)
+from toolgate.app.serving import App
+from toolgate.govern.control import Control
+from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.settings import Settings
+from toolgate.surfaces.http.asgi import AsgiDoor
+from toolgate.surfaces.http.guard import Guard
+from toolgate.surfaces.mcp.door import McpDoor
+from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.rest.app import rest_app
+from toolgate.telemetry import Metrics
+
+REGISTRY_FILE: Final = "registry.db"
+AUDIT_FILE: Final = "audit.jsonl"
+
+
+@asynccontextmanager
+async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
+    """Build all parts on the data directory, load the registry, and keep everything running."""
+    make_private(settings.data_dir)
+    admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_sqlite_store(settings.data_dir / REGISTRY_FILE, wall_ms))
+        await refuse_open_door(settings, store, admin_key)
+        audit = open_audit(settings.data_dir / AUDIT_FILE)
+        stack.callback(audit.close)
+        sessions = Sessions(await session_key(store), clock_s=time.monotonic, wall_s=time.time)
+        metrics = Metrics()
+        gateway = await stack.enter_async_context(open_gateway(settings, environ, audit, metrics))
+        identities = open_identities(settings, admin_key)
+        loader = await load_directory(settings, store)
+        await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
+        mcp = McpDoor(gateway, identities, sessions=sessions)
+        control = Control(
+            gateway=gateway,
+            store=store,
+            identities=identities,
+            loader=loader,
+            clock_ms=wall_ms,
+            terms=terms_of(settings),
+        )
+        describe_doors(metrics, gateway, sessions)
+        front = Guard(Doors(mcp, AsgiDoor(rest_app(control))), own_hosts(settings))
+        yield App(settings=settings, gateway=gateway, front=front, loader=loader, end_streams=mcp.close)
