@@ -40,6 +40,7 @@ def check_grant(actor: Principal, record: Record) -> None:
             named = (*policy.default, *(policy.allowed or ()))
             _check_servers(actor, named if names_all else None)
         case Profile():
+            _check_unbound(actor)
             selections = (record.selection, *record.environments.values())
             for selection in selections:
                 _check_servers(actor, selection.servers)
@@ -51,6 +52,8 @@ def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
     """Raises Forbidden when `actor` is bound to other tasks than the one it would remove."""
     if kind == "task":
         _check_task_id(actor, record_id)
+    elif kind == "profile":
+        _check_unbound(actor)
 
 
 def _check_key(grantor: Principal, key: Key) -> None:
@@ -61,6 +64,12 @@ def _check_key(grantor: Principal, key: Key) -> None:
             "the key would reach further than the one that makes it",
             hint="give it a `ceiling` within your own",
         )
+
+
+def _check_unbound(actor: Principal) -> None:
+    """Raises Forbidden for who is bound to tasks: others may use the same profile."""
+    if actor.ceiling.tasks is not None:
+        raise Forbidden("your key is bound to tasks, and a profile is for all of them")
 
 
 def _check_task_id(actor: Principal, task_id: str) -> None:

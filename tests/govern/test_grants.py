@@ -1,0 +1,118 @@
+"""ADM-8: nobody can give away more than they have."""
+
+import json
+from typing import Any
+
+import pytest
+
+from toolgate.errors import Forbidden
+from toolgate.govern.grants import check_grant, check_removal, check_writer
+from toolgate.model.principals import Ceiling, Principal, Role
+from toolgate.model.revisions import Kind
+from toolgate.registry.records import parse_record
+
+
+def actor(role: Role = "publisher", **ceiling: Any) -> Principal:
+    return Principal(id="key:k", role=role, ceiling=Ceiling(**ceiling))
+
+
+def task(task_id: str = "t", **config: Any) -> Any:
+    texts = {f"mcp.{name}": json.dumps(value) for name, value in config.items()}
+    return parse_record("task", task_id, {"config": texts})
+
+
+def key(**fields: Any) -> Any:
+    return parse_record("key", "k", {"sha256": "0" * 64, **fields})
+
+
+@pytest.mark.parametrize(
+    ("role", "writable"),
+    [
+        ("agent", set()),
+        ("node", set()),
+        ("viewer", set()),
+        ("publisher", {"task", "profile"}),
+        ("admin", {"server", "task", "profile", "key", "pin"}),
+    ],
+)
+def test_each_kind_has_the_least_role_that_may_write_it(role: Role, writable: set[Kind]) -> None:
+    kinds: tuple[Kind, ...] = ("server", "task", "profile", "key", "pin", "secret")
+    found = set()
+    for kind in kinds:
+        try:
+            check_writer(actor(role), kind)
+        except Forbidden:
+            continue
+        found.add(kind)
+
+    assert found == writable
+
+
+BOUND = actor(servers=("git", "time"))
+TIED = actor(tasks=("t",))
+
+
+@pytest.mark.parametrize(
+    ("principal", "record", "is_granted"),
+    [
+        pytest.param(actor(), task(default_server_ids=["db"]), True, id="an unbound key, any server"),
+        pytest.param(BOUND, task(default_server_ids=["git"]), True, id="a task within"),
+        pytest.param(BOUND, task(default_server_ids=["db"]), False, id="a task with a server outside"),
+        pytest.param(
+            BOUND,
+            task(default_server_ids=["git"], allowed_server_ids=["git", "db"]),
+            False,
+            id="a task that may be asked for one outside",
+        ),
+        pytest.param(BOUND, task(tags=["prod"]), False, id="servers by tag may be any"),
+        pytest.param(BOUND, task(profile="p"), False, id="so may those of a profile"),
+        pytest.param(
+            BOUND, task(profile="p", allowed_server_ids=["git"]), True, id="a profile within named servers"
+        ),
+        pytest.param(BOUND, parse_record("profile", "p", {"servers": ["git"]}), True, id="a profile within"),
+        pytest.param(BOUND, parse_record("profile", "p", {}), False, id="a profile of everything"),
+        pytest.param(
+            BOUND,
+            parse_record("profile", "p", {"servers": ["git"], "environments": {"dev": {"servers": ["db"]}}}),
+            False,
+            id="a profile that is wider in one environment",
+        ),
+        pytest.param(TIED, task("t"), True, id="its own task"),
+        pytest.param(TIED, task("other"), False, id="another task"),
+        pytest.param(TIED, parse_record("profile", "p", {}), False, id="a profile, which is for all tasks"),
+        pytest.param(
+            actor("admin", servers=("git",)),
+            key(role="agent", ceiling={"servers": ["git"]}),
+            True,
+            id="a key within the own ceiling",
+        ),
+        pytest.param(
+            actor("admin", servers=("git",)), key(role="agent"), False, id="a key without a ceiling"
+        ),
+        pytest.param(actor("publisher"), key(role="admin"), False, id="a key above the own role"),
+        pytest.param(actor("admin"), key(role="node"), True, id="a node's key by an unbound administrator"),
+        pytest.param(
+            actor("admin", servers=("git",)),
+            key(role="node", ceiling={"servers": ["git"]}),
+            False,
+            id="a node reads everything, so who is bound cannot make its key",
+        ),
+    ],
+)
+def test_a_record_reaches_no_further_than_who_writes_it(
+    principal: Principal, record: Any, is_granted: bool
+) -> None:
+    if is_granted:
+        check_grant(principal, record)
+    else:
+        with pytest.raises(Forbidden):
+            check_grant(principal, record)
+
+
+def test_who_is_bound_to_a_task_removes_no_other_and_no_profile() -> None:
+    check_removal(TIED, "task", "t")
+    check_removal(actor(), "profile", "p")
+    removals: tuple[tuple[Kind, str], ...] = (("task", "other"), ("profile", "p"))
+    for kind, record_id in removals:
+        with pytest.raises(Forbidden):
+            check_removal(TIED, kind, record_id)

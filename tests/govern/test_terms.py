@@ -1,0 +1,79 @@
+"""What the operator demands of every record, whoever writes it."""
+
+from typing import Any
+
+import pytest
+
+from toolgate.errors import InvalidRecord, PlanRequired
+from toolgate.govern.terms import Terms, check_plan, check_terms
+from toolgate.registry.records import parse_record
+from toolgate.upstream.egress import Egress
+
+
+def server(**launch: Any) -> Any:
+    transport = "stdio" if "stdio" in launch else "streamable_http"
+    return parse_record("server", "s", {"server_id": "s", "transport": transport, **launch})
+
+
+@pytest.mark.parametrize(
+    ("patterns", "command", "is_allowed"),
+    [
+        pytest.param(("npx",), "npx", True, id="named"),
+        pytest.param(("npx",), "npx2", False, id="not named"),
+        pytest.param(("npx",), "/tmp/npx", False, id="a path is not the program on the PATH"),
+        pytest.param(("npx",), "./npx", False, id="nor is a relative one"),
+        pytest.param(("mcp-server-*",), "mcp-server-git", True, id="by pattern"),
+        pytest.param(("mcp-server-*",), "mcp-server-x/../../bin/sh", False, id="a star climbs nowhere"),
+        pytest.param(("/opt/mcp/*",), "/opt/mcp/git", True, id="a directory"),
+        pytest.param(("/opt/mcp/*",), "/opt/mcp/../../bin/sh", False, id="but not out of it"),
+        pytest.param(("/opt/mcp/*",), "/opt/mcp-evil/git", False, id="nor beside it"),
+        pytest.param(("*",), "/bin/sh", True, id="a star alone allows any"),
+        pytest.param((), "npx", False, id="nothing listed, nothing allowed"),
+        pytest.param(("npx",), "${ENV:COMMAND}", False, id="what a reference stands for is not known"),
+    ],
+)
+def test_a_server_is_started_by_an_allowed_command_only(
+    patterns: tuple[str, ...], command: str, is_allowed: bool
+) -> None:
+    record = server(stdio={"command": command})
+    terms = Terms(allowed_commands=patterns)
+
+    if is_allowed:
+        check_terms(terms, record)
+    else:
+        with pytest.raises(InvalidRecord, match=r"stdio\.command"):
+            check_terms(terms, record)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/mcp",
+        "http://10.0.0.1/mcp",
+        "http://169.254.169.254/latest",
+        "http://[::1]/mcp",
+        "http://[::ffff:127.0.0.1]/mcp",
+        "http://0.0.0.0/mcp",
+        "http://2130706433/mcp",
+        "http://0x7f.1/mcp",
+        "http://0177.0.0.1/mcp",
+    ],
+)
+def test_ssr_1_a_private_address_in_any_spelling_is_not_stored_where_private_egress_is_off(url: str) -> None:
+    with pytest.raises(InvalidRecord):
+        check_terms(Terms(egress=Egress(allow_private=False)), server(http={"url": url}))
+
+
+def test_an_address_behind_a_reference_is_left_to_the_moment_of_connecting() -> None:
+    check_terms(Terms(egress=Egress(allow_private=False)), server(http={"url": "https://${ENV:HOST}/mcp"}))
+
+
+def test_a_plan_is_demanded_of_what_a_plan_can_show() -> None:
+    terms = Terms(requires_plan=True)
+
+    for kind in ("server", "task", "profile"):
+        with pytest.raises(PlanRequired):
+            check_plan(terms, kind, None)
+        check_plan(terms, kind, "some plan")
+    check_plan(terms, "key", None)
+    check_plan(Terms(), "task", None)
