@@ -15,6 +15,7 @@ from toolgate.audit.events import CallRecorded, Outcome
 from toolgate.audit.log import AuditLog
 from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateError, TooManyTools, UnknownTool
 from toolgate.gateway.caller import Caller, Trace
+from toolgate.gateway.servers import Servers
 from toolgate.gateway.subscriptions import Subscriptions
 from toolgate.gateway.view import Route, View
 from toolgate.gateway.views import Views
@@ -27,7 +28,7 @@ from toolgate.policy.scope import Refusal, Scope
 from toolgate.registry.source import RegistryState
 from toolgate.telemetry import Metrics
 from toolgate.upstream.link import Params
-from toolgate.upstream.pool import Answer, Pool
+from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
 
 PAGE_SIZE: Final = 500
@@ -52,7 +53,7 @@ class Gateway:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: Servers,
         audit: AuditLog,
         *,
         metrics: Metrics,

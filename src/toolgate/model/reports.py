@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 from toolgate.model.tools import ListState
 
 HealthState = Literal["connected", "degraded", "down", "idle", "disabled"]
+
+LOST_AFTER_MS: Final = 30_000
+"""A node reports at least every 10 s. One that was not heard of for three times that is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,10 @@ class NodeReport:
     at_ms: int = 0
     """When control received it, by control's clock."""
     servers: tuple[ServerReport, ...] = ()
+
+    def is_lost(self, now_ms: int) -> bool:
+        """Whether the node has been silent for too long for its word to count."""
+        return now_ms - self.at_ms > LOST_AFTER_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

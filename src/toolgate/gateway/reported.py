@@ -1,0 +1,266 @@
+"""The servers as nodes report them: what a control without a node of its own goes by.
+
+Nothing runs here. Tools are the newest definitions any node has sent, health is the worst any live node sees.
+A server is never called from here; only a trial connects to one, and only when somebody asks for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType, TracebackType
+from typing import Final, NamedTuple, Self
+
+from toolgate.catalog.definitions import check_list
+from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, ToolgateError
+from toolgate.model.reports import Definitions, HealthState, NodeReport, ServerReport
+from toolgate.model.servers import ServerRecord, Transport
+from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.registry.reports import Reports
+from toolgate.upstream.health import ServerHealth
+from toolgate.upstream.limits import DEFAULT_LIMITS
+from toolgate.upstream.link import Opener, Params
+from toolgate.upstream.opening import Openers
+from toolgate.upstream.pool import Answer, Load
+from toolgate.upstream.trial import TrialReport, try_server
+
+LOOK_EVERY_S: Final = 5.0
+"""That a node has gone silent is told by nobody: it is looked for so often."""
+GAP_S: Final = 0.5
+REST: Final = 10
+"""Reports are read at most once in GAP_S, and reading takes one part of the time in REST at most."""
+RETRY_S: Final = 1.0
+
+_WORST_LAST: Final[Sequence[HealthState]] = ("disabled", "connected", "idle", "degraded", "down")
+
+_log: Final = logging.getLogger(__name__)
+
+
+class _Parsed(NamedTuple):
+    """The definitions of a server, checked."""
+
+    digest: str
+    tools: Mapping[str, ToolDefinition]
+    quarantined: Mapping[str, str]
+
+
+class _Word(NamedTuple):
+    """What the live nodes say of a server: the one that fares worst, and all together."""
+
+    worst: ServerReport
+    restarts: int
+    calls: int
+    is_stale: bool
+    """For each of them."""
+
+
+class _Told(NamedTuple):
+    """All that is known of the servers, by id."""
+
+    definitions: Mapping[str, _Parsed]
+    words: Mapping[str, _Word]
+
+
+class ReportedServers:
+    """The servers of all nodes. Enter it before anything else; while it is entered, reports are followed."""
+
+    def __init__(
+        self,
+        reports: Reports,
+        openers: Mapping[Transport, Opener],
+        *,
+        on_change: Callable[[str], None],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """`on_change` is told the id of a server whose tools changed by a report; it must not raise."""
+        self._reports = reports
+        self._openers = Openers(openers, DEFAULT_LIMITS)
+        self._on_change = on_change
+        self._clock_ms = clock_ms
+        self._told = _Told({}, {})
+        self._tools: Mapping[str, ServerTools] = MappingProxyType({})
+        self._health: Mapping[str, ServerHealth] = MappingProxyType({})
+        self._following: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._look()
+        self._following = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    # Records and what is said of them
+
+    def apply(self, records: Mapping[str, ServerRecord]) -> None:
+        """See `Servers.apply`. Nodes hear of the records in their own way, and then report."""
+        shown = self._tools
+        self._show(
+            records,
+            {
+                each
+                for each, record in records.items()
+                if each not in shown or shown[each].record is not record
+            },
+        )
+
+    def tools(self) -> Mapping[str, ServerTools]:
+        return self._tools
+
+    def health(self) -> Mapping[str, ServerHealth]:
+        return self._health
+
+    def load(self) -> Load:
+        return Load(children=0, in_flight=0, queued=0)
+
+    async def settled(self, server_ids: Iterable[str]) -> None:
+        """Returns at once: nobody here can hasten a list, and nobody calls by it."""
+
+    async def refresh(self, server_id: str) -> None:
+        if server_id not in self._tools:
+            raise NotFound(f"no server `{server_id}`")
+        raise InvalidRequest(
+            f"server `{server_id}` runs on nodes, and this control is none",
+            hint=f"nodes list their servers by themselves, every {DEFAULT_LIMITS.list_ttl_s:g} s or sooner",
+        )
+
+    async def test(self, record: ServerRecord) -> TrialReport:
+        """Connect from this process, which may see another network and other secrets than the nodes do."""
+        return await try_server(record, self._openers, DEFAULT_LIMITS)
+
+    async def call(
+        self, server_id: str, _method: str, _params: Params, /, *, tool: ToolDefinition | None = None
+    ) -> Answer:
+        raise ServerUnavailable(
+            f"`{server_id if tool is None else tool.ref}` runs on nodes, and this control is none",
+            hint="send the call to a node; `GET /admin/api/nodes` lists them",
+        )
+
+    # Following the reports
+
+    async def _follow(self) -> None:
+        clock = asyncio.get_running_loop().time
+        seen, is_failing = 0, False
+        while True:
+            try:
+                seen = await self._news(seen)
+                began_s = clock()
+                await self._look()
+                is_failing = False
+                await asyncio.sleep(max(GAP_S, REST * (clock() - began_s)))
+            except ToolgateError as exc:
+                if not is_failing:
+                    _log.warning("what nodes report cannot be read, trying again: %s", exc)
+                is_failing = True
+                await asyncio.sleep(RETRY_S)
+
+    async def _news(self, seen: int) -> int:
+        """The count of reports once it is another than `seen`, or the time to look has come."""
+        try:
+            async with asyncio.timeout(LOOK_EVERY_S):
+                return await self._reports.changed(seen)
+        except TimeoutError:
+            return seen
+
+    async def _look(self) -> None:
+        """Take over what is reported now."""
+        now_ms = self._clock_ms()
+        live = [report for report in await self._reports.list_reports() if not report.is_lost(now_ms)]
+        known = self._told.definitions
+        # Definitions are large and seldom new: they are read where a report speaks of others than are known.
+        is_news = not known or any(_speaks_of_others(report, known) for report in live)
+        kept = await self._reports.list_definitions() if is_news else None
+        # In a thread: thousands of definitions take longer to check than the loop may stand still.
+        self._told = await asyncio.to_thread(_gather, live, kept, known)
+        before = self._tools
+        self._show({server_id: offer.record for server_id, offer in before.items()}, before)
+        for server_id, offer in self._tools.items():
+            if offer is not before[server_id]:
+                self._on_change(server_id)
+
+    def _show(self, records: Mapping[str, ServerRecord], anew: Container[str]) -> None:
+        """Hold exactly `records`, and put together `anew` what is shown of some of them."""
+        tools: dict[str, ServerTools] = {}
+        health: dict[str, ServerHealth] = {}
+        for server_id, record in records.items():
+            shown = self._tools.get(server_id)
+            if shown is not None and server_id not in anew:
+                tools[server_id], health[server_id] = shown, self._health[server_id]
+                continue
+            word = self._told.words.get(server_id)
+            offer = _offer(record, word, self._told.definitions.get(server_id))
+            # The same value stays the same object, so whoever holds it need not compare.
+            tools[server_id] = shown if shown is not None and shown == offer else offer
+            health[server_id] = _health(offer, word)
+        self._tools, self._health = MappingProxyType(tools), MappingProxyType(health)
+
+
+def _speaks_of_others(report: NodeReport, known: Mapping[str, _Parsed]) -> bool:
+    return any(
+        server.definitions
+        and (server.server_id not in known or known[server.server_id].digest != server.definitions)
+        for server in report.servers
+    )
+
+
+def _gather(
+    live: Sequence[NodeReport], kept: Sequence[Definitions] | None, known: Mapping[str, _Parsed]
+) -> _Told:
+    """What `live` nodes say, and the definitions `kept`; None: those that are `known`."""
+    reports: dict[str, list[ServerReport]] = {}
+    for node in live:
+        for report in node.servers:
+            reports.setdefault(report.server_id, []).append(report)
+    definitions = known if kept is None else {each.server_id: _parse(each, known) for each in kept}
+    return _Told(definitions, {server_id: _sum_up(each) for server_id, each in reports.items()})
+
+
+def _sum_up(reports: Sequence[ServerReport]) -> _Word:
+    return _Word(
+        worst=max(reports, key=lambda report: _WORST_LAST.index(report.state)),
+        restarts=sum(report.restarts for report in reports),
+        calls=sum(report.calls for report in reports),
+        is_stale=all(report.is_stale for report in reports),
+    )
+
+
+def _parse(definitions: Definitions, known: Mapping[str, _Parsed]) -> _Parsed:
+    before = known.get(definitions.server_id)
+    if before is not None and before.digest == definitions.digest:
+        return before
+    tools, refused = check_list(definitions.server_id, definitions.tools)
+    # The node does not send what it refused. What this control refuses besides is not offered here either.
+    return _Parsed(definitions.digest, tools, MappingProxyType({**definitions.quarantined, **refused}))
+
+
+def _offer(record: ServerRecord, word: _Word | None, parsed: _Parsed | None) -> ServerTools:
+    """The last good list any node has sent, or why there is none."""
+    if parsed is None:
+        if word is None or word.worst.list_state == "ready":  # then its definitions are on their way
+            return ServerTools(record=record)
+        return ServerTools(record=record, state=word.worst.list_state, detail=word.worst.last_error)
+    offer = ServerTools(record=record, state="ready", tools=parsed.tools, quarantined=parsed.quarantined)
+    if word is None:
+        return replace(offer, is_stale=True, detail="no node has reported it of late")
+    return replace(offer, is_stale=True, detail=word.worst.last_error) if word.is_stale else offer
+
+
+def _health(offer: ServerTools, word: _Word | None) -> ServerHealth:
+    """The worst that any node sees, and the sums of what can be summed."""
+    if word is None or not offer.record.enabled:
+        return ServerHealth(state="idle" if offer.record.enabled else "disabled")
+    worst = word.worst
+    return ServerHealth(
+        # A node that still goes by an older record says nothing of how the server fares under this one.
+        state="idle" if worst.state == "disabled" else worst.state,
+        last_error=worst.last_error,
+        since=worst.since_ms,
+        restarts=word.restarts,
+        calls=word.calls,
+        tools=len(offer.tools),
+        quarantined=len(offer.quarantined),
+    )

@@ -1,0 +1,44 @@
+"""What the gateway and the surfaces ask of the servers, wherever those run.
+
+On a node they are its own pool. On a control without a node they are what the nodes report of them.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tools import ServerTools, ToolDefinition
+from toolgate.upstream.health import ServerHealth
+from toolgate.upstream.link import Params
+from toolgate.upstream.pool import Answer, Load
+from toolgate.upstream.trial import TrialReport
+
+
+class Servers(Protocol):
+    """The servers of the registry, and how they fare."""
+
+    def apply(self, records: Mapping[str, ServerRecord]) -> None:
+        """Hold exactly `records` from now on. Returns at once; `tools()` shows them all afterwards."""
+
+    def tools(self) -> Mapping[str, ServerTools]:
+        """What each server offers, as far as known; disabled ones too."""
+
+    def health(self) -> Mapping[str, ServerHealth]:
+        """How each server fares; the same servers as in `tools()`."""
+
+    def load(self) -> Load:
+        """What all servers together keep busy. Cheap, for gauges."""
+
+    async def settled(self, server_ids: Iterable[str]) -> None:
+        """Returns when there is nothing to gain by waiting for the first list of these any longer."""
+
+    async def refresh(self, server_id: str) -> None:
+        """List a server again now. Returns when that has ended, well or not."""
+
+    async def test(self, record: ServerRecord) -> TrialReport:
+        """Connect to the server of `record` and list it, beside the links in use."""
+
+    async def call(
+        self, server_id: str, method: str, params: Params, /, *, tool: ToolDefinition | None = None
+    ) -> Answer:
+        """Ask a server, within its budgets. A call is sent at most once."""

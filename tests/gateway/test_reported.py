@@ -1,0 +1,316 @@
+"""A control without a node shows the servers as nodes report them, and calls none."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, params, record
+from tests.upstream.virtual_time import VIRTUAL, pass_time
+from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, StorageFailed
+from toolgate.gateway.reported import ReportedServers
+from toolgate.gateway.servers import Servers
+from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
+from toolgate.model.servers import Transport
+from toolgate.model.tools import ServerTools
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.reports import Reports
+from toolgate.upstream.health import ServerHealth
+from toolgate.upstream.link import Opener
+from toolgate.upstream.pool import Load
+
+pytestmark = pytest.mark.anyio
+
+START_MS = 1_000_000
+LOOKED_S = 1.0
+"""By then a report that was saved is shown."""
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return VIRTUAL
+
+
+class FlakyReports:
+    """Reports in memory, behind a way that can break; it counts how often definitions are read."""
+
+    def __init__(self, reports: Reports) -> None:
+        self._reports = reports
+        self.is_broken = False
+        self.reads = 0
+
+    async def save_report(self, report: NodeReport) -> None:
+        await self._reports.save_report(report)
+
+    async def save_definitions(self, definitions: Definitions) -> None:
+        await self._reports.save_definitions(definitions)
+
+    async def list_reports(self) -> Sequence[NodeReport]:
+        if self.is_broken:
+            raise StorageFailed("the way is broken")
+        return await self._reports.list_reports()
+
+    async def list_definitions(self) -> Sequence[Definitions]:
+        self.reads += 1
+        return await self._reports.list_definitions()
+
+    async def forget(self, *, before_ms: int) -> None:
+        await self._reports.forget(before_ms=before_ms)
+
+    async def changed(self, seen: int) -> int:
+        return await self._reports.changed(seen)
+
+
+@dataclass
+class House:
+    """A control, and what a test looks at of it."""
+
+    servers: ReportedServers
+    reports: FlakyReports
+    changed: list[str] = field(default_factory=list)
+
+    async def report(self, node_id: str, *servers: ServerReport) -> None:
+        """What a node reports now, received and shown."""
+        await self.reports.save_report(NodeReport(node_id=node_id, at_ms=now_ms(), servers=servers))
+        await pass_time(LOOKED_S)
+
+    async def define(self, server_id: str, *names: str, digest: str = "d1", **members: Any) -> None:
+        tools = tuple(definition(name) for name in names)
+        await self.reports.save_definitions(
+            Definitions(server_id=server_id, digest=digest, tools=tools, **members)
+        )
+        await pass_time(LOOKED_S)
+
+    @property
+    def offers(self) -> dict[str, list[str]]:
+        return {server_id: sorted(offer.tools) for server_id, offer in self.servers.tools().items()}
+
+
+def now_ms() -> int:
+    return START_MS + int(asyncio.get_running_loop().time() * 1000)
+
+
+def seen(server_id: str = "one", **fields: Any) -> ServerReport:
+    """A server as a node sees it that has listed it."""
+    return ServerReport(
+        **{"server_id": server_id, "state": "connected", "list_state": "ready", "definitions": "d1"} | fields
+    )
+
+
+@asynccontextmanager
+async def open_house(net: MemoryNet | None = None, reports: Reports | None = None) -> AsyncIterator[House]:
+    """A control with the servers `one` and `two`."""
+    told = FlakyReports(reports or MemoryStore(now_ms).reports)
+    changed: list[str] = []
+    openers: dict[Transport, Opener] = {} if net is None else {"stdio": net.open}
+    async with ReportedServers(told, openers, on_change=changed.append, clock_ms=now_ms) as servers:
+        servers.apply({"one": record("one"), "two": record("two")})
+        yield House(servers, told, changed)
+
+
+async def test_a_server_nobody_reported_is_pending() -> None:
+    async with open_house() as house:
+        servers: Servers = house.servers
+        one, two = record("one"), record("two")
+
+        assert servers.tools() == {"one": ServerTools(record=one), "two": ServerTools(record=two)}
+        assert servers.health() == {"one": ServerHealth(state="idle"), "two": ServerHealth(state="idle")}
+        assert servers.load() == Load(children=0, in_flight=0, queued=0)
+
+
+async def test_tools_are_the_definitions_a_node_has_sent_each_checked_again() -> None:
+    async with open_house() as house:
+        await house.report("n1", seen())
+        on_their_way = house.servers.tools()["one"].state
+        await house.define("one", "echo", "not a name", quarantined={"odd": "it has no schema"})
+        offer = house.servers.tools()["one"]
+
+        assert on_their_way == "pending"
+        assert (offer.state, offer.is_stale, sorted(offer.tools)) == ("ready", False, ["echo"])
+        assert offer.quarantined == {
+            "not a name": "its name is not 1 to 128 of `A-Z a-z 0-9 _ . -`",
+            "odd": "it has no schema",
+        }
+        assert house.changed == ["one"]
+
+
+async def test_only_the_server_whose_tools_changed_is_told_of_and_the_others_stay_the_same_object() -> None:
+    async with open_house() as house:
+        await house.report("n1", seen("one"), seen("two"))
+        await house.define("one", "a")
+        await house.define("two", "b")
+        before = house.servers.tools()["two"]
+        house.changed.clear()
+        await house.report("n1", seen("one", definitions="d2", calls=7), seen("two", calls=9))
+        await house.define("one", "a", "c", digest="d2")
+
+        assert house.offers == {"one": ["a", "c"], "two": ["b"]}
+        assert house.changed == ["one"]
+        assert house.servers.tools()["two"] is before
+
+
+async def test_definitions_are_not_read_again_for_every_report() -> None:
+    async with open_house() as house:
+        await house.report("n1", seen())
+        await house.define("one", "a")
+        reads = house.reports.reads
+        for calls in range(5):
+            await house.report("n1", seen(calls=calls))
+
+        assert house.reports.reads == reads
+
+
+async def test_reports_that_pour_in_are_read_a_few_times_a_second() -> None:
+    async with open_house() as house:
+        await house.define("one", "a")
+        house.reports.reads = 0
+        for _ in range(100):
+            await house.reports.save_report(
+                NodeReport(node_id="n1", at_ms=now_ms(), servers=(seen(definitions="?"),))
+            )
+            await pass_time(0.01)
+
+        assert 1 <= house.reports.reads <= 3
+
+
+async def test_a_server_fares_as_the_worst_that_any_live_node_sees() -> None:
+    async with open_house() as house:
+        await house.define("one", "a", "b", quarantined={"odd": "bad"})
+        await house.report("n1", seen(state="connected", calls=3, restarts=1, since_ms=5))
+        await house.report(
+            "n2", seen(state="down", calls=4, restarts=2, since_ms=6, last_error="it exited with 1")
+        )
+        await house.report("n3", seen(state="idle"))
+
+        assert house.servers.health()["one"] == ServerHealth(
+            state="down",
+            last_error="it exited with 1",
+            since=6,
+            restarts=3,
+            calls=7,
+            tools=2,
+            quarantined=1,
+        )
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        pytest.param(["connected", "idle"], "idle", id="idle is worse than connected"),
+        pytest.param(["degraded", "idle"], "degraded", id="degraded is worse than idle"),
+        pytest.param(["degraded", "down"], "down", id="down is worst"),
+        pytest.param(["disabled", "connected"], "connected", id="who goes by an old record does not count"),
+        pytest.param(["disabled"], "idle", id="nobody has taken up the new record yet"),
+    ],
+)
+async def test_states_are_ordered(states: list[Any], expected: str) -> None:
+    async with open_house() as house:
+        for number, state in enumerate(states):
+            await house.report(f"n{number}", seen(state=state))
+
+        assert house.servers.health()["one"].state == expected
+
+
+async def test_a_node_that_falls_silent_does_not_count_and_its_tools_become_stale() -> None:
+    async with open_house() as house:
+        await house.define("one", "a")
+        await house.report("n1", seen(state="down"))
+        await pass_time(LOST_AFTER_MS / 1000)
+        await house.report("n2", seen(state="connected"))
+        others = house.servers.health()["one"].state
+        await pass_time(LOST_AFTER_MS / 1000 + 10)
+        offer = house.servers.tools()["one"]
+
+        assert others == "connected"
+        assert house.servers.health()["one"] == ServerHealth(state="idle")
+        assert (offer.state, offer.is_stale, sorted(offer.tools)) == ("ready", True, ["a"])
+        assert offer.detail == "no node has reported it of late"
+
+
+async def test_a_list_is_stale_only_where_it_is_for_all_nodes() -> None:
+    async with open_house() as house:
+        await house.define("one", "a")
+        await house.report("n1", seen(is_stale=True, state="degraded", last_error="no answer"))
+        alone = house.servers.tools()["one"]
+        await house.report("n2", seen())
+        together = house.servers.tools()["one"]
+
+        assert (alone.is_stale, alone.detail) == (True, "no answer")
+        assert (together.is_stale, together.detail) == (False, "")
+
+
+async def test_why_there_is_no_list_is_said_as_the_node_says_it() -> None:
+    async with open_house() as house:
+        missing = seen(
+            state="down", list_state="env_missing", definitions="", last_error="`TOKEN` is not set"
+        )
+        await house.report("n1", missing)
+        offer = house.servers.tools()["one"]
+
+        assert (offer.state, offer.detail) == ("env_missing", "`TOKEN` is not set")
+
+
+async def test_records_that_go_are_forgotten_and_a_disabled_one_is_shown_as_such() -> None:
+    async with open_house() as house:
+        await house.report("n1", seen("one"), seen("two"))
+        await house.define("one", "a")
+        house.changed.clear()
+        house.servers.apply({"one": record("one", enabled=False)})
+
+        assert house.offers == {"one": ["a"]}
+        assert house.servers.health() == {"one": ServerHealth(state="disabled")}
+        assert house.changed == []  # who applies knows
+
+
+async def test_what_was_reported_before_the_start_is_there_at_once() -> None:
+    reports = MemoryStore(now_ms).reports
+    await reports.save_definitions(Definitions(server_id="one", digest="d1", tools=(definition("a"),)))
+    await reports.save_report(NodeReport(node_id="n1", at_ms=now_ms(), servers=(seen(),)))
+    async with open_house(reports=reports) as house:
+        assert house.offers == {"one": ["a"], "two": []}
+        assert house.servers.health()["one"].state == "connected"
+
+
+async def test_reports_that_cannot_be_read_leave_the_last_picture_and_are_read_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with open_house() as house:
+        await house.define("one", "a")
+        await house.report("n1", seen())
+        house.reports.is_broken = True
+        with caplog.at_level(logging.WARNING):
+            for _ in range(5):
+                await house.report("n1", seen(state="down"))
+        meanwhile = house.servers.health()["one"].state
+        house.reports.is_broken = False
+        await pass_time(10)
+
+        assert meanwhile == "connected"
+        assert house.servers.health()["one"].state == "down"
+        assert len(caplog.records) == 1
+
+
+async def test_nothing_is_called_from_here_and_nothing_listed() -> None:
+    async with open_house() as house:
+        await house.servers.settled(["one", "two"])
+        with pytest.raises(ServerUnavailable, match="runs on nodes") as refused:
+            await house.servers.call("one", "tools/call", params("a"))
+        with pytest.raises(InvalidRequest, match="runs on nodes"):
+            await house.servers.refresh("one")
+        with pytest.raises(NotFound):
+            await house.servers.refresh("nobody")
+
+        assert "/admin/api/nodes" in refused.value.hint
+
+
+async def test_a_trial_connects_from_here() -> None:
+    net = MemoryNet(one=MemoryServer(tools=(definition("a"),)))
+    async with open_house(net) as house:
+        report = await house.servers.test(record("one"))
+
+        assert (report.error, sorted(report.tools)) == ("", ["a"])
+        assert net["one"].links == []
