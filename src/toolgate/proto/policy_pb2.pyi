@@ -176,12 +176,14 @@ class UpsertProfileRequest(_message.Message):
     def __init__(self, profile: _Optional[_Union[Profile, _Mapping]] = ..., if_revision: _Optional[int] = ..., plan: _Optional[str] = ...) -> None: ...
 
 class UpsertPinRequest(_message.Message):
-    __slots__ = ("pin", "if_revision")
+    __slots__ = ("pin", "if_revision", "plan")
     PIN_FIELD_NUMBER: _ClassVar[int]
     IF_REVISION_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
     pin: Pin
     if_revision: int
-    def __init__(self, pin: _Optional[_Union[Pin, _Mapping]] = ..., if_revision: _Optional[int] = ...) -> None: ...
+    plan: str
+    def __init__(self, pin: _Optional[_Union[Pin, _Mapping]] = ..., if_revision: _Optional[int] = ..., plan: _Optional[str] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("id", "if_revision", "plan")
