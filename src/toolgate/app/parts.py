@@ -11,7 +11,7 @@ from typing import Final
 
 from toolgate.audit.log import AuditLog
 from toolgate.audit.sinks import JsonLinesSink, last_sequence
-from toolgate.errors import Conflict, StartRefused
+from toolgate.errors import Conflict, StartRefused, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import MIN_KEY_CHARS, Identities
 from toolgate.govern.terms import Terms
@@ -173,7 +173,10 @@ async def follow_registry(
 async def _compact(store: Store) -> None:
     while True:
         await asyncio.sleep(COMPACT_EVERY_S)
-        await store.compact()
+        try:
+            await store.compact()
+        except ToolgateError as exc:
+            _log.warning("the change log was not compacted: %s", exc)
 
 
 def describe_gateway(metrics: Metrics, gateway: Gateway) -> None:

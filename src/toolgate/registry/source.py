@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from toolgate.errors import Compacted, InvalidRecord, WatchLagged
+from toolgate.errors import Compacted, InvalidRecord, StorageUnavailable, WatchLagged
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Key, Secret
 from toolgate.model.revisions import Batch, Body, Kind, Listing
@@ -22,6 +22,8 @@ from toolgate.registry.store import Store
 
 SIGNS_SESSIONS: Final = "session"
 """The id of the secret that does."""
+
+LIST_AGAIN_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -58,11 +60,13 @@ class RegistryState:
 async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
     """The current state, then a new one after each committed change. Ends when the store is closed.
 
-    A watch that was cut off (the reader was slow, the log was compacted) is taken up again by listing.
+    A watch that was cut off (the reader was slow, the log was compacted) is taken up again by listing. The
+    first listing must succeed; a later one is tried until it does, and what was yielded last goes on to hold.
     """
+    listing = await store.list()
     while True:
         # In a thread: thousands of records take long enough to parse for every caller to feel it.
-        state = await asyncio.to_thread(state_of, await store.list())
+        state = await asyncio.to_thread(state_of, listing)
         yield state
         try:
             async with store.watch(state.revision) as batches:
@@ -70,10 +74,20 @@ async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
                     if batch.changes:
                         state = advance(state, batch)
                         yield state
-        except (Compacted, WatchLagged) as exc:
+        except (Compacted, WatchLagged, StorageUnavailable) as exc:
             _log.warning("registry watch was cut off, listing again: %s", exc)
         else:
             return
+        listing = await _list_again(store)
+
+
+async def _list_again(store: Store) -> Listing:
+    while True:
+        try:
+            return await store.list()
+        except StorageUnavailable as exc:
+            _log.warning("the registry cannot be listed: %s", exc)
+            await asyncio.sleep(LIST_AGAIN_S)
 
 
 def state_of(listing: Listing) -> RegistryState:

@@ -1,0 +1,159 @@
+"""`toolgate control`: the registry and everything that governs it, for nodes that run elsewhere.
+
+On SQLite it is one process; on PostgreSQL any number of replicas serve the same registry.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import Final
+
+from toolgate.app.doors import open_openers
+from toolgate.app.parts import (
+    describe_gateway,
+    follow_registry,
+    limits_of,
+    load_directory,
+    make_private,
+    open_audit,
+    open_identities,
+    own_hosts,
+    read_key_file,
+    refuse_open_door,
+    session_key,
+    terms_of,
+    wall_ms,
+)
+from toolgate.app.serving import App
+from toolgate.app.up import AUDIT_FILE, REGISTRY_FILE
+from toolgate.audit.log import AuditLog
+from toolgate.errors import StartRefused, ToolgateError
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.reported import ReportedServers
+from toolgate.govern.control import Control
+from toolgate.model.snapshot import Snapshot
+from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.store import Store
+from toolgate.settings import Settings, is_loopback, parse_listen
+from toolgate.surfaces.grpc.server import Tls, open_grpc_server
+from toolgate.surfaces.http.asgi import AsgiDoor
+from toolgate.surfaces.http.guard import Guard
+from toolgate.surfaces.rest.app import rest_app
+from toolgate.telemetry import Metrics
+
+_log = logging.getLogger(__name__)
+
+FORGET_EVERY_S: Final = 3600
+FORGET_AFTER_MS: Final = 24 * 3600 * 1000
+"""A node that has been silent for so long is taken for gone."""
+
+
+@asynccontextmanager
+async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
+    """Open the registry, follow what nodes report, serve REST and gRPC."""
+    make_private(settings.data_dir)
+    admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
+    tls = _read_tls(settings)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(_open_store(settings))
+        await refuse_open_door(settings, store, admin_key)
+        audit = open_audit(settings.data_dir / AUDIT_FILE)
+        stack.callback(audit.close)
+        await session_key(store)
+        metrics = Metrics()
+        gateway = await stack.enter_async_context(_open_gateway(settings, environ, store, audit, metrics))
+        identities = open_identities(settings, admin_key)
+        loader = await load_directory(settings, store)
+        await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
+        await stack.enter_async_context(_forgetting(store))
+        control = Control(
+            gateway=gateway,
+            store=store,
+            identities=identities,
+            loader=loader,
+            clock_ms=wall_ms,
+            terms=terms_of(settings),
+        )
+        describe_gateway(metrics, gateway)
+        grpc_address = await stack.enter_async_context(
+            open_grpc_server(
+                control,
+                settings.grpc_listen,
+                tls=tls,
+                reflection=is_loopback(parse_listen(settings.grpc_listen)[0]),
+            )
+        )
+        front = Guard(AsgiDoor(rest_app(control)), own_hosts(settings))
+        yield App(
+            settings=settings, gateway=gateway, front=front, loader=loader, details={"grpc": grpc_address}
+        )
+
+
+def _open_store(settings: Settings) -> AbstractAsyncContextManager[Store]:
+    if settings.database is None:
+        return open_sqlite_store(settings.data_dir / REGISTRY_FILE, wall_ms)
+    # Only where it is used: the driver alone takes a tenth of a second to load.
+    postgresql = import_module("toolgate.registry.postgresql")
+    opened: AbstractAsyncContextManager[Store] = postgresql.open_postgres_store(settings.database, wall_ms)
+    return opened
+
+
+@asynccontextmanager
+async def _open_gateway(
+    settings: Settings, environ: Mapping[str, str], store: Store, audit: AuditLog, metrics: Metrics
+) -> AsyncIterator[Gateway]:
+    """The pipeline over what nodes report: it answers every question, and calls nothing."""
+    async with open_openers(settings, environ) as openers:
+
+        def changed(server_id: str) -> None:
+            gateway.on_tools_changed(server_id)
+
+        servers = ReportedServers(store.reports, openers, on_change=changed, clock_ms=wall_ms)
+        gateway = Gateway(
+            servers,
+            audit,
+            metrics=metrics,
+            limits=limits_of(settings),
+            snapshot=Snapshot(environment=settings.environment),
+        )
+        async with servers:
+            yield gateway
+
+
+@asynccontextmanager
+async def _forgetting(store: Store) -> AsyncIterator[None]:
+    """Drop the reports of nodes that are gone, now and then."""
+
+    async def forget() -> None:
+        while True:
+            try:
+                await store.reports.forget(before_ms=wall_ms() - FORGET_AFTER_MS)
+            except ToolgateError as exc:
+                _log.warning("reports of nodes that are gone were not dropped: %s", exc)
+            await asyncio.sleep(FORGET_EVERY_S)
+
+    task = asyncio.create_task(forget())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _read_tls(settings: Settings) -> Tls | None:
+    """Certificate and key of the gRPC listener. Raises StartRefused where keys would travel in clear."""
+    if settings.grpc_cert_file is None or settings.grpc_key_file is None:
+        if is_loopback(parse_listen(settings.grpc_listen)[0]) or settings.allow_plaintext_grpc:
+            return None
+        raise StartRefused(
+            f"`{settings.grpc_listen}` is reachable from other machines, and keys would travel in clear",
+            hint="set `grpc_cert_file` and `grpc_key_file`; or `allow_plaintext_grpc`, where a mesh encrypts",
+        )
+    try:
+        return Tls(
+            certificate=settings.grpc_cert_file.read_bytes(), private_key=settings.grpc_key_file.read_bytes()
+        )
+    except OSError as exc:
+        raise StartRefused(f"cannot read the gRPC certificate or its key: {exc}") from exc
