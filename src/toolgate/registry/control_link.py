@@ -1,0 +1,304 @@
+"""Control by gRPC. The only module of a node that knows the library.
+
+A key goes over the line, so a line beyond this machine is always TLS. Every request but the watch has a
+deadline; the watch has its bookmarks, and pings that end a dead connection. With several addresses
+(replicas of control) each failure turns to the next one.
+"""
+
+import ipaddress
+import random
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import grpc
+import grpc.aio
+import msgspec
+
+from toolgate.errors import (
+    Compacted,
+    ControlUnavailable,
+    Forbidden,
+    ToolgateError,
+    Unauthenticated,
+    WatchLagged,
+)
+from toolgate.model.reports import Definitions, NodeReport
+from toolgate.model.revisions import Batch, Body, Change, Kind, Listing, Stored
+from toolgate.proto import node_pb2
+from toolgate.registry.records import ID_FIELDS, printable
+from toolgate.registry.redaction import redact_text
+from toolgate.registry.sync import Position
+
+LIST_TIMEOUT_S: Final = 60.0
+CALL_TIMEOUT_S: Final = 10.0
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+MAX_LISTING_BYTES: Final = 256 * 1024 * 1024
+"""Bodies of all records together; more is no registry."""
+MAX_DETAILS: Final = 300
+
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A peer that has gone without a word is noticed within 10 s.
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # When to try again is for the sync to say: the library merely must not wait longer than it.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # how long a connection may take to be made
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_SERVICE: Final = "/toolgate.v1.NodeService/"
+_FAILURES: Final[Mapping[grpc.StatusCode, type[ToolgateError]]] = {
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: Forbidden,
+    grpc.StatusCode.FAILED_PRECONDITION: Compacted,
+    grpc.StatusCode.ABORTED: WatchLagged,
+}
+_HINTS: Final[Mapping[grpc.StatusCode, str]] = {
+    grpc.StatusCode.UNAUTHENTICATED: "put a key of role `node` into the file that `control_key_file` names",
+    grpc.StatusCode.PERMISSION_DENIED: "give the node a key of role `node`",
+    grpc.StatusCode.UNIMPLEMENTED: "`control` must name the gRPC address of `toolgate control`",
+}
+_UNREADABLE: Final[Body] = MappingProxyType(dict.fromkeys(ID_FIELDS.values()))
+"""Stands for a body that is no JSON object. Nothing parses from it: the record is left out and reported."""
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+C = TypeVar("C", bound="_Cancellable")
+
+
+class _Cancellable(Protocol):
+    def cancel(self) -> bool:
+        """End it, if it has not ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlAddress:
+    """Where control is, and how to prove oneself there."""
+
+    targets: tuple[str, ...]
+    """`HOST:PORT` of each replica."""
+    key: str | None = None
+    """None: for a control on this machine that trusts it."""
+    ca: bytes | None = None
+    """PEM. None: plain text to this machine, the well-known authorities for any other."""
+
+
+@asynccontextmanager
+async def open_control_link(
+    address: ControlAddress, *, jitter: Callable[[], float] = random.random
+) -> AsyncIterator["GrpcControlLink"]:
+    """A link to control. Opening it connects to nobody yet."""
+    lines = [_Line(target, address.ca) for target in address.targets]
+    try:
+        # Nodes begin at different replicas, so that these share the load.
+        yield GrpcControlLink(lines, key=address.key, first=int(jitter() * len(lines)) % len(lines))
+    finally:
+        for line in lines:
+            await line.channel.close()
+
+
+class _Line:
+    """One replica of control."""
+
+    def __init__(self, target: str, ca: bytes | None) -> None:
+        self.target = target
+        self.channel = _open_channel(target, ca)
+        self.list_records: grpc.aio.UnaryStreamMultiCallable[
+            node_pb2.ListRecordsRequest, node_pb2.ListRecordsResponse
+        ] = self.channel.unary_stream(
+            f"{_SERVICE}ListRecords",
+            request_serializer=node_pb2.ListRecordsRequest.SerializeToString,
+            response_deserializer=node_pb2.ListRecordsResponse.FromString,
+        )
+        self.watch_records: grpc.aio.UnaryStreamMultiCallable[
+            node_pb2.WatchRecordsRequest, node_pb2.WatchRecordsResponse
+        ] = self.channel.unary_stream(
+            f"{_SERVICE}WatchRecords",
+            request_serializer=node_pb2.WatchRecordsRequest.SerializeToString,
+            response_deserializer=node_pb2.WatchRecordsResponse.FromString,
+        )
+        self.report: grpc.aio.UnaryUnaryMultiCallable[node_pb2.ReportRequest, node_pb2.ReportResponse] = (
+            self.channel.unary_unary(
+                f"{_SERVICE}Report",
+                request_serializer=node_pb2.ReportRequest.SerializeToString,
+                response_deserializer=node_pb2.ReportResponse.FromString,
+            )
+        )
+
+
+class GrpcControlLink:
+    """A `ControlLink` over gRPC."""
+
+    def __init__(self, lines: Sequence[_Line], *, key: str | None, first: int) -> None:
+        self._lines = lines
+        self._turn = first
+        self._metadata = () if key is None else (("authorization", f"Bearer {key}"),)
+
+    async def list_records(self) -> Listing:
+        records: list[Stored] = []
+        size = 0
+        position: Position | None = None
+        with self._turning() as line, _calling(line, self._list(line)) as parts:
+            async for part in parts:
+                if position not in {None, Position(part.epoch, part.revision)}:
+                    raise ControlUnavailable(f"`{line.target}` mixed two listings")
+                position = Position(part.epoch, part.revision)
+                size += part.ByteSize()
+                if size > MAX_LISTING_BYTES:
+                    raise ControlUnavailable(f"`{line.target}` lists more than {MAX_LISTING_BYTES} bytes")
+                records += (_stored(record, part.revision) for record in part.records)
+                if part.is_last:
+                    return Listing(epoch=part.epoch, revision=part.revision, records=tuple(records))
+            raise ControlUnavailable(f"the listing of `{line.target}` broke off")
+
+    async def newest(self) -> Position:
+        line = self._line()
+        with _calling(line, self._list(line)) as parts:
+            async for part in parts:
+                return Position(part.epoch, part.revision)  # the rest is not sent any more
+        raise ControlUnavailable(f"`{line.target}` lists nothing")
+
+    @asynccontextmanager
+    async def watch_records(self, epoch: str, since: int) -> AsyncIterator[AsyncIterator[Batch]]:
+        request = node_pb2.WatchRecordsRequest(epoch=epoch, since_revision=since)
+        with self._turning() as line:
+            call = line.watch_records(request, metadata=self._metadata)
+            with _calling(line, call) as responses:
+                async with aclosing(_batches(line, responses)) as batches:
+                    yield batches
+
+    async def report(self, report: NodeReport, definitions: Sequence[Definitions]) -> Sequence[str]:
+        line = self._line()
+        request = encode_report(report, definitions)
+        with _calling(line, line.report(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)) as call:
+            answer = await call
+        return tuple(answer.wanted)
+
+    def _list(
+        self, line: _Line
+    ) -> grpc.aio.UnaryStreamCall[node_pb2.ListRecordsRequest, node_pb2.ListRecordsResponse]:
+        return line.list_records(
+            node_pb2.ListRecordsRequest(), metadata=self._metadata, timeout=LIST_TIMEOUT_S
+        )
+
+    def _line(self) -> _Line:
+        return self._lines[self._turn % len(self._lines)]
+
+    @contextmanager
+    def _turning(self) -> Iterator[_Line]:
+        """The replica whose turn it is. However the block fails, the next turn is another's."""
+        line = self._line()
+        try:
+            yield line
+        except BaseException:
+            self._turn += line is self._line()
+            raise
+
+
+@contextmanager
+def _calling(line: _Line, call: C) -> Iterator[C]:
+    """The call, ended with the block, and what goes wrong in our terms."""
+    try:
+        yield call
+    except grpc.aio.AioRpcError as exc:
+        raise _failure(line, exc) from exc
+    finally:
+        call.cancel()
+
+
+def _failure(line: _Line, exc: grpc.aio.AioRpcError) -> ToolgateError:
+    code = exc.code()
+    # What the other end says is a stranger's word until it has proved otherwise.
+    details = printable(redact_text((exc.details() or "")[:MAX_DETAILS]))
+    kind = _FAILURES.get(code, ControlUnavailable)
+    return kind(f"control at `{line.target}`: {details or code.name.lower()}", hint=_HINTS.get(code))
+
+
+async def _batches(
+    line: _Line, responses: AsyncIterable[node_pb2.WatchRecordsResponse]
+) -> AsyncGenerator[Batch, None]:
+    async for response in responses:
+        changes = tuple(_change(record, response.revision) for record in response.changes)
+        yield Batch(revision=response.revision, changes=changes)
+    raise ControlUnavailable(f"control at `{line.target}` has ended the watch")
+
+
+def _stored(record: node_pb2.Record, revision: int) -> Stored:
+    # A kind of a newer control passes here; whoever parses records passes over it.
+    return Stored(
+        kind=cast("Kind", record.kind),
+        id=record.id,
+        body=_parse_body(record.body),
+        revision=revision,
+        updated_at_ms=0,
+    )
+
+
+def _change(record: node_pb2.Record, revision: int) -> Change:
+    is_put = record.HasField("body")
+    return Change(
+        revision=revision,
+        kind=cast("Kind", record.kind),
+        id=record.id,
+        operation="put" if is_put else "delete",
+        actor="",
+        at_ms=0,
+        before=None,
+        after=_parse_body(record.body) if is_put else None,
+    )
+
+
+def _parse_body(raw: bytes) -> Body:
+    try:
+        return _decode_object(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _UNREADABLE
+
+
+def encode_report(report: NodeReport, definitions: Sequence[Definitions]) -> node_pb2.ReportRequest:
+    """What goes over the line; control knows the time by its own clock."""
+    return node_pb2.ReportRequest(
+        node_id=report.node_id,
+        url=report.url,
+        version=report.version,
+        epoch=report.epoch,
+        revision=report.revision,
+        is_degraded=report.is_degraded,
+        servers=[node_pb2.ServerReport(**asdict(server)) for server in report.servers],
+        definitions=[
+            node_pb2.Definitions(
+                server_id=one.server_id, digest=one.digest, tools=one.tools, quarantined=one.quarantined
+            )
+            for one in definitions
+        ],
+    )
+
+
+def _open_channel(target: str, ca: bytes | None) -> grpc.aio.Channel:
+    if ca is None and is_loopback(target):
+        return grpc.aio.insecure_channel(target, options=_OPTIONS)
+    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca), options=_OPTIONS)
+
+
+def is_loopback(target: str) -> bool:
+    """Whether `HOST:PORT` is on this machine, for sure."""
+    host = target.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

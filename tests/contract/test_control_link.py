@@ -1,0 +1,308 @@
+"""Every link to control keeps the same promises: the one in memory that tests use, and gRPC."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import grpc
+import pytest
+
+from tests.contract.node_service import KEY, NodeService, serving
+from tests.registry.control_play import MemoryControl
+from tests.upstream.certificates import Authority
+from toolgate.errors import Compacted, ControlUnavailable, Unauthenticated
+from toolgate.model.reports import Definitions, NodeReport, ServerReport
+from toolgate.model.revisions import Batch, Write
+from toolgate.proto import node_pb2
+from toolgate.registry.control_link import ControlAddress, GrpcControlLink, is_loopback, open_control_link
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.source import RegistryState, state_of
+from toolgate.registry.sync import ControlLink, NodeSync, Position
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_S: Final = 30
+
+
+@asynccontextmanager
+async def open_memory(store: MemoryStore) -> AsyncIterator[ControlLink]:
+    yield MemoryControl(store)
+
+
+@asynccontextmanager
+async def open_grpc(store: MemoryStore) -> AsyncIterator[ControlLink]:
+    async with serving(NodeService(store)) as target, opened(target) as link:
+        yield link
+
+
+def opened(*targets: str, key: str | None = KEY) -> AbstractAsyncContextManager[GrpcControlLink]:
+    return open_control_link(ControlAddress(targets=targets, key=key), jitter=lambda: 0.0)
+
+
+OpenLink = Callable[[MemoryStore], AbstractAsyncContextManager[ControlLink]]
+LINKS: Final[dict[str, OpenLink]] = {"memory": open_memory, "grpc": open_grpc}
+
+
+@pytest.fixture(params=LINKS)
+def open_link(request: pytest.FixtureRequest) -> OpenLink:
+    return LINKS[request.param]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(lambda: 0, epoch="e")
+
+
+def task(task_id: str, **config: str) -> Write:
+    return Write(kind="task", id=task_id, body={"task_id": task_id, "config": config})
+
+
+async def seed(store: MemoryStore, *task_ids: str) -> None:
+    await store.write([task(one) for one in task_ids], actor="ada")
+
+
+def shown(batch: Batch) -> tuple[int, list[tuple[str, str, object]]]:
+    return batch.revision, [(change.kind, change.id, change.after) for change in batch.changes]
+
+
+async def test_a_listing_is_whole_and_of_one_revision(open_link: OpenLink, store: MemoryStore) -> None:
+    await seed(store, "a", "b", "c", "d", "e")
+    async with asyncio.timeout(DEADLINE_S), open_link(store) as link:
+        listing = await link.list_records()
+
+        assert await link.newest() == Position("e", 1)
+    assert state_of(listing) == state_of(await store.list())
+    assert (listing.epoch, listing.revision, len(listing.records)) == ("e", 1, 5)
+
+
+async def test_an_empty_registry_is_listed_too(open_link: OpenLink, store: MemoryStore) -> None:
+    async with asyncio.timeout(DEADLINE_S), open_link(store) as link:
+        assert (await link.list_records()).records == ()
+        assert await link.newest() == Position("e", 0)
+
+
+async def test_a_watch_replays_bookmarks_and_goes_on_live_one_batch_a_transaction(
+    open_link: OpenLink, store: MemoryStore
+) -> None:
+    await seed(store, "a")
+    await seed(store, "b", "c")
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        open_link(store) as link,
+        link.watch_records("e", 1) as batches,
+    ):
+        replayed, bookmark = shown(await anext(batches)), shown(await anext(batches))
+        await store.write([task("d", colour="red"), Write(kind="task", id="a", body=None)], actor="ada")
+        live = shown(await anext(batches))
+
+    empty: dict[str, object] = {"config": {}}
+    assert replayed == (
+        2,
+        [("task", "b", {"task_id": "b", **empty}), ("task", "c", {"task_id": "c", **empty})],
+    )
+    assert bookmark == (2, [])
+    assert live == (3, [("task", "d", {"task_id": "d", "config": {"colour": "red"}}), ("task", "a", None)])
+
+
+async def test_wat_3_a_watch_from_before_the_log_or_of_another_epoch_says_to_list_again(
+    open_link: OpenLink, store: MemoryStore
+) -> None:
+    await seed(store, "a")
+    await seed(store, "b")
+    await store.compact(keep_revisions=0, keep_ms=0)
+    async with asyncio.timeout(DEADLINE_S), open_link(store) as link:
+        for epoch, since in (("e", 1), ("another", 2)):
+            with pytest.raises(Compacted):
+                async with link.watch_records(epoch, since) as batches:
+                    await anext(batches)
+
+
+async def test_a_report_arrives_and_control_says_what_it_wants(
+    open_link: OpenLink, store: MemoryStore
+) -> None:
+    report = NodeReport(node_id="n", servers=(ServerReport(server_id="fs", state="connected", tools=2),))
+    async with asyncio.timeout(DEADLINE_S), open_link(store) as link:
+        assert list(await link.report(report, ())) == []
+
+
+async def test_a_closed_store_ends_the_watch_with_an_error_that_passes(
+    open_link: OpenLink, store: MemoryStore
+) -> None:
+    async def watch_to_the_end(link: ControlLink) -> None:
+        async with link.watch_records("e", 0) as batches:
+            async for _ in batches:
+                await store.aclose()
+        raise ControlUnavailable("it just ended")
+
+    async with asyncio.timeout(DEADLINE_S), open_link(store) as link:
+        with pytest.raises(ControlUnavailable):
+            await watch_to_the_end(link)
+
+
+# gRPC alone
+
+
+async def test_a_report_says_everything_over_the_line(store: MemoryStore) -> None:
+    service = NodeService(store)
+    service.wanted = ("fs",)
+    server = ServerReport(
+        server_id="fs",
+        state="degraded",
+        list_state="list_failed",
+        since_ms=5,
+        last_error="gone",
+        restarts=2,
+        tools=3,
+        quarantined=1,
+        calls=9,
+        is_stale=True,
+        definitions="d1",
+    )
+    report = NodeReport(
+        node_id="n1",
+        url="http://n1",
+        version="1",
+        epoch="e",
+        revision=7,
+        is_degraded=True,
+        servers=(server,),
+    )
+    known = Definitions(server_id="fs", digest="d1", tools=(b'{"name":"x"}',), quarantined={"y": "bad"})
+    async with asyncio.timeout(DEADLINE_S), serving(service) as target, opened(target) as link:
+        wanted = [list(await link.report(report, ())), list(await link.report(report, (known,)))]
+
+    assert wanted == [["fs"], []]
+    assert service.reports[1] == node_pb2.ReportRequest(
+        node_id="n1",
+        url="http://n1",
+        version="1",
+        epoch="e",
+        revision=7,
+        is_degraded=True,
+        servers=[
+            node_pb2.ServerReport(
+                server_id="fs",
+                state="degraded",
+                list_state="list_failed",
+                since_ms=5,
+                last_error="gone",
+                restarts=2,
+                tools=3,
+                quarantined=1,
+                calls=9,
+                is_stale=True,
+                definitions="d1",
+            )
+        ],
+        definitions=[
+            node_pb2.Definitions(
+                server_id="fs", digest="d1", tools=[b'{"name":"x"}'], quarantined={"y": "bad"}
+            )
+        ],
+    )
+
+
+async def test_a_wrong_key_is_named_as_the_cause_and_no_secret_is_repeated(store: MemoryStore) -> None:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(NodeService(store)) as target,
+        opened(target, key="tg_wrong") as link,
+    ):
+        with pytest.raises(Unauthenticated, match="unknown, revoked or expired") as refused:
+            await link.list_records()
+
+    assert "abcdefghijkl" not in str(refused.value)
+    assert "control_key_file" in refused.value.hint
+
+
+async def test_where_nobody_listens_is_named(store: MemoryStore) -> None:
+    async with serving(NodeService(store)) as target:
+        pass
+    async with asyncio.timeout(DEADLINE_S), opened(target) as link:
+        with pytest.raises(ControlUnavailable, match=target):
+            await link.list_records()
+        with pytest.raises(ControlUnavailable, match=target):
+            await link.newest()
+        with pytest.raises(ControlUnavailable, match=target):
+            await link.report(NodeReport(node_id="n"), ())
+
+
+async def test_records_that_are_no_json_are_left_out_and_the_others_served(store: MemoryStore) -> None:
+    """REP-6"""
+    service = NodeService(store)
+    await seed(store, "good")
+    service.extra_records = [
+        node_pb2.Record(kind="task", id="bad", body=b"\xff{"),
+        node_pb2.Record(kind="profile", id="bad", body=b"[]"),
+        node_pb2.Record(kind="weather", id="new", body=b'{"is":"new"}'),
+    ]
+    async with asyncio.timeout(DEADLINE_S), serving(service) as target, opened(target) as link:
+        state = state_of(await link.list_records())
+
+    assert (sorted(state.tasks), sorted(state.profiles)) == (["good"], [])
+
+
+async def test_a_node_turns_from_a_replica_that_is_gone_to_the_next(store: MemoryStore) -> None:
+    states: list[RegistryState] = []
+    one, two = NodeService(store), NodeService(store)
+    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as first_alone, AsyncExitStack() as stack:
+        first = await first_alone.enter_async_context(serving(one))
+        second = await stack.enter_async_context(serving(two))
+        link = await stack.enter_async_context(opened(first, second))
+        sync = NodeSync(link, apply=states.append, jitter=lambda: 0.1)
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(sync.run())
+            await sync.ready.wait()
+            lists = (one.lists, two.lists)
+            await first_alone.aclose()
+            await seed(store, "late")
+            while not states[-1].tasks:
+                await asyncio.sleep(0.01)
+            following.cancel()
+
+    assert lists == (1, 0)
+    assert states[-1] == state_of(await store.list())
+    assert (two.lists, two.watches, sync.status.relists) == (0, 1, 0)
+
+
+async def test_a_line_with_an_authority_is_encrypted_and_the_other_end_must_prove_itself(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    authority, stranger = Authority(tmp_path), Authority(_made(tmp_path / "stranger"))
+    authority.server_context(["127.0.0.1"], days=1)
+    pem = (tmp_path / "server.pem").read_bytes()
+    credentials = grpc.ssl_server_credentials([(pem, pem)])
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(NodeService(store), credentials=credentials) as target,
+    ):
+        trusting = ControlAddress(targets=(target,), key=KEY, ca=authority.path.read_bytes())
+        doubting = ControlAddress(targets=(target,), key=KEY, ca=stranger.path.read_bytes())
+        async with open_control_link(trusting) as link:
+            assert await link.newest() == Position("e", 0)
+        async with open_control_link(doubting) as link:
+            with pytest.raises(ControlUnavailable):
+                await link.newest()
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("127.0.0.1:1", True),
+        ("[::1]:1", True),
+        ("localhost:1", True),
+        ("10.0.0.1:1", False),
+        ("localhost.example:1", False),
+        ("control:1", False),
+        ("0.0.0.0:1", False),
+    ],
+)
+async def test_sec_only_this_machine_is_spoken_to_in_plain_text(target: str, expected: bool) -> None:
+    assert is_loopback(target) is expected
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
