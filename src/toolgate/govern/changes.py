@@ -18,10 +18,11 @@ from toolgate.govern.foresight import foresee, warn_of
 from toolgate.govern.grants import check_grant, check_removal, check_writer
 from toolgate.govern.planning import plan_edits
 from toolgate.govern.records import find_record
-from toolgate.govern.terms import check_plan, check_terms
+from toolgate.govern.terms import PLANNED, check_plan, check_terms
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import Kind, Listing, Stored, Write
 from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Snapshot
 from toolgate.registry.records import namespace_of
 from toolgate.registry.reload_plan import source_of
 from toolgate.registry.transaction import RecordKey
@@ -74,27 +75,54 @@ async def delete_record(
 
 
 async def commit_drafts(
-    control: Control, actor: Principal, drafts: Sequence[Draft], *, plan_id: str | None = None
+    control: Control,
+    actor: Principal,
+    drafts: Sequence[Draft],
+    *,
+    plan_id: str | None = None,
+    prune: bool = False,
 ) -> Committed:
-    """Store all of `drafts`, or none. With `plan_id`, only if they still do what that plan showed."""
-    for draft in drafts:
-        check_writer(actor, draft.kind)
-        check_plan(control.terms, draft.kind, plan_id)
+    """Store all of `drafts`, or none. With `plan_id`, only if they still do what that plan showed.
+
+    `prune` also removes what is not among them; see `check_drafts`.
+    """
     served = control.gateway.snapshot
     async with control.turn:
-        edits, revision = await _check_and_commit(control, actor, drafts, plan_id)
-    warnings = await asyncio.to_thread(warn_of, foresee(served, edits), edits)
-    return Committed(revision=revision, edits=edits, warnings=[*_sources(edits), *warnings])
+        edits, revision = await _check_and_commit(control, actor, drafts, plan_id=plan_id, prune=prune)
+    return Committed(revision=revision, edits=edits, warnings=await warn_of_edits(served, edits))
+
+
+async def check_saving(
+    control: Control,
+    actor: Principal,
+    drafts: Sequence[Draft],
+    *,
+    plan_id: str | None = None,
+    prune: bool = False,
+) -> tuple[tuple[Edit, ...], Listing]:
+    """As `check_drafts`, for `actor` to store them: with its role, and the plan where one is demanded."""
+    for draft in drafts:
+        _check_leave(control, actor, draft, plan_id)
+    edits, listing = await check_drafts(control, actor, drafts, prune=prune)
+    for edit in edits:
+        _check_leave(control, actor, edit.draft, plan_id)  # of those that pruning has added
+    if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
+        raise PlanOutdated("what the change would do is not what its plan showed")
+    return edits, listing
 
 
 async def check_drafts(
-    control: Control, actor: Principal, drafts: Sequence[Draft]
+    control: Control, actor: Principal, drafts: Sequence[Draft], *, prune: bool = False
 ) -> tuple[tuple[Edit, ...], Listing]:
-    """What `drafts` would change, and in what. Raises whatever would keep them from being stored."""
+    """What `drafts` would change, and in what. Raises whatever would keep them from being stored.
+
+    With `prune` every server, task and profile that is not among them would go, except for those that the
+    registry directory keeps.
+    """
     kinds = {draft.kind for draft in drafts}
-    listing = await control.store.list(kinds.pop() if len(kinds) == 1 else None)
-    stored = {RecordKey(one.kind, one.id): one for one in listing.records}
-    edits = tuple(parse_draft(draft, stored.get(RecordKey(draft.kind, draft.id))) for draft in drafts)
+    listing = await control.store.list(kinds.pop() if len(kinds) == 1 and not prune else None)
+    # In a thread: thousands of drafts take longer to parse than the loop may stand still.
+    edits = await asyncio.to_thread(_parse_all, listing, drafts, prune=prune)
     for edit in edits:
         if edit.record is None:
             check_removal(actor, edit.draft.kind, edit.draft.id)
@@ -103,6 +131,11 @@ async def check_drafts(
             check_terms(control.terms, edit.record)
     _check_together(listing, edits)
     return edits, listing
+
+
+async def warn_of_edits(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
+    """What is amiss once `edits` are made in what is served, and which of them a file will undo."""
+    return [*_sources(edits), *await asyncio.to_thread(_foresee_and_warn, served, edits)]
 
 
 def note(control: Control, actor: Principal, *, operation: str, kind: Kind, record_id: str) -> None:
@@ -119,14 +152,38 @@ def note(control: Control, actor: Principal, *, operation: str, kind: Kind, reco
     )
 
 
+def _check_leave(control: Control, actor: Principal, draft: Draft, plan_id: str | None) -> None:
+    check_writer(actor, draft.kind)
+    check_plan(control.terms, draft.kind, plan_id)
+
+
+def _parse_all(listing: Listing, drafts: Sequence[Draft], *, prune: bool) -> tuple[Edit, ...]:
+    stored = {RecordKey(one.kind, one.id): one for one in listing.records}
+    asked = [*drafts, *_pruned(listing, drafts)] if prune else drafts
+    edits = (parse_draft(draft, stored.get(RecordKey(draft.kind, draft.id))) for draft in asked)
+    return tuple(edit for edit in edits if edit.has_effect or not edit.draft.is_declared)
+
+
+def _pruned(listing: Listing, drafts: Sequence[Draft]) -> list[Draft]:
+    """The removals that leave nothing but `drafts` and what comes from files."""
+    kept = {RecordKey(draft.kind, draft.id) for draft in drafts}
+    return [
+        Draft(kind=one.kind, id=one.id, sent=None, is_declared=True)
+        for one in listing.records
+        if one.kind in PLANNED and RecordKey(one.kind, one.id) not in kept and source_of(one) is None
+    ]
+
+
+def _foresee_and_warn(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
+    return warn_of(foresee(served, edits), edits)
+
+
 async def _check_and_commit(
-    control: Control, actor: Principal, drafts: Sequence[Draft], plan_id: str | None
+    control: Control, actor: Principal, drafts: Sequence[Draft], *, plan_id: str | None, prune: bool
 ) -> tuple[tuple[Edit, ...], int]:
     """What was changed, and the revision at which it was."""
     for _ in range(ATTEMPTS):
-        edits, listing = await check_drafts(control, actor, drafts)
-        if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
-            raise PlanOutdated("what the change would do is not what its plan showed")
+        edits, listing = await check_saving(control, actor, drafts, plan_id=plan_id, prune=prune)
         try:
             return edits, await _commit(control, actor, edits, seen=listing.revision)
         except Conflict:

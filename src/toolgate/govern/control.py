@@ -1,31 +1,53 @@
-"""What the surfaces govern, handed to them whole by the composition root. They keep nothing of their own."""
+"""What the surfaces read and govern, handed to them whole by the composition root. They keep nothing else."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
 from toolgate.govern.terms import Terms
+from toolgate.govern.watches import Watches
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
-    """The parts of a running gateway that surfaces read and govern."""
+class Standing:
+    """Whether this process serves, and whether what it serves is known to be current."""
+
+    is_degraded: bool = False
+    """It cannot reach what it follows, and goes on with what it has."""
+    obstacle: str | None = None
+    """The code of the error that callers are refused with for now. None: it is ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """The parts that every process has which serves: a node has no others."""
 
     gateway: Gateway
-    store: Store
     identities: Identities
-    loader: DirectoryLoader | None
-    """None: no directory of server files is configured."""
     clock_ms: Callable[[], int]
     """Wall clock: what audit records are dated by."""
-    terms: Terms = field(default_factory=Terms)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a write is checked and committed, so that those who write here do not hinder each other."""
+    standing: Callable[[], Standing] = Standing
     started_at_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "started_at_ms", self.clock_ms())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control(Serving):
+    """The parts of a process that also governs."""
+
+    store: Store
+    loader: DirectoryLoader | None = None
+    """None: no directory of server files is configured."""
+    backup_dir: Path | None = None
+    """Where backups go. None: this process keeps no files."""
+    terms: Terms = field(default_factory=Terms)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a write is checked and committed, so that those who write here do not hinder each other."""
+    watches: Watches = field(default_factory=Watches)

@@ -22,6 +22,8 @@ class Draft:
     sent: Body | None
     """None: to be deleted."""
     if_revision: int | None = None
+    is_declared: bool = False
+    """It says how things shall be: where they are so already, there is nothing to do and nothing wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,15 @@ class Edit:
     before: Stored | None
     record: Record | None
     body: Body | None
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether the record would not be as it is."""
+        return self.body != self.body_before
+
+    @property
+    def body_before(self) -> Body | None:
+        return None if self.before is None else self.before.body
 
 
 def sent_id(kind: Kind, sent: Body) -> str:

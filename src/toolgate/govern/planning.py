@@ -47,16 +47,10 @@ async def plan_edits(control: Control, edits: Sequence[Edit]) -> ChangePlan:
 
 def _identify(edits: Sequence[Edit], effects: Sequence[TaskChange]) -> str:
     records = [
-        (edit.draft.kind, edit.draft.id, _before(edit), edit.body)
-        for edit in edits
-        if _before(edit) != edit.body
+        (edit.draft.kind, edit.draft.id, edit.body_before, edit.body) for edit in edits if edit.has_effect
     ]
     seen = [(one.task_id, one.added, one.removed, one.reach_added, one.reach_removed) for one in effects]
     return hashlib.sha256(_encode_canonical((sorted(records, key=_name), seen))).hexdigest()[:32]
-
-
-def _before(edit: Edit) -> Body | None:
-    return None if edit.before is None else edit.before.body
 
 
 def _name(record: tuple[str, str, Body | None, Body | None]) -> tuple[str, str]:
