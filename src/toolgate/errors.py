@@ -181,6 +181,14 @@ class PlanOutdated(ToolgateError):
     default_hint = "plan the change again, look at it, and make it with the new plan's id"
 
 
+class RevisionNotReached(ToolgateError):
+    """A reader asked for a revision that is not served here yet, and did not come in time."""
+
+    code = "revision_not_reached"
+    default_hint = "retry in a moment, or ask where the change was made"
+    retryable = True
+
+
 class Compacted(ToolgateError):
     """The change log no longer reaches back that far."""
 
@@ -374,6 +382,7 @@ WIRE: Final[Mapping[str, Wire]] = {
     "conflict": Wire(http=409, jsonrpc=-31008, grpc="ABORTED", errno="EAGAIN"),
     "plan_required": Wire(http=428, jsonrpc=-31013, grpc="FAILED_PRECONDITION", errno="EACCES"),
     "plan_outdated": Wire(http=409, jsonrpc=-31014, grpc="FAILED_PRECONDITION", errno="EAGAIN"),
+    "revision_not_reached": Wire(http=412, jsonrpc=-31017, grpc="FAILED_PRECONDITION", errno="EAGAIN"),
     "compacted": Wire(http=410, jsonrpc=-31009, grpc="FAILED_PRECONDITION", errno="EINVAL"),
     "watch_lagged": Wire(http=503, jsonrpc=-31010, grpc="ABORTED", errno="EAGAIN"),
     "too_large": Wire(http=413, jsonrpc=-32600, grpc="RESOURCE_EXHAUSTED", errno="EINVAL"),
