@@ -101,6 +101,8 @@ class Gateway:
     process: "subprocess.Popen[bytes]"
     http: httpx2.Client
     log_file: Path
+    announced: Json
+    """What it said when it was ready to listen."""
     known: set[psutil.Process] = field(default_factory=set)
     """Processes of its tree, as far as they have been seen."""
 
@@ -119,6 +121,13 @@ class Gateway:
     @property
     def log(self) -> str:
         return self.log_file.read_text("utf-8")
+
+    def is_ready(self) -> bool:
+        """Whether it serves."""
+        try:
+            return self.http.get("/healthz").status_code == 200
+        except httpx2.TransportError:
+            return False
 
     # Its doors
 
@@ -186,18 +195,25 @@ def running(
     site: Site, *options: str, listen: str = "127.0.0.1:0", environ: Mapping[str, str] | None = None
 ) -> Iterator[Gateway]:
     """The gateway of `site` while it serves."""
+    with started(site, site.up("--json", *options, listen=listen), environ) as gateway:
+        eventually(gateway.is_ready, START_S)
+        yield gateway
+
+
+@contextmanager
+def started(
+    site: Site, command: Sequence[str], environ: Mapping[str, str] | None = None
+) -> Iterator[Gateway]:
+    """Any process that says where it listens, from then on."""
     outputs = site.root / f"out-{len(list(site.root.glob('out-*')))}"
     outputs.mkdir(parents=True)
     with (outputs / "stdout").open("wb") as out, (outputs / "stderr").open("wb") as err:
-        process = subprocess.Popen(
-            site.up("--json", *options, listen=listen), stdout=out, stderr=err, env=environment(environ)
-        )
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment(environ))
     with process:
         try:
-            url = eventually(lambda: _announced(process, outputs), START_S)
-            with httpx2.Client(base_url=url, timeout=20, trust_env=False) as http:
-                eventually(lambda: _serves(http), START_S)
-                gateway = Gateway(site, process, http, outputs / "stderr")
+            announced = eventually(lambda: _announced(process, outputs), START_S)
+            with httpx2.Client(base_url=announced["url"], timeout=20, trust_env=False) as http:
+                gateway = Gateway(site, process, http, outputs / "stderr", announced)
                 yield gateway
             if process.poll() is None:
                 gateway.signal(signal.SIGTERM)
@@ -223,17 +239,11 @@ def environment(more: Mapping[str, str] | None) -> dict[str, str]:
     return {**own, **ours, **(more or {})}
 
 
-def _announced(process: "subprocess.Popen[bytes]", outputs: Path) -> str | None:
+def _announced(process: "subprocess.Popen[bytes]", outputs: Path) -> Json | None:
     assert process.poll() is None, (outputs / "stderr").read_text("utf-8")
     text = (outputs / "stdout").read_text("utf-8")
-    return str(json.loads(text)["url"]) if text.endswith("\n") else None
-
-
-def _serves(http: httpx2.Client) -> bool:
-    try:
-        return http.get("/healthz").status_code == 200
-    except httpx2.TransportError:
-        return False
+    found: Json | None = json.loads(text) if text.endswith("\n") else None
+    return found
 
 
 def _command_of_living(process: psutil.Process) -> str:
