@@ -5,9 +5,15 @@ import logging
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres import remove_shared_server
+
 # A property is about values, not about how busy the machine is that checks it.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+
+def pytest_unconfigure() -> None:
+    remove_shared_server()
 
 
 @pytest.fixture

@@ -4,11 +4,14 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from tests.postgres import shared_server
 from toolgate.model.revisions import Batch, Kind, Write
 from toolgate.registry.memory import MemoryStore
+from toolgate.registry.postgresql import open_postgres_store
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.registry.store import Store
 
@@ -41,8 +44,24 @@ async def open_sqlite(directory: Path, clock: Clock) -> AsyncIterator[Store]:
         yield store
 
 
-STORES: Final[dict[str, OpenStore]] = {"memory": open_memory, "sqlite": open_sqlite}
-DURABLE_STORES: Final[dict[str, OpenStore]] = {"sqlite": open_sqlite}
+@asynccontextmanager
+async def open_postgres(directory: Path, clock: Clock) -> AsyncIterator[Store]:
+    async with open_postgres_store(schema_url(directory), clock) as store:
+        yield store
+
+
+@cache
+def schema_url(directory: Path) -> str:
+    """A schema of its own for each directory; a database each would take long to make."""
+    return shared_server().create_schema()
+
+
+STORES: Final[dict[str, OpenStore]] = {
+    "memory": open_memory,
+    "sqlite": open_sqlite,
+    "postgresql": open_postgres,
+}
+DURABLE_STORES: Final = {name: opened for name, opened in STORES.items() if name != "memory"}
 
 
 def put(record_id: str, *, kind: Kind = "server", if_revision: int | None = None, **body: Any) -> Write:

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
@@ -42,6 +42,8 @@ from toolgate.registry.transaction import RecordKey
 from toolgate.registry.watch import WatchHub
 
 T = TypeVar("T")
+Topic = Literal["registry", "reports"]
+"""What a transaction changes."""
 
 
 class Database(Protocol):
@@ -50,7 +52,7 @@ class Database(Protocol):
     def read(self, work: Callable[[Connection], T]) -> T:
         """`work` over one unchanging state. Waits for no writer, and no writer waits for it."""
 
-    def change(self, work: Callable[[Connection], T]) -> T:
+    def change(self, work: Callable[[Connection], T], topic: Topic) -> T:
         """`work`, then a commit that has reached the disk; or nothing at all."""
 
 
@@ -69,10 +71,12 @@ class Transactions:
         self._check_open()
         return await self._loop.run_in_executor(self._reader, self._database.read, work)
 
-    async def change(self, work: Callable[[Connection], T], then: Callable[[T], None]) -> T:
+    async def change(
+        self, work: Callable[[Connection], T], *, then: Callable[[T], None], topic: Topic = "registry"
+    ) -> T:
         """See `Database.change`. `then` runs in the loop after the commit, also when the caller has left."""
         self._check_open()
-        return await self._loop.run_in_executor(self._writer, self._commit, work, then)
+        return await self._loop.run_in_executor(self._writer, self._commit, work, then, topic)
 
     def close(self) -> None:
         """Take no more work. What was asked for before is done."""
@@ -82,8 +86,8 @@ class Transactions:
         if self.is_closed:
             raise StorageFailed("the store is closed")
 
-    def _commit(self, work: Callable[[Connection], T], then: Callable[[T], None]) -> T:
-        result = self._database.change(work)
+    def _commit(self, work: Callable[[Connection], T], then: Callable[[T], None], topic: Topic) -> T:
+        result = self._database.change(work, topic)
         self._loop.call_soon_threadsafe(then, result)
         return result
 
@@ -181,7 +185,7 @@ class SqlReports:
         return await self.count.changed(seen)
 
     async def _change(self, work: Callable[[Connection], bool]) -> None:
-        await self._transactions.change(work, then=self._on_committed)
+        await self._transactions.change(work, then=self._on_committed, topic="reports")
 
     def _on_committed(self, is_news: bool) -> None:  # noqa: FBT001 (a callback)
         if is_news:

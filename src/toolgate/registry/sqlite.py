@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from toolgate.errors import StartRefused, StorageFailed
-from toolgate.registry.sql_store import SqlStore, Transactions
+from toolgate.registry.sql_store import SqlStore, Topic, Transactions
 from toolgate.registry.sqlite_file import SqliteFile
 from toolgate.registry.tables import Damaged
 
@@ -85,7 +85,7 @@ class SqliteDatabase:
         except (DBAPIError, Damaged) as exc:
             raise StorageFailed(f"cannot read the registry: {_cause(exc)}") from exc
 
-    def change(self, work: Callable[[Connection], T]) -> T:
+    def change(self, work: Callable[[Connection], T], topic: Topic) -> T:  # noqa: ARG002 (nobody else listens)
         """A transaction that writes. After an I/O error there is no other until a restart.
 
         A failed fsync may have dropped the very pages that a second one would then report as written.

@@ -188,6 +188,7 @@ def _engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=NullPool,
+        hide_parameters=True,
         connect_args={"timeout": _BUSY_S, "isolation_level": None},
     )
 

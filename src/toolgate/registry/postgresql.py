@@ -1,0 +1,150 @@
+"""The store in PostgreSQL, for any number of control processes on one database.
+
+Every process reads the log after the newest revision it knows, and hands it to its watchers: its own writes
+come the same way as those of others, so there is one order. A commit notifies all; what a lost notification
+leaves out, the next poll finds. A history that cannot be followed (the log was cut, the database replaced)
+ends every watcher, so that it lists again.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+import psycopg
+from sqlalchemy import Connection
+
+from toolgate.errors import Compacted, StorageUnavailable, ToolgateError
+from toolgate.model.revisions import Batch, Write
+from toolgate.registry.postgresql_database import CHANNEL, READERS, PostgresDatabase
+from toolgate.registry.report_tables import read_mark
+from toolgate.registry.sql_store import SqlStore, Transactions
+from toolgate.registry.statements import News, read_batches, read_news
+from toolgate.registry.tables import Head, read_head
+from toolgate.registry.watch import PAGE
+
+_POLL_S: Final = 3.0
+"""How late a change is seen when notifications do not arrive; some connection poolers drop them."""
+_FIRST_DELAY_S: Final = 0.1
+_LONGEST_DELAY_S: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_postgres_store(url: str, clock_ms: Callable[[], int]) -> AsyncIterator["PostgresStore"]:
+    """The store in the database at `url`, its tables made if they are missing. Raises StartRefused."""
+    database = PostgresDatabase(url)
+    reader = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="registry-read")
+    # One: writers stand in line at the database anyway, and so never keep a reader from its thread.
+    writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry-write")
+    loop = asyncio.get_running_loop()
+    try:
+        head = await loop.run_in_executor(writer, database.prepare)
+        store = PostgresStore(Transactions(database, reader=reader, writer=writer), head, clock_ms=clock_ms)
+        following = asyncio.create_task(store.follow(database.parameters))
+        try:
+            yield store
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+            await store.aclose()
+    finally:
+        await asyncio.shield(asyncio.to_thread(_close, database, reader, writer))
+
+
+def _close(database: PostgresDatabase, *executors: ThreadPoolExecutor) -> None:
+    for executor in executors:
+        executor.shutdown()
+    database.close()
+
+
+class PostgresStore(SqlStore):
+    """The store over a prepared database. Made by `open_postgres_store`."""
+
+    def __init__(self, transactions: Transactions, head: Head, *, clock_ms: Callable[[], int]) -> None:
+        super().__init__(transactions, head, clock_ms=clock_ms)
+        self._turn = asyncio.Lock()
+        self._reports_mark: Sequence[object] = ()
+
+    async def write(
+        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+    ) -> int:
+        revision = await super().write(writes, actor=actor, if_store_revision=if_store_revision)
+        # It is stored: whoever cannot read it back now will be told of it later.
+        with suppress(StorageUnavailable):
+            await self._catch_up(revision)
+        return revision
+
+    async def follow(self, parameters: Mapping[str, Any]) -> None:
+        """Listen for what any process commits. Ends only by cancellation."""
+        delay_s = _FIRST_DELAY_S
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(**parameters, autocommit=True) as listener:
+                    await listener.execute(f"LISTEN {CHANNEL}")
+                    delay_s = _FIRST_DELAY_S
+                    await self._listen(listener)
+            except (psycopg.Error, ToolgateError) as exc:
+                if delay_s == _FIRST_DELAY_S:
+                    _log.warning("the database does not tell of changes, trying again: %s", exc)
+            except Exception:
+                _log.exception("following the database failed, trying again")
+            await asyncio.sleep(random.uniform(0, delay_s))  # noqa: S311 (spreads replicas, guards nothing)
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+
+    async def _listen(self, listener: psycopg.AsyncConnection[Any]) -> None:
+        # What was said while nobody listened:
+        await self._catch_up()
+        self.reports.count.rise()
+        while True:
+            topics = {notice.payload async for notice in listener.notifies(timeout=_POLL_S, stop_after=1)}
+            await self._catch_up()
+            if "reports" in topics:
+                self.reports.count.rise()
+            elif not topics:
+                await self._poll_reports()
+
+    async def _catch_up(self, upto: int | None = None) -> None:
+        """Publish the log as far as it goes, or has come to `upto`."""
+        async with self._turn:
+            while upto is None or self._hub.revision < upto:
+                known = self._hub.revision
+                news = await self._transactions.read(partial(read_news, after=known, page=PAGE))
+                self._apply(news, known)
+                if self._hub.revision >= news.head.revision:
+                    return
+
+    def _apply(self, news: News, known: int) -> None:
+        head = news.head
+        if head.epoch != self._epoch or head.revision < known or head.compacted > known:
+            _log.warning("the registry was replaced or cut, now at revision %d: list again", head.revision)
+            self._epoch = head.epoch
+            self._hub.restart(revision=head.revision, compacted=head.compacted)
+            return
+        self._hub.on_compacted(head.compacted)
+        for batch in news.batches:
+            self._hub.publish(batch)
+
+    async def _poll_reports(self) -> None:
+        before, self._reports_mark = self._reports_mark, await self._transactions.read(read_mark)
+        if before != self._reports_mark:
+            self.reports.count.rise()
+
+    def _on_committed(self, batch: Batch) -> None:
+        """Nothing: what is committed is read from the log, by its order."""
+
+    async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
+        return await self._transactions.read(
+            partial(_read_own_batches, epoch=self._epoch, after=after, upto=upto)
+        )
+
+
+def _read_own_batches(connection: Connection, *, epoch: str, after: int, upto: int) -> Sequence[Batch]:
+    if read_head(connection).epoch != epoch:
+        raise Compacted("the registry was replaced")
+    return read_batches(connection, after, upto)
