@@ -1,6 +1,6 @@
 """From what was sent to a record that may be stored."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ class Draft:
     sent: Body | None
     """None: to be deleted."""
     if_revision: int | None = None
+    keeping: tuple[str, ...] = ()
+    """Members that stay as they are stored: whoever sent the body does not know them."""
     is_declared: bool = False
     """It says how things shall be: where they are so already, there is nothing to do and nothing wrong."""
 
@@ -57,15 +59,20 @@ def parse_draft(draft: Draft, before: Stored | None) -> Edit:
     """What the draft makes of `before`, which is stored under its id now. Raises InvalidRecord."""
     if draft.sent is None:
         return Edit(draft=draft, before=before, record=None, body=None)
-    body = {name: value for name, value in draft.sent.items() if name not in SHOWN_ONLY}
+    kept = {} if before is None else _pick(before.body, draft.keeping)
+    body = kept | {name: value for name, value in draft.sent.items() if name not in SHOWN_ONLY}
     if draft.kind == "server":
         known = fill_in(before) if before is not None else {}
         body = restore_hidden(body, show_body("server", known), known)
     elif draft.kind == "task" and isinstance(config := body.get("config"), Mapping):
         body["config"] = {key: _json_text(value) for key, value in config.items()}
     record = parse_record(draft.kind, draft.id, body)
-    kept = {} if before is None else _unknown_members(draft.kind, before.body)
-    return Edit(draft=draft, before=before, record=record, body={**kept, **encode_record(record)})
+    newer = {} if before is None else _unknown_members(draft.kind, before.body)
+    return Edit(draft=draft, before=before, record=record, body={**newer, **encode_record(record)})
+
+
+def _pick(body: Body, names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name in names}
 
 
 def _unknown_members(kind: Kind, body: Body) -> dict[str, Any]:

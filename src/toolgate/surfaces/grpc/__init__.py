@@ -1,0 +1,1 @@
+"""The gRPC surface: SPEAR's registry service, services for policy and nodes, health and reflection."""

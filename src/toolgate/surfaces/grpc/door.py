@@ -1,0 +1,173 @@
+"""The one way every call takes to its handler, whatever the service.
+
+Credential, role, size and form are checked here and nowhere else, so a new row of the table cannot forget
+them. Who has no valid credential cannot tell an RPC from one that does not exist.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from typing import Any, Final, NoReturn, TypeAlias, cast
+from urllib.parse import unquote
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from toolgate.errors import (
+    BodyTooLarge,
+    Forbidden,
+    MethodNotFound,
+    NotReady,
+    ParseFailed,
+    ToolgateError,
+    Unauthenticated,
+)
+from toolgate.gateway.roles import reaches
+from toolgate.govern.control import Control
+from toolgate.model.principals import Principal
+from toolgate.surfaces.grpc.rpc import ANYONE, Answer, Call, Rpc, Stream
+from toolgate.surfaces.grpc.statuses import encode_error
+
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Door(grpc.GenericRpcHandler):
+    """All RPCs of a table over `control`, for one listener. The library is handed bytes, not messages."""
+
+    def __init__(self, control: Control, rpcs: Sequence[Rpc], *, is_local: bool) -> None:
+        """`is_local`: only this machine can call, so a caller without a credential may be trusted."""
+        self._control = control
+        self._is_local = is_local
+        self._rpcs: Mapping[str, Rpc] = {rpc.path: rpc for rpc in rpcs}
+        self._streams: set[asyncio.Timeout] = set()
+        self._is_closing = False
+
+    def close(self) -> None:
+        """End every stream, and those to come: their clients are told to look elsewhere."""
+        self._is_closing = True
+        for stream in tuple(self._streams):
+            _end(stream)
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        rpc = self._rpcs.get(handler_call_details.method)
+        if rpc is None:
+            return grpc.stream_stream_rpc_method_handler(self._refuse)
+        described = rpc.descriptor
+        if described.client_streaming:
+            return grpc.stream_stream_rpc_method_handler(partial(self._stream, rpc))
+        if described.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(partial(self._stream, rpc))
+        return grpc.unary_unary_rpc_method_handler(partial(self._answer, rpc))
+
+    async def _refuse(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+        try:
+            await self._authenticate(context)
+        except Exception as exc:
+            await _abort(context, exc, "an unknown RPC")
+        unknown = MethodNotFound("this gateway has no such RPC", hint="see the reference for those there are")
+        await _abort(context, unknown, "an unknown RPC")
+
+    async def _answer(self, rpc: Rpc, raw: bytes, context: Context) -> bytes:
+        try:
+            call = await self._admit(rpc, raw, context)
+            message = await cast("Answer", rpc.handler)(self._control, call)
+            return message.SerializeToString()
+        except Exception as exc:
+            await _abort(context, exc, rpc.path)
+
+    async def _stream(self, rpc: Rpc, raw: bytes | AsyncIterator[bytes], context: Context) -> None:
+        try:
+            call = await self._admit(rpc, raw, context)
+            messages = cast("Stream", rpc.handler)(self._control, call)
+            async with self._tenure(context), aclosing(messages):
+                async for message in messages:
+                    await context.write(message.SerializeToString())
+        except Exception as exc:
+            await _abort(context, exc, rpc.path)
+
+    async def _admit(self, rpc: Rpc, raw: bytes | AsyncIterator[bytes], context: Context) -> Call[Any]:
+        principal = None
+        if rpc.roles != ANYONE or _authorization(context) is not None:
+            principal = await self._authenticate(context)
+        if rpc.roles != ANYONE:
+            _check_role(rpc, principal)
+        request = _parse(rpc, raw) if isinstance(raw, bytes) else _parse_all(rpc, raw)
+        return Call(principal=principal, request=request)
+
+    async def _authenticate(self, context: Context) -> Principal:
+        authorization = _authorization(context)
+        if authorization is None and not self._is_local:
+            raise Unauthenticated("this gateway needs a key")
+        return await self._control.identities.admit(authorization, peer=_peer(context))
+
+    @asynccontextmanager
+    async def _tenure(self, context: Context) -> AsyncIterator[None]:
+        """Ends what outlives its request with the credential it rests on, or with this listener."""
+        identities = self._control.identities
+        try:
+            async with asyncio.timeout(None) as stream:
+                with identities.until_lapsed(_authorization(context), partial(_end, stream)):
+                    self._streams.add(stream)
+                    if self._is_closing:
+                        _end(stream)
+                    yield
+        except TimeoutError as exc:
+            if not stream.expired():
+                raise
+            if self._is_closing:
+                raise NotReady("this gateway is shutting down") from exc
+            raise Unauthenticated("the key was revoked or changed, or it has expired") from exc
+        finally:
+            self._streams.discard(stream)
+
+
+def _end(stream: asyncio.Timeout) -> None:
+    stream.reschedule(asyncio.get_running_loop().time())
+
+
+def _authorization(context: Context) -> str | None:
+    found = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+    # Two of them are one wrong credential: nobody picks the one that passes.
+    return ", ".join(map(str, found)) if found else None
+
+
+def _peer(context: Context) -> str:
+    """The address at the other end, out of `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
+    return unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
+
+
+def _check_role(rpc: Rpc, principal: Principal | None) -> None:
+    if principal is None or not any(reaches(principal.role, role) for role in rpc.roles):
+        raise Forbidden(f"this needs the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
+
+
+def _parse(rpc: Rpc, raw: bytes) -> Message:
+    if len(raw) > rpc.max_bytes:
+        raise BodyTooLarge(f"the request is larger than {rpc.max_bytes} bytes")
+    try:
+        return rpc.request_type.FromString(raw)
+    except DecodeError as exc:
+        name = rpc.request_type.DESCRIPTOR.full_name
+        raise ParseFailed(
+            f"the request is no `{name}`", hint="build the client from this gateway's `proto/`"
+        ) from exc
+
+
+async def _parse_all(rpc: Rpc, raws: AsyncIterator[bytes]) -> AsyncIterator[Message]:
+    async for raw in raws:
+        yield _parse(rpc, raw)
+
+
+async def _abort(context: Context, exc: Exception, name: str) -> NoReturn:
+    """Where a call ends that failed. What nobody foresaw stands in the log alone, once."""
+    if not isinstance(exc, ToolgateError):
+        _log.error("`%s` failed", name, exc_info=exc)
+        exc = ToolgateError("the request failed inside the gateway")
+    await context.abort(*encode_error(exc))

@@ -1,0 +1,160 @@
+"""Records as messages, and back. Pure: what may be stored is for others to say.
+
+In a message, what is not set means the default. It is left out of the body, so that an empty command is a
+missing one, and a budget of 0 is the default and never zero.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from toolgate.model.revisions import Body, Kind
+from toolgate.proto import mcp_registry_pb2 as sms
+from toolgate.proto import policy_pb2 as policy
+
+EXTRAS: Final = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm")
+"""The members of a server that a client of SPEAR's does not know."""
+_BUDGETS: Final = ("tool_timeout_ms", "max_concurrency", "max_tool_output_bytes")
+_LISTS: Final = ("servers", "tags", "allow")
+_TRANSPORTS: Final[Mapping[int, str]] = {
+    sms.MCP_TRANSPORT_STDIO: "stdio",
+    sms.MCP_TRANSPORT_STREAMABLE_HTTP: "streamable_http",
+    sms.MCP_TRANSPORT_HTTP_SSE_LEGACY: "http_sse_legacy",
+}
+_TRANSPORT_NUMBERS: Final = {text: number for number, text in _TRANSPORTS.items()}
+
+
+def encode_message(kind: Kind, body: Body) -> Message:
+    """`body` with all its members filled in, as the message of its kind.
+
+    What another version of the program has stored in a way that fits no message, is left out of it.
+    """
+    encode, message_type, id_field = _ENCODERS[kind]
+    try:
+        return encode(body)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return message_type(**{id_field: str(body.get(id_field, ""))})
+
+
+def parse_message(message: Message) -> dict[str, Any]:
+    """The body that `message` stands for."""
+    return _PARSERS[type(message)](message)
+
+
+def kept_members(message: Message) -> tuple[str, ...]:
+    """The members that stay as they are stored, because `message` does not speak of them."""
+    if isinstance(message, sms.McpServerRecord) and not message.HasField("extras"):
+        return EXTRAS
+    return ()
+
+
+def _encode_server(body: Body) -> sms.McpServerRecord:
+    approval = body["approval_policy"]
+    return sms.McpServerRecord(
+        server_id=body["server_id"],
+        display_name=body["display_name"],
+        transport=_TRANSPORT_NUMBERS[body["transport"]],  # type: ignore[arg-type]
+        stdio=_part(sms.McpStdioConfig, body.get("stdio")),
+        http=_part(sms.McpHttpConfig, body.get("http")),
+        tool_namespace=body["tool_namespace"],
+        allowed_tools=body["allowed_tools"],
+        approval_policy=sms.McpApprovalPolicy(
+            default_policy=approval["default"], per_tool=approval["per_tool"]
+        ),
+        budgets=sms.McpBudgets(**{name: body["budgets"][name] for name in _BUDGETS}),
+        extras=sms.McpServerExtras(**{name: body[name] for name in EXTRAS}),
+    )
+
+
+def _part(message_type: Callable[..., Any], value: Body | None) -> Any:
+    if value is None:
+        return None
+    fields = message_type.DESCRIPTOR.fields_by_name  # type: ignore[attr-defined]
+    return message_type(**{name: content for name, content in value.items() if name in fields})
+
+
+def _parse_server(record: sms.McpServerRecord) -> dict[str, Any]:
+    body = _set(record, ("server_id", "display_name", "tool_namespace", "allowed_tools"))
+    if record.transport:
+        body["transport"] = _TRANSPORTS.get(record.transport, str(int(record.transport)))
+    # A part that is there and holds nothing says no more than one that is not.
+    if record.stdio.ByteSize():
+        body["stdio"] = _set(record.stdio, ("command", "args", "env", "cwd", "env_from"))
+    if record.http.ByteSize():
+        body["http"] = _set(record.http, ("url", "headers", "auth_ref"))
+    if approval := _set(record.approval_policy, ("per_tool",)):
+        body["approval_policy"] = approval
+    if record.approval_policy.default_policy:
+        body.setdefault("approval_policy", {})["default"] = record.approval_policy.default_policy
+    if budgets := _set(record.budgets, _BUDGETS):
+        body["budgets"] = budgets
+    extras = _set(record.extras, EXTRAS)
+    if record.extras.HasField("enabled"):
+        extras["enabled"] = record.extras.enabled
+    return body | extras
+
+
+def _encode_task(body: Body) -> policy.Task:
+    return policy.Task(task_id=body["task_id"], display_name=body["display_name"], config=body["config"])
+
+
+def _parse_task(task: policy.Task) -> dict[str, Any]:
+    return _set(task, ("task_id", "display_name", "config"))
+
+
+def _encode_profile(body: Body) -> policy.Profile:
+    environments = {name: _encode_selection(one) for name, one in body["environments"].items()}
+    return policy.Profile(
+        profile_id=body["profile_id"], selection=_encode_selection(body), environments=environments
+    )
+
+
+def _parse_profile(profile: policy.Profile) -> dict[str, Any]:
+    body = _set(profile, ("profile_id",)) | _parse_selection(profile.selection)
+    if profile.environments:
+        body["environments"] = {name: _parse_selection(one) for name, one in profile.environments.items()}
+    return body
+
+
+def _encode_selection(body: Body) -> policy.Selection:
+    lists = {name: policy.Names(values=body[name]) for name in _LISTS if body.get(name) is not None}
+    return policy.Selection(deny=body["deny"], **lists)
+
+
+def _parse_selection(selection: policy.Selection) -> dict[str, Any]:
+    lists = {name: list(getattr(selection, name).values) for name in _LISTS if selection.HasField(name)}
+    return lists | _set(selection, ("deny",))
+
+
+def _encode_pin(body: Body) -> policy.Pin:
+    return policy.Pin(server_id=body["server_id"], tools=body["tools"])
+
+
+def _parse_pin(pin: policy.Pin) -> dict[str, Any]:
+    return _set(pin, ("server_id", "tools"))
+
+
+def _set(message: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The fields among `names` that hold something, as plain data."""
+    return {name: _plain(value) for name in names if (value := getattr(message, name))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value if isinstance(value, str | int) else list(value)
+
+
+_ENCODERS: Final[Mapping[Kind, tuple[Callable[[Body], Message], Callable[..., Message], str]]] = {
+    "server": (_encode_server, sms.McpServerRecord, "server_id"),
+    "task": (_encode_task, policy.Task, "task_id"),
+    "profile": (_encode_profile, policy.Profile, "profile_id"),
+    "pin": (_encode_pin, policy.Pin, "server_id"),
+}
+_PARSERS: Final[Mapping[type[Message], Callable[[Any], dict[str, Any]]]] = {
+    sms.McpServerRecord: _parse_server,
+    policy.Task: _parse_task,
+    policy.Profile: _parse_profile,
+    policy.Pin: _parse_pin,
+}

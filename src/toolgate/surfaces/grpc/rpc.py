@@ -1,0 +1,67 @@
+"""What an RPC is: a row of a table. The definitions in `proto/` say the rest of it."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from toolgate.govern.control import Control
+from toolgate.model.principals import Principal, Role
+
+R = TypeVar("R")
+
+ANYONE: Final[tuple[Role, ...]] = ()
+"""The roles of an RPC that needs no credential. A wrong one is still refused there."""
+MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[R]):
+    """A call that passed every check of its row."""
+
+    principal: Principal | None
+    """None only where the RPC is for anyone and no credential was sent."""
+    request: R
+    """The message; where the client streams, all of them."""
+
+    @property
+    def caller(self) -> Principal:
+        """The principal, on every RPC that has a role."""
+        assert self.principal is not None
+        return self.principal
+
+
+Answer: TypeAlias = Callable[[Control, Call[Any]], Awaitable[Message]]
+Stream: TypeAlias = Callable[[Control, Call[Any]], AsyncGenerator[Message, None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rpc:
+    """One row of the table. Its handler parses nothing, catches nothing."""
+
+    service: str
+    method: str
+    roles: tuple[Role, ...]
+    """Any of these, or one above it, is enough."""
+    handler: Answer | Stream
+    """Its docstring is the description in the reference."""
+    max_bytes: int = MAX_REQUEST_BYTES
+    """The largest request."""
+
+    @property
+    def path(self) -> str:
+        return f"/{self.service}/{self.method}"
+
+    @cached_property
+    def descriptor(self) -> MethodDescriptor:
+        """What the definitions say of it. Raises KeyError where they do not know it."""
+        return descriptor_pool.Default().FindServiceByName(self.service).methods_by_name[self.method]
+
+    @cached_property
+    def request_type(self) -> type[Message]:
+        return GetMessageClass(self.descriptor.input_type)
