@@ -1,0 +1,81 @@
+"""A TCP line between two processes that a test can cut. What lies on it is carried byte for byte."""
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+CHUNK = 64 * 1024
+ABRUPTLY = struct.pack("ii", 1, 0)  # SO_LINGER that makes `close` send a reset
+
+
+class Wire:
+    """Forwards to `target`. Use `open_wire`."""
+
+    def __init__(self, listener: socket.socket, target: tuple[str, int]) -> None:
+        self._listener = listener
+        self._target = target
+        self._guard = threading.Lock()
+        self._ends: set[socket.socket] = set()
+        self.cuts = 0
+        """Connections that were cut."""
+
+    @property
+    def address(self) -> str:
+        host, port = self._listener.getsockname()
+        return f"{host}:{port}"
+
+    def cut(self) -> int:
+        """Reset every connection there is now; how many. The next ones are carried again."""
+        with self._guard:
+            ends, self._ends = self._ends, set()
+        for end in ends:
+            with suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABRUPTLY)
+                end.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
+            end.close()
+        self.cuts += len(ends) // 2
+        return len(ends) // 2
+
+    def accept(self) -> None:
+        """Until the listener is closed."""
+        with suppress(OSError):
+            while True:
+                self._carry(self._listener.accept()[0])
+
+    def _carry(self, near: socket.socket) -> None:
+        try:
+            far = socket.create_connection(self._target, timeout=5)
+        except OSError:
+            near.close()
+            return
+        far.settimeout(None)
+        with self._guard:
+            self._ends |= {near, far}
+        for source, sink in ((near, far), (far, near)):
+            threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while chunk := source.recv(CHUNK):
+                sink.sendall(chunk)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def open_wire(target: str) -> Iterator[Wire]:
+    """A line to `target`, `HOST:PORT`, of which one end can be called."""
+    host, _, port = target.rpartition(":")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        wire = Wire(listener, (host, int(port)))
+        accepting = threading.Thread(target=wire.accept, daemon=True)
+        accepting.start()
+        try:
+            yield wire
+        finally:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            accepting.join(5)
+            wire.cut()
