@@ -95,3 +95,25 @@ def task_plan(task_id: str | None, **changes: Any) -> dict[str, Any]:
         "problem": None,
     }
     return {**found, **changes}
+
+
+def change(operation: str, kind: str, record_id: str, **fields: tuple[Any, Any]) -> dict[str, Any]:
+    """One record of a set of changes; each field is what it was and what it becomes."""
+    shown = [{"field": name, "before": before, "after": after} for name, (before, after) in fields.items()]
+    return {"operation": operation, "kind": kind, "id": record_id, "fields": shown}
+
+
+def plan(*changes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    found = {
+        "id": "0f" * 16,
+        "revision": 3,
+        "changes": list(changes),
+        "tasks": [],
+        "unchanged": 2,
+        "warnings": [],
+    }
+    return {**found, **more}
+
+
+def applied(*changes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"revision": 4, "changes": list(changes), "warnings": [], **more}

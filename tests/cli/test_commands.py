@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.answers import decision, explanation, health, server, task_plan, tools
+from tests.cli.answers import applied, change, decision, explanation, health, server, tools
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 
@@ -153,34 +153,42 @@ def test_servers_refresh_shows_the_tools_there_are_now(gateway: FakeGateway, run
     assert run("servers", "refresh", "git").lines == ["git: connected, 1 tool", "", "  git_log"]
 
 
-def test_servers_import_registers_what_another_program_lists(
+def test_servers_import_hands_the_file_to_the_gateway_and_says_what_it_left_out(
     gateway: FakeGateway, run: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "mcp.json"
-    entries = {
-        "Git Hub": {"command": "gh-mcp", "env": {"TOKEN": "${GH}"}},
-        "web": {"url": "https://x.example/mcp"},
-    }
-    path.write_text(json.dumps({"mcpServers": entries}), "utf-8")
-    for name in ("git-hub", "web"):
-        gateway.answer(f"PUT /admin/api/mcp/servers/{name}", {"revision": 1, "warnings": []})
+    path.write_text('{"mcpServers": {}} // as it is', "utf-8")
+    skipped = [{"name": "old", "reason": "it has neither command nor URL"}]
+    gateway.answer(
+        "POST /admin/api/mcp/servers/import", applied(change("added", "server", "git"), skipped=skipped)
+    )
 
-    assert run("servers", "import", str(path), "--allow", "get_*").code == 0
-    assert [asked.body for asked in gateway.asked] == [
-        {
-            "server_id": "git-hub",
-            "display_name": "Git Hub",
-            "transport": "stdio",
-            "stdio": {"command": "gh-mcp", "env": {"TOKEN": "${ENV:GH}"}},
-            "allowed_tools": ["get_*"],
-        },
-        {
-            "server_id": "web",
-            "transport": "streamable_http",
-            "http": {"url": "https://x.example/mcp"},
-            "allowed_tools": ["get_*"],
-        },
+    ran = run("servers", "import", str(path), "--allow", "get_*")
+
+    assert gateway.last.body == {
+        "format": "auto",
+        "content": '{"mcpServers": {}} // as it is',
+        "allowed_tools": ["get_*"],
+        "dry_run": False,
+    }
+    assert ran.lines == [
+        "skipped old: it has neither command nor URL",
+        "",
+        "+ server git",
+        "",
+        "✓ 1 added (revision 4)",
     ]
+
+
+def test_servers_import_can_be_a_dry_run(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text("{}", "utf-8")
+    gateway.answer(
+        "POST /admin/api/mcp/servers/import", applied(change("added", "server", "git"), skipped=[])
+    )
+
+    assert run("servers", "import", str(path), "--dry-run").lines[-1] == "1 added; nothing was written"
+    assert gateway.last.body["dry_run"] is True
 
 
 def test_applying_the_file_of_another_program_says_how_to_import_it(run: Run, tmp_path: Path) -> None:
@@ -285,33 +293,6 @@ def test_explain_of_a_server_whose_tools_are_unknown_says_why_it_is_left_out(
 
     assert ran.code == 0
     assert "web     all of them  platform: list_failed" in ran.lines
-
-
-def test_plan_sends_the_record_and_changes_nothing(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "t.toml"
-    path.write_text('task_id = "t"\n[config]\nmcp.enabled = true\n', "utf-8")
-    answer = {"tasks": [task_plan("t", added=["git/git_log"])], "unchanged": 2}
-    gateway.answer("POST /admin/api/plan", answer)
-
-    ran = run("plan", "-f", str(path))
-
-    assert [(asked.method, asked.path) for asked in gateway.asked] == [("POST", "/admin/api/plan")]
-    assert gateway.last.body == {
-        "kind": "task",
-        "id": "t",
-        "body": {"task_id": "t", "config": {"mcp.enabled": "true"}},
-    }
-    assert ran.lines[:2] == ["task t  +1  -0", "  +  git  git_log"]
-    assert run("plan", "--delete", "server/git", "--json").json == answer
-    assert gateway.last.body == {"kind": "server", "id": "git", "body": None}
-
-
-@pytest.mark.parametrize(
-    "words", [(), ("--delete", "git"), ("--delete", "key/ada"), ("-f", "x", "--delete", "y")]
-)
-def test_plan_needs_exactly_one_change(gateway: FakeGateway, run: Run, words: tuple[str, ...]) -> None:
-    assert run("plan", *words).code == 2
-    assert gateway.asked == []
 
 
 def test_lint_ends_with_1_when_it_finds_something(gateway: FakeGateway, run: Run) -> None:

@@ -1,12 +1,10 @@
 """What people see, whole, at 80 columns."""
 
-import io
 from typing import Any
 
-from rich.console import Console, RenderableType
-
-from tests.cli.answers import decision, explanation, health, server, task_plan, tools
-from toolgate.cli.render.changes import render_applied, render_lint, render_plan, render_reload
+from tests.cli.answers import decision, explanation, health, server, tools
+from tests.cli.screen import shown
+from toolgate.cli.render.changes import render_applied, render_lint, render_reload
 from toolgate.cli.render.demo import TaskView, render_demo
 from toolgate.cli.render.records import (
     render_keys,
@@ -22,14 +20,6 @@ from toolgate.cli.render.servers import (
     render_servers,
     render_test,
 )
-
-
-def shown(rendered: RenderableType) -> list[str]:
-    """As on a plain terminal of 80 columns, without the blanks at the ends of lines."""
-    file = io.StringIO()
-    console = Console(file=file, width=80, color_system=None, markup=False, emoji=False, highlight=False)
-    console.print(rendered, crop=False)
-    return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
 def test_servers_are_listed_with_their_troubles_under_them() -> None:
@@ -213,46 +203,6 @@ def test_a_refusal_comes_first_with_what_to_do() -> None:
     ]
 
 
-def test_a_plan_shows_gains_and_losses_of_each_task() -> None:
-    answer = {
-        "tasks": [
-            task_plan(
-                "review",
-                added=["git/git_add", "git/git_commit", "shop/get_order"],
-                removed=["git/git_log"],
-                reach_added=["git/git_add", "git/git_commit", "git/git_reset"],
-            ),
-            task_plan(None, refusal={"code": "too_many_tools", "message": "too many", "hint": ""}),
-            task_plan("odd", problem="its profile is gone"),
-        ],
-        "unchanged": 1,
-    }
-
-    assert shown(render_plan(answer)) == [
-        "task review  +3  -1",
-        "  +  git   git_add, git_commit",
-        "  +  shop  get_order",
-        "  -  git   git_log",
-        "  +  git   git_reset (on request)",
-        "",
-        "without a task  +0  -0",
-        "  refused: too many",
-        "",
-        "task odd  +0  -0",
-        "  cannot be read: its profile is gone",
-        "",
-        "1 task unchanged; nothing was written",
-    ]
-
-
-def test_a_plan_without_effect_says_so() -> None:
-    assert shown(render_plan({"tasks": [], "unchanged": 3})) == [
-        "no task would see a difference",
-        "",
-        "3 tasks unchanged; nothing was written",
-    ]
-
-
 def test_lint_shows_where_and_what() -> None:
     finding = {"where": "task `review`", "rule": "mcp.tool_denylist", "message": "`x_*` matches no tool"}
 
@@ -375,7 +325,6 @@ def test_xss_3_nothing_a_server_says_reaches_the_screen_unescaped() -> None:
         render_explanation(
             explanation(decision(evil, evil, evil, rule=evil), decision(evil, evil), warnings=[evil])
         ),
-        render_plan({"tasks": [task_plan(evil, added=[evil], removed=[evil], problem=evil)], "unchanged": 0}),
         render_lint([{"where": evil, "rule": evil, "message": evil}]),
         render_reload({"applied": [evil], "warnings": [evil], "problems": [evil]}, is_dry_run=False),
         render_task({"task_id": evil, "display_name": evil, "config": {evil: evil}}),

@@ -5,12 +5,14 @@ It never follows a redirect and never sends the key anywhere but to the address 
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import httpx2
 
 from toolgate import __version__
+from toolgate.cli.events import Event, parse_events
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.model.revisions import Kind
 
@@ -19,12 +21,31 @@ COLLECTIONS: Final[Mapping[Kind, str]] = {
     "task": "/admin/api/tasks",
     "profile": "/admin/api/profiles",
     "key": "/admin/api/keys",
+    "pin": "/admin/api/pins",
 }
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # A server may take 10 s to start and 30 s to list, and the gateway waits for both when asked to test it.
 _TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
 _AUTH_CODES: Final = frozenset({"unauthenticated", "forbidden"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On what a change is made."""
+
+    revision: int | None = None
+    """Only if this is still the record's newest."""
+    plan_id: str | None = None
+    """Only if it does what this plan showed."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        match = {} if self.revision is None else {"if-match": f'"{self.revision}"'}
+        return match if self.plan_id is None else {**match, "toolgate-plan": self.plan_id}
+
+
+UNCONDITIONAL: Final = Terms()
 
 
 class RestClient:
@@ -41,22 +62,46 @@ class RestClient:
         return self._send("POST", path, body=body, query=query)
 
     def records(self, kind: Kind) -> list[dict[str, Any]]:
-        """All records of a kind."""
-        found: list[dict[str, Any]] = self.get(COLLECTIONS[kind])[f"{kind}s"]
-        return found
+        """All records of a kind, page by page."""
+        found: list[dict[str, Any]] = []
+        query: dict[str, str] = {}
+        while True:
+            answer = self.get(COLLECTIONS[kind], query)
+            found += answer[f"{kind}s"]
+            if not answer.get("next_cursor"):
+                return found
+            query = {"cursor": answer["next_cursor"]}
 
     def record(self, kind: Kind, record_id: str) -> dict[str, Any]:
         """One record."""
         found: dict[str, Any] = self.get(record_path(kind, record_id))
         return found
 
-    def put(self, kind: Kind, record_id: str, body: Mapping[str, Any], *, revision: int | None = None) -> Any:
-        """Create or replace a record; with `revision`, only if that is still its newest."""
-        return self._send("PUT", record_path(kind, record_id), body=body, headers=_if_match(revision))
+    def put(
+        self, kind: Kind, record_id: str, body: Mapping[str, Any], *, terms: Terms = UNCONDITIONAL
+    ) -> Any:
+        """Create or replace a record, on these terms."""
+        return self._send("PUT", record_path(kind, record_id), body=body, headers=terms.headers)
 
-    def delete(self, kind: Kind, record_id: str, *, revision: int | None = None) -> Any:
-        """Remove a record; with `revision`, only if that is still its newest."""
-        return self._send("DELETE", record_path(kind, record_id), headers=_if_match(revision))
+    def delete(self, kind: Kind, record_id: str, *, terms: Terms = UNCONDITIONAL) -> Any:
+        """Remove a record, on these terms."""
+        return self._send("DELETE", record_path(kind, record_id), headers=terms.headers)
+
+    def roll_back(self, kind: Kind, record_id: str, *, to: int, terms: Terms = UNCONDITIONAL) -> Any:
+        """Make a record what it was at a revision, on these terms."""
+        path = f"{record_path(kind, record_id)}/rollback"
+        return self._send("POST", path, body={"revision": to}, headers=terms.headers)
+
+    def events(self, path: str, query: Mapping[str, str]) -> Iterator[Event]:
+        """The events of a stream, until it ends."""
+        with (
+            self._translating(),
+            self._http.stream("GET", path, params=query, headers={"accept": "text/event-stream"}) as answer,
+        ):
+            if not answer.is_success:
+                answer.read()
+                raise _refused(answer, self.url)
+            yield from parse_events(answer.iter_lines())
 
     def _send(
         self,
@@ -67,8 +112,17 @@ class RestClient:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        try:
+        with self._translating():
             answer = self._http.request(method, path, json=body, params=query, headers=headers)
+        if answer.is_success:
+            return _decode(answer, self.url) if answer.content else {}
+        raise _refused(answer, self.url)
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Failures of the HTTP library as failures of the command."""
+        try:
+            yield
         except httpx2.TimeoutException as exc:
             raise CommandFailed(
                 f"no answer from `{self.url}` in time",
@@ -78,9 +132,6 @@ class RestClient:
             ) from exc
         except httpx2.HTTPError as exc:
             raise _unreachable(self.url, str(exc)) from exc
-        if answer.is_success:
-            return _decode(answer, self.url) if answer.content else {}
-        raise _refused(answer, self.url)
 
 
 @contextmanager
@@ -105,10 +156,6 @@ def open_client(url: str, key: str | None) -> Iterator[RestClient]:
 def record_path(kind: Kind, record_id: str) -> str:
     """Where a record lives."""
     return f"{COLLECTIONS[kind]}/{quote(record_id, safe='')}"
-
-
-def _if_match(revision: int | None) -> dict[str, str]:
-    return {} if revision is None else {"if-match": f'"{revision}"'}
 
 
 def _unreachable(url: str, why: str) -> CommandFailed:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import COLLECTIONS
+from toolgate.cli.client import COLLECTIONS, UNCONDITIONAL
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import IdArgument, delete_record
 from toolgate.cli.render.records import render_keys, render_new_key
@@ -75,7 +75,7 @@ def add_command(
 @spread_options
 def revoke_command(key_id: IdArgument, connection: Connection) -> None:
     """Take a key back. It is refused from now on, also in open sessions."""
-    delete_record("key", key_id, connection)
+    delete_record("key", key_id, connection, UNCONDITIONAL)
 
 
 def _items(text: str) -> list[str]:

@@ -1,15 +1,19 @@
 """`toolgate plan`: what a change would do to each task, before it is made."""
 
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Option
 
+from toolgate.cli.change_sets import PLAN, PruneOption, change_set, post_changes
+from toolgate.cli.escape import encode_json
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
-from toolgate.cli.record_files import WRITTEN_KINDS, load_record
-from toolgate.cli.render.changes import render_plan
+from toolgate.cli.record_files import load_records
+from toolgate.cli.render.plans import render_plan
 from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
@@ -19,32 +23,53 @@ app = typer.Typer(add_completion=False)
 @spread_options
 def plan_command(
     connection: Connection,
-    file: Annotated[
-        Path | None,
-        Option("--file", "-f", help="TOML or JSON file with a server, task or profile; `-` reads JSON."),
+    *,
+    files: Annotated[
+        list[Path] | None,
+        Option("--file", "-f", help="File or directory of records, as in `toolgate apply`. May be repeated."),
     ] = None,
-    delete: Annotated[
-        str | None, Option("--delete", help="Plan a removal instead: `server/ID`, `task/ID`, `profile/ID`.")
+    deletes: Annotated[
+        list[str] | None,
+        Option("--delete", help="Plan a removal: `server/ID`, `task/ID`, `profile/ID`. May be repeated."),
+    ] = None,
+    prune: PruneOption = False,
+    out: Annotated[
+        Path | None, Option("--out", metavar="FILE", help="Also write the plan into this file, as JSON.")
     ] = None,
 ) -> None:
-    """Show which tools each task would gain and lose. Nothing is written."""
-    change = _change(file, delete)
+    """Show which records would change, and which tools each task would gain and lose. Nothing is written.
+
+    The plan has an id. `toolgate apply --require-plan ID` makes the change only if it still does exactly
+    what the plan showed.
+    """
+    _refuse_nothing(files, deletes, prune=prune)
+    records = load_records(files) if files else []
+    body = change_set(records, deletes=deletes or (), prune=prune)
     with connection.open() as client:
-        answer = client.post("/admin/api/plan", change)
-    connection.output.show(answer, render_plan(answer))
+        answer = post_changes(client, PLAN, body, records)
+    if out is not None:
+        _write(out, answer)
+    connection.output.show(
+        answer, render_plan(answer, _apply_line(files, answer["id"], prune=prune) if not deletes else None)
+    )
 
 
-def _change(file: Path | None, delete: str | None) -> dict[str, Any]:
-    if (file is None) == (delete is None):
-        raise CommandFailed("give either --file or --delete", exit_code=Exit.USAGE)
-    if file is not None:
-        record = load_record(file)
-        return {"kind": record.kind, "id": record.id, "body": record.body}
-    kind, slash, record_id = str(delete).partition("/")
-    if kind not in WRITTEN_KINDS or not slash:
-        raise CommandFailed(
-            f"`{delete}` names no record",
-            hint="write `server/ID`, `task/ID` or `profile/ID`",
-            exit_code=Exit.USAGE,
-        )
-    return {"kind": kind, "id": record_id, "body": None}
+def _refuse_nothing(files: Sequence[Path] | None, deletes: Sequence[str] | None, *, prune: bool) -> None:
+    if not files and not deletes:
+        raise CommandFailed("there is nothing to plan", hint="give --file or --delete", exit_code=Exit.USAGE)
+    if prune and not files:
+        raise CommandFailed("--prune needs --file", exit_code=Exit.USAGE)
+
+
+def _apply_line(files: Sequence[Path] | None, plan_id: str, *, prune: bool) -> str:
+    words = [word for file in files or () for word in ("-f", str(file))]
+    return shlex.join(
+        ["toolgate", "apply", *words, *(["--prune"] if prune else []), "--require-plan", plan_id]
+    )
+
+
+def _write(path: Path, answer: Mapping[str, Any]) -> None:
+    try:
+        path.write_text(encode_json(answer, indent=2) + "\n", "utf-8")
+    except OSError as exc:
+        raise CommandFailed(f"cannot write `{path}`: {exc.strerror}", exit_code=Exit.USAGE) from exc

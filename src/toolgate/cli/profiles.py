@@ -3,7 +3,14 @@
 import typer
 
 from toolgate.cli.options import Connection
-from toolgate.cli.record_commands import FilesOption, IdArgument, RevisionOption, apply_files, delete_record
+from toolgate.cli.record_commands import (
+    FilesOption,
+    IdArgument,
+    TermsOptions,
+    add_history_commands,
+    apply_files,
+    delete_record,
+)
 from toolgate.cli.render.records import render_profiles
 from toolgate.cli.spreading import spread_options
 
@@ -25,13 +32,16 @@ def list_command(connection: Connection) -> None:
 
 @app.command("apply")
 @spread_options
-def apply_command(files: FilesOption, connection: Connection, revision: RevisionOption = None) -> None:
+def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) -> None:
     """Create or replace profiles from files."""
-    apply_files("profile", files, connection, revision=revision)
+    apply_files("profile", files, connection, on.terms)
 
 
 @app.command("delete")
 @spread_options
-def delete_command(profile_id: IdArgument, connection: Connection, revision: RevisionOption = None) -> None:
+def delete_command(profile_id: IdArgument, connection: Connection, on: TermsOptions) -> None:
     """Remove a profile. Tasks that name it then see no tools."""
-    delete_record("profile", profile_id, connection, revision=revision)
+    delete_record("profile", profile_id, connection, on.terms)
+
+
+add_history_commands(app, "profile")

@@ -1,14 +1,19 @@
-"""What servers, tasks and profiles have in common on the command line: apply and delete."""
+"""What the kinds of records have in common on the command line: apply, delete, history, rollback."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import typer
 from typer import Argument, Option
 
+from toolgate.cli.client import Terms, record_path
 from toolgate.cli.options import Connection
-from toolgate.cli.record_files import Record, load_record
-from toolgate.cli.render.changes import render_applied, render_deleted
+from toolgate.cli.record_files import load_record
+from toolgate.cli.render.changes import render_applied, render_deleted, render_rolled_back
+from toolgate.cli.render.history import render_field_diff, render_history
+from toolgate.cli.spreading import spread_options
 from toolgate.model.revisions import Kind
 
 FilesOption = Annotated[
@@ -16,28 +21,81 @@ FilesOption = Annotated[
     Option("--file", "-f", help="TOML or JSON file with one record; `-` reads JSON. May be repeated."),
 ]
 IdArgument = Annotated[str, Argument(help="Its id.", show_default=False)]
-RevisionOption = Annotated[
-    int | None, Option("--if-revision", help="Only if this is still the record's newest revision.")
-]
 
 
-def apply_files(
-    kind: Kind, files: Sequence[Path], connection: Connection, *, revision: int | None = None
-) -> None:
-    """Write the records in `files`, all read before the first is sent."""
-    apply_records([load_record(path, kind=kind) for path in files], connection, revision=revision)
+@dataclass(frozen=True, kw_only=True)
+class TermsOptions:
+    """On what a change is made."""
+
+    revision: Annotated[
+        int | None, Option("--if-revision", help="Only if this is still the record's newest revision.")
+    ] = None
+    plan_id: Annotated[
+        str | None,
+        Option("--require-plan", metavar="ID", help="Only if the change still does what this plan showed."),
+    ] = None
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(revision=self.revision, plan_id=self.plan_id)
 
 
-def apply_records(records: Sequence[Record], connection: Connection, *, revision: int | None = None) -> None:
-    """Write `records` in their order; the first that is refused ends it."""
+def apply_files(kind: Kind, files: Sequence[Path], connection: Connection, terms: Terms) -> None:
+    """Write the records in `files`, all read before the first is sent; the first that is refused ends it."""
+    records = [load_record(path, kind=kind) for path in files]
     with connection.open() as client:
         for record in records:
-            answer = client.put(record.kind, record.id, record.body, revision=revision)
+            answer = client.put(record.kind, record.id, record.body, terms=terms)
             connection.output.show(answer, render_applied(record.kind, record.id, answer))
 
 
-def delete_record(kind: Kind, record_id: str, connection: Connection, *, revision: int | None = None) -> None:
+def delete_record(kind: Kind, record_id: str, connection: Connection, terms: Terms) -> None:
     """Remove one record."""
     with connection.open() as client:
-        answer = client.delete(kind, record_id, revision=revision)
+        answer = client.delete(kind, record_id, terms=terms)
     connection.output.show({"deleted": record_id, **answer}, render_deleted(kind, record_id, answer))
+
+
+def add_history_commands(app: typer.Typer, kind: Kind) -> None:
+    """`history`, `diff` and `rollback` of one kind of record."""
+
+    @app.command("history", help=f"List the changes of a {kind}, newest first: when, by whom, which fields.")
+    @spread_options
+    def history_command(
+        record_id: IdArgument,
+        connection: Connection,
+        limit: Annotated[int, Option("--limit", min=1, max=500, help="How many changes.")] = 20,
+    ) -> None:
+        with connection.open() as client:
+            answer = client.get(f"{record_path(kind, record_id)}/history", {"limit": str(limit)})
+        connection.output.show(answer["entries"], render_history(answer["entries"]))
+
+    @app.command("diff", help=f"Show how a {kind} differs between two revisions of the registry.")
+    @spread_options
+    def diff_command(
+        record_id: IdArgument,
+        connection: Connection,
+        *,
+        since: Annotated[int, Option("--since", min=0, help="The earlier revision.", show_default=False)],
+        upto: Annotated[int | None, Option("--upto", min=0, help="The later one. Default: now.")] = None,
+    ) -> None:
+        query = {"since": str(since)} | ({} if upto is None else {"upto": str(upto)})
+        with connection.open() as client:
+            answer = client.get(f"{record_path(kind, record_id)}/diff", query)
+        connection.output.show(answer, render_field_diff(answer["fields"]))
+
+    @app.command(
+        "rollback",
+        help=f"Make a {kind} what it was at a revision. That is a new change; history is never rewritten.",
+    )
+    @spread_options
+    def rollback_command(
+        record_id: IdArgument,
+        connection: Connection,
+        on: TermsOptions,
+        *,
+        to: Annotated[int, Option("--to", min=0, help="The revision to go back to.", show_default=False)],
+    ) -> None:
+        with connection.open() as client:
+            answer = client.roll_back(kind, record_id, to=to, terms=on.terms)
+        connection.output.show(answer, render_rolled_back(kind, record_id, to, answer))

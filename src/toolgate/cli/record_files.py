@@ -1,12 +1,13 @@
-"""Records as people write them: one in a TOML or JSON file, or on standard input as JSON.
+"""Records as people write them: in TOML and JSON files, in directories of them, or on standard input as JSON.
 
 The gateway checks what a record says; here only its outer form is read and put right.
 """
 
 import json
+import os
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ WRITTEN_KINDS: Final[tuple[Kind, ...]] = ("server", "task", "profile")
 """What people write into files. The field `<kind>_id` names a record, and by being there tells its kind."""
 
 STANDARD_INPUT: Final = Path("-")
+SUFFIXES: Final = (".toml", ".json")
 
 
 class Record(NamedTuple):
@@ -25,11 +27,82 @@ class Record(NamedTuple):
     kind: Kind
     id: str
     body: dict[str, Any]
+    file: Path = STANDARD_INPUT
+    text: str = ""
+    """What stands in the file, to say where in it something is wrong."""
 
 
 def load_record(path: Path, *, kind: Kind | None = None) -> Record:
-    """The record in `path`; `-` is standard input. With `kind`, no other will do."""
-    body = _load_object(path)
+    """The one record in `path`; `-` is standard input. With `kind`, no other will do."""
+    text = read_text(path)
+    body = _parse(path, text)
+    if not isinstance(body, dict):
+        raise CommandFailed(f"`{path}` does not hold an object", exit_code=Exit.USAGE)
+    return _record(path, text, body, kind=kind)
+
+
+def load_records(paths: Sequence[Path]) -> list[Record]:
+    """Every record in the files, and in all files under the directories. None is there twice."""
+    files = [file for path in paths for file in _files(path)]
+    records = [record for file in files for record in _records_in(file)]
+    if not records:
+        raise CommandFailed(
+            f"there is no record in {', '.join(f'`{path}`' for path in paths)}",
+            hint="a record is a `.toml` or `.json` file with `server_id`, `task_id` or `profile_id`",
+            exit_code=Exit.USAGE,
+        )
+    _refuse_repeated(records)
+    return records
+
+
+def read_text(path: Path) -> str:
+    """What is in a file, or in standard input."""
+    try:
+        return sys.stdin.read() if path == STANDARD_INPUT else path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise CommandFailed(f"cannot read `{path}`: {exc}", exit_code=Exit.USAGE) from exc
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """`path`, or the files under it in the order of their names. What is hidden is passed over."""
+    if not path.is_dir():
+        yield path
+        return
+    for directory, inner, names in os.walk(path, onerror=_cannot_read):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        for name in sorted(names):
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                yield Path(directory, name)
+
+
+def _cannot_read(exc: OSError) -> None:
+    # Half of a directory must not pass for the whole: with --prune the other half would be removed.
+    raise CommandFailed(f"cannot read `{exc.filename}`: {exc.strerror}", exit_code=Exit.USAGE) from exc
+
+
+def _records_in(path: Path) -> Iterator[Record]:
+    text = read_text(path)
+    value = _parse(path, text)
+    for body in value if isinstance(value, list) else [value]:
+        if not isinstance(body, dict):
+            raise CommandFailed(
+                f"`{path}` holds neither an object nor a list of objects", exit_code=Exit.USAGE
+            )
+        yield _record(path, text, body)
+
+
+def _parse(path: Path, text: str) -> Any:
+    try:
+        return tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise CommandFailed(
+            f"`{path}` is neither TOML nor JSON as its name says: {exc}",
+            hint="mend the file; TOML files end in `.toml`, everything else is read as JSON",
+            exit_code=Exit.USAGE,
+        ) from exc
+
+
+def _record(path: Path, text: str, body: dict[str, Any], *, kind: Kind | None = None) -> Record:
     found = _kind_of(body)
     if found is None or kind not in {None, found}:
         wanted = f"`{kind}_id`" if kind else "`server_id`, `task_id` or `profile_id`"
@@ -41,38 +114,30 @@ def load_record(path: Path, *, kind: Kind | None = None) -> Record:
             else "name the record in that field, at the top of the file",
             exit_code=Exit.USAGE,
         )
-    record_id = body[f"{found}_id"]
+    id_field = "server_id" if found == "pin" else f"{found}_id"
+    record_id = body[id_field]
     if not isinstance(record_id, str):
-        raise CommandFailed(f"`{path}`: `{found}_id` is not text", exit_code=Exit.USAGE)
-    return Record(found, record_id, _task_body(body) if found == "task" else body)
-
-
-def read_text(path: Path) -> str:
-    """What is in a file, or in standard input."""
-    try:
-        return sys.stdin.read() if path == STANDARD_INPUT else path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise CommandFailed(f"cannot read `{path}`: {exc}", exit_code=Exit.USAGE) from exc
-
-
-def _load_object(path: Path) -> dict[str, Any]:
-    text = read_text(path)
-    try:
-        value = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise CommandFailed(
-            f"`{path}` is neither TOML nor JSON as its name says: {exc}",
-            hint="mend the file; TOML files end in `.toml`, everything else is read as JSON",
-            exit_code=Exit.USAGE,
-        ) from exc
-    if not isinstance(value, dict):
-        raise CommandFailed(f"`{path}` does not hold an object", exit_code=Exit.USAGE)
-    return value
+        raise CommandFailed(f"`{path}`: `{id_field}` is not text", exit_code=Exit.USAGE)
+    return Record(found, record_id, _task_body(body) if found == "task" else body, path, text)
 
 
 def _kind_of(body: Mapping[str, Any]) -> Kind | None:
     kinds = [kind for kind in WRITTEN_KINDS if f"{kind}_id" in body]
+    if kinds == ["server"] and "tools" in body and "transport" not in body:
+        return "pin"  # which names its server, and the digests of its tools
     return kinds[0] if len(kinds) == 1 else None
+
+
+def _refuse_repeated(records: Iterable[Record]) -> None:
+    seen: dict[tuple[Kind, str], Record] = {}
+    for record in records:
+        earlier = seen.setdefault((record.kind, record.id), record)
+        if earlier is not record:
+            raise CommandFailed(
+                f"{record.kind} `{record.id}` stands in `{earlier.file}` and again in `{record.file}`",
+                hint="keep one of the two",
+                exit_code=Exit.USAGE,
+            )
 
 
 def _task_body(body: dict[str, Any]) -> dict[str, Any]:

@@ -18,17 +18,23 @@ from toolgate.errors import ToolgateError
 
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "toolgate.cli.up",
+    "nodes": "toolgate.cli.nodes",
     "servers": "toolgate.cli.servers",
     "tasks": "toolgate.cli.tasks",
     "profiles": "toolgate.cli.profiles",
+    "pins": "toolgate.cli.pins",
     "keys": "toolgate.cli.keys",
     "tools": "toolgate.cli.tools",
     "explain": "toolgate.cli.explain",
     "plan": "toolgate.cli.plan",
+    "apply": "toolgate.cli.apply",
+    "diff": "toolgate.cli.diff",
+    "watch": "toolgate.cli.watch",
     "lint": "toolgate.cli.lint",
     "reload": "toolgate.cli.reload",
     "connect": "toolgate.cli.connect",
     "doctor": "toolgate.cli.doctor",
+    "backup": "toolgate.cli.backup",
     "version": "toolgate.cli.version",
 }
 """Command → the module whose `app` it is, in the order of the help."""

@@ -6,21 +6,22 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import record_path
+from toolgate.cli.client import COLLECTIONS, record_path
 from toolgate.cli.failure import Exit
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import (
     FilesOption,
     IdArgument,
-    RevisionOption,
+    TermsOptions,
+    add_history_commands,
     apply_files,
-    apply_records,
     delete_record,
 )
-from toolgate.cli.record_files import Record, read_text
+from toolgate.cli.record_files import read_text
+from toolgate.cli.render.plans import render_imported
+from toolgate.cli.render.server_tools import render_server_tools
 from toolgate.cli.render.servers import render_refreshed, render_server, render_servers, render_test
 from toolgate.cli.spreading import spread_options
-from toolgate.registry.imports import parse_mcp_servers_json
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Register MCP servers, look at them, test them."
@@ -47,19 +48,19 @@ def get_command(server_id: IdArgument, connection: Connection) -> None:
 
 @app.command("apply")
 @spread_options
-def apply_command(files: FilesOption, connection: Connection, revision: RevisionOption = None) -> None:
+def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) -> None:
     """Create or replace servers from files.
 
     `toolgate plan -f FILE` shows beforehand what that does to each task.
     """
-    apply_files("server", files, connection, revision=revision)
+    apply_files("server", files, connection, on.terms)
 
 
 @app.command("delete")
 @spread_options
-def delete_command(server_id: IdArgument, connection: Connection, revision: RevisionOption = None) -> None:
+def delete_command(server_id: IdArgument, connection: Connection, on: TermsOptions) -> None:
     """Remove a server. Its connection is closed and its tools leave every scope."""
-    delete_record("server", server_id, connection, revision=revision)
+    delete_record("server", server_id, connection, on.terms)
 
 
 @app.command("test")
@@ -82,22 +83,50 @@ def refresh_command(server_id: IdArgument, connection: Connection) -> None:
     connection.output.show(answer, render_refreshed(answer))
 
 
+@app.command("tools")
+@spread_options
+def tools_command(
+    server_id: IdArgument,
+    connection: Connection,
+    task: Annotated[str | None, Option("--task", help="As this task sees them.")] = None,
+) -> None:
+    """List a server's tools with their names on the doors, and why one is held back."""
+    with connection.open() as client:
+        answer = client.get(f"{record_path('server', server_id)}/tools", {"task": task} if task else None)
+    connection.output.show(answer["tools"], render_server_tools(answer))
+
+
 @app.command("import")
 @spread_options
 def import_command(
     file: Annotated[
-        Path, Argument(help="`mcpServers` JSON of Claude, Cursor or Windsurf, or VS Code's `mcp.json`.")
+        Path,
+        Argument(
+            help="`mcpServers` JSON of Claude, Cursor or Windsurf, VS Code's `mcp.json`, a `server.json`,"
+            " or a server file of ours; `-` reads JSON."
+        ),
     ],
     connection: Connection,
+    *,
     allow: Annotated[
         list[str] | None,
         Option("--allow", help="Pattern of tools to allow, `*` for all. Without it none are."),
     ] = None,
+    is_dry_run: Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")] = False,
 ) -> None:
-    """Register the servers of another program's configuration.
+    """Register the servers of another program's configuration, all or none.
 
     A new server may offer no tool until `allowed_tools` says so: give --allow, or edit the records.
     """
-    bodies = parse_mcp_servers_json(read_text(file))
-    records = [Record("server", body["server_id"], {**body, "allowed_tools": allow or []}) for body in bodies]
-    apply_records(records, connection)
+    body = {
+        "format": "auto",
+        "content": read_text(file),
+        "allowed_tools": allow or [],
+        "dry_run": is_dry_run,
+    }
+    with connection.open() as client:
+        answer = client.post(f"{COLLECTIONS['server']}/import", body)
+    connection.output.show(answer, render_imported(answer, is_dry_run=is_dry_run))
+
+
+add_history_commands(app, "server")

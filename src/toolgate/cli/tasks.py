@@ -3,7 +3,14 @@
 import typer
 
 from toolgate.cli.options import Connection
-from toolgate.cli.record_commands import FilesOption, IdArgument, RevisionOption, apply_files, delete_record
+from toolgate.cli.record_commands import (
+    FilesOption,
+    IdArgument,
+    TermsOptions,
+    add_history_commands,
+    apply_files,
+    delete_record,
+)
 from toolgate.cli.render.records import render_task, render_tasks
 from toolgate.cli.spreading import spread_options
 
@@ -34,16 +41,19 @@ def get_command(task_id: IdArgument, connection: Connection) -> None:
 
 @app.command("apply")
 @spread_options
-def apply_command(files: FilesOption, connection: Connection, revision: RevisionOption = None) -> None:
+def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) -> None:
     """Create or replace tasks from files.
 
     Values in `config` may be written as they are (`true`, `["git"]`) or as JSON text.
     """
-    apply_files("task", files, connection, revision=revision)
+    apply_files("task", files, connection, on.terms)
 
 
 @app.command("delete")
 @spread_options
-def delete_command(task_id: IdArgument, connection: Connection, revision: RevisionOption = None) -> None:
+def delete_command(task_id: IdArgument, connection: Connection, on: TermsOptions) -> None:
     """Remove a task. Its URL then shows no tools."""
-    delete_record("task", task_id, connection, revision=revision)
+    delete_record("task", task_id, connection, on.terms)
+
+
+add_history_commands(app, "task")

@@ -3,11 +3,10 @@
 import asyncio
 import os
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -19,46 +18,16 @@ from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.output import Output
 from toolgate.cli.render.changes import render_reload
 from toolgate.cli.render.up import render_ready
+from toolgate.cli.setting_options import SettingOptions
 from toolgate.cli.spreading import spread_options
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.reload_plan import ReloadReport
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.registry.store import Store
-from toolgate.settings import LogLevel, Settings, load_settings
+from toolgate.settings import Settings
 
 app = typer.Typer(add_completion=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SettingOptions:
-    """The settings one most often changes. All of them can stand in the file or in TOOLGATE_ variables."""
-
-    listen: Annotated[str | None, Option("--listen", metavar="HOST:PORT", help="Address to bind.")] = None
-    data: Annotated[
-        Path | None, Option("--data", metavar="DIR", help="Where registry and audit log live.")
-    ] = None
-    registry_dir: Annotated[
-        Path | None,
-        Option("--mcp-registry-dir", metavar="DIR", help="Directory of server files, loaded and watched."),
-    ] = None
-    is_strict: Annotated[
-        bool, Option("--strict", help="Refuse unknown fields and any invalid server file.")
-    ] = False
-    log_level: Annotated[LogLevel | None, Option("--log-level", help="How much is logged.")] = None
-    config: Annotated[Path | None, Option("--config", help="TOML file with settings.")] = None
-
-    def load(self, **more: Any) -> Settings:
-        """The settings, with `more` as further defaults of the command's own."""
-        given = {
-            "listen": self.listen,
-            "data_dir": self.data,
-            "mcp_registry_dir": self.registry_dir,
-            "strict": self.is_strict or None,
-            "log_level": self.log_level,
-        }
-        chosen = {name: value for name, value in given.items() if value is not None}
-        return load_settings(self.config, os.environ, {**more, **chosen})
 
 
 @app.command("up")

@@ -192,7 +192,7 @@ def _load(directory: Path, file: str, findings: _Findings) -> ServerRecord:
     try:
         return parse_server(body, strict=findings.strict)
     except InvalidRecord as exc:
-        line = _line_of(text, exc.data.get("problems", ()))
+        line = line_of(text, exc.data.get("problems", ()))
         raise _bad(file, text, str(exc), line=line) from exc
 
 
@@ -254,7 +254,7 @@ def _bad(file: str, text: str, message: str, *, line: int | None = None) -> _Bad
     return _Bad(FileProblem(file=file, message=message, line=line, claimed_id=claim[1] if claim else None))
 
 
-def _line_of(text: str, problems: Iterable[Mapping[str, str]]) -> int | None:
+def line_of(text: str, problems: Iterable[Mapping[str, str]]) -> int | None:
     """The line of the first field at fault whose name stands in the file only once."""
     for problem in problems:
         name = problem["field"].split("[")[0].rpartition(".")[2]

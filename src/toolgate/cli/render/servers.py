@@ -26,6 +26,7 @@ from toolgate.cli.render.layout import (
 Record = Mapping[str, Any]
 
 STATE_STYLES: Final = {"connected": OK, "degraded": WARN, "down": BAD, "idle": "", "disabled": DIM}
+WORKING: Final = frozenset({"connected", "idle", "disabled"})
 TRANSPORTS: Final = {"stdio": "stdio", "streamable_http": "http", "http_sse_legacy": "sse"}
 STDERR_LINES: Final = 12
 
@@ -34,13 +35,17 @@ def render_servers(servers: Sequence[Record]) -> RenderableType:
     """One line a server; what is wrong with one stands under the table, where there is room for it."""
     if not servers:
         return Text("no servers yet: add one with `toolgate servers apply -f FILE`")
-    table = grid("SERVER", "STATE", "TOOLS", "CALLS", "VIA", "TAGS", flexible={"TAGS"})
-    table.columns[2].justify = table.columns[3].justify = "right"
+    has_nodes = any(server.get("nodes") for server in servers)
+    nodes = ["NODES"] if has_nodes else []
+    table = grid("SERVER", "STATE", *nodes, "TOOLS", "CALLS", "VIA", "TAGS", flexible={"TAGS"})
+    for column in table.columns:
+        column.justify = "right" if column.header in {"NODES", "TOOLS", "CALLS"} else "left"
     for server in servers:
         health = health_of(server)
         table.add_row(
             cell(server["server_id"], "bold"),
             _state(health),
+            *([_on_nodes(server)] if has_nodes else []),
             cell(health.get("tools", 0)),
             cell(f"{health.get('calls', 0):,}"),
             cell(TRANSPORTS.get(server["transport"], server["transport"])),
@@ -55,7 +60,7 @@ def render_server(server: Record) -> RenderableType:
     table = facts(2)
     for label, value in _details(server, health):
         table.add_row(cell(label, DIM), value)
-    return stack(table, _stderr(str(health.get("stderr_tail") or "")))
+    return stack(table, _nodes(server.get("nodes") or ()), _stderr(str(health.get("stderr_tail") or "")))
 
 
 def render_test(server_id: str, report: Record) -> RenderableType:
@@ -94,6 +99,29 @@ def _state(health: Record) -> Text:
     return cell(state, STATE_STYLES.get(state, ""))
 
 
+def _on_nodes(server: Record) -> Text:
+    """On how many of the nodes that report it a server works."""
+    nodes: Sequence[Record] = server.get("nodes") or ()
+    well = sum(one["state"] in WORKING for one in nodes)
+    return cell(f"{well}/{len(nodes)}", OK if well == len(nodes) else WARN)
+
+
+def _nodes(nodes: Sequence[Record]) -> RenderableType | None:
+    if not nodes:
+        return None
+    table = grid("NODE", "STATE", "TOOLS", "RESTARTS", "LAST ERROR", flexible={"LAST ERROR"})
+    table.columns[2].justify = table.columns[3].justify = "right"
+    for one in nodes:
+        table.add_row(
+            cell(one["node_id"], "bold"),
+            _state(one),
+            cell(one["tools"]),
+            cell(one["restarts"]),
+            cell(one["last_error"], BAD),
+        )
+    return table
+
+
 def _tool_count(health: Record) -> str:
     quarantined = health.get("quarantined") or 0
     return f"{health.get('tools', 0)}" + (f" (+{quarantined} refused)" if quarantined else "")
@@ -114,6 +142,9 @@ def _troubles_of(server: Record) -> Iterator[tuple[str, str]]:
         yield STATE_STYLES[health["state"]], health["last_error"]
     if health.get("quarantined"):
         yield WARN, f"{count(health['quarantined'], 'tool')} refused; `toolgate servers test` says why"
+    for node in server.get("nodes") or ():
+        if node["state"] in {"down", "degraded"} and node["last_error"]:
+            yield STATE_STYLES[node["state"]], f"on {node['node_id']}: {node['last_error']}"
     if not server.get("allowed_tools"):
         yield WARN, "no tool is allowed; fill `allowed_tools`"
 

@@ -1,6 +1,6 @@
-"""What a gateway says once it serves."""
+"""What a process says once it serves."""
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate import __version__
@@ -9,10 +9,32 @@ from toolgate.cli.render.layout import DIM, cell, sentence, stack, verbatim
 
 
 def render_ready(url: str) -> RenderableType:
-    """Where it is, and the two things one does next."""
-    at = "" if url == DEFAULT_URL else f" --url {url}"
+    """Where a gateway is, and the two things one does next."""
+    at = _at(url)
     return stack(
         sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", cell(url, "bold")),
         verbatim(f"toolgate connect claude-code{at}\ntoolgate doctor{at}"),
         Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
     )
+
+
+def render_control_ready(url: str, grpc: str) -> RenderableType:
+    """Where a control is, and how to give it a node."""
+    return stack(
+        Group(
+            sentence(Text("Toolgate", style="bold"), f" {__version__} controls at ", cell(url, "bold")),
+            sentence("nodes follow it at ", cell(grpc, "bold")),
+        ),
+        Group(
+            Text("A node needs a key, and is started with it:", style="bold"),
+            verbatim(
+                f"toolgate keys add node-1 --role node{_at(url)}\n"
+                f"toolgate node --control {grpc} --control-key-file FILE"
+            ),
+        ),
+        Text("Ctrl-C stops it; its nodes go on with what they have.", style=DIM),
+    )
+
+
+def _at(url: str) -> str:
+    return "" if url == DEFAULT_URL else f" --url {url}"

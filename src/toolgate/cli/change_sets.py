@@ -1,0 +1,78 @@
+"""Changes that are made together or not at all: what `apply`, `diff` and `plan` send."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from typer import Option
+
+from toolgate.cli.client import RestClient
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.record_files import WRITTEN_KINDS, Record
+from toolgate.errors import InvalidRecord
+from toolgate.registry.directory import line_of
+from toolgate.registry.records import parse_record
+
+APPLY: Final = "/admin/api/apply"
+PLAN: Final = "/admin/api/plan"
+
+ChangeFilesOption = Annotated[
+    list[Path],
+    Option(
+        "--file",
+        "-f",
+        help="TOML or JSON file, or a directory of them with all that is under it; `-` reads JSON."
+        " May be repeated.",
+    ),
+]
+PruneOption = Annotated[
+    bool, Option("--prune", help="Also remove the servers, tasks and profiles that are not in the files.")
+]
+
+
+def change_set(
+    records: Iterable[Record], *, deletes: Iterable[str] = (), prune: bool = False
+) -> dict[str, Any]:
+    """The body of a plan: records to write, and names of records (`task/review`) to remove."""
+    writes = [{"kind": one.kind, "id": one.id, "body": one.body} for one in records]
+    return {"changes": [*writes, *map(_removal, deletes)], "prune": prune}
+
+
+def post_changes(
+    client: RestClient, path: str, body: Mapping[str, Any], records: Sequence[Record]
+) -> Mapping[str, Any]:
+    """The gateway's answer. A record it refuses is looked up in the files, to say where it stands."""
+    try:
+        answer: Mapping[str, Any] = client.post(path, body)
+    except CommandFailed as failure:
+        if failure.code == InvalidRecord.code:
+            _point_at_file(records)
+        raise
+    return answer
+
+
+def _point_at_file(records: Iterable[Record]) -> None:
+    """Raises CommandFailed for the first record that is wrong by itself."""
+    for record in records:
+        try:
+            parse_record(record.kind, record.id, record.body)
+        except InvalidRecord as exc:
+            line = line_of(record.text, exc.data.get("problems", ()))
+            where = f"{record.file}:{line}" if line else f"{record.file}"
+            raise CommandFailed(
+                f"{where}: {exc}",
+                hint=f"{exc.hint}; nothing was changed",
+                code=exc.code,
+                exit_code=Exit.FAILED,
+            ) from exc
+
+
+def _removal(name: str) -> dict[str, Any]:
+    kind, slash, record_id = name.partition("/")
+    if kind not in WRITTEN_KINDS or not slash:
+        raise CommandFailed(
+            f"`{name}` names no record",
+            hint="write `server/ID`, `task/ID` or `profile/ID`",
+            exit_code=Exit.USAGE,
+        )
+    return {"kind": kind, "id": record_id, "body": None}

@@ -1,0 +1,32 @@
+"""`toolgate diff`: how the registry differs from files, for people and for pipelines."""
+
+import typer
+
+from toolgate.cli.change_sets import PLAN, ChangeFilesOption, PruneOption, change_set, post_changes
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.options import Connection
+from toolgate.cli.record_files import load_records
+from toolgate.cli.render.plans import render_difference
+from toolgate.cli.spreading import spread_options
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("diff")
+@spread_options
+def diff_command(files: ChangeFilesOption, connection: Connection, *, prune: PruneOption = False) -> None:
+    """Show what `toolgate apply` would change. Nothing is written.
+
+    Exit code 0: nothing would change. 1: something would. 2 or more: it could not be found out.
+    """
+    records = load_records(files)
+    try:
+        with connection.open() as client:
+            answer = post_changes(client, PLAN, change_set(records, prune=prune), records)
+    except CommandFailed as failure:
+        # 1 means a difference here, so what failed must not end with it.
+        failure.exit_code = max(failure.exit_code, Exit.USAGE)
+        raise
+    connection.output.show(answer["changes"], render_difference(answer))
+    if answer["changes"]:
+        raise typer.Exit(Exit.FAILED)

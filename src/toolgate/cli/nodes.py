@@ -1,0 +1,18 @@
+"""`toolgate nodes`: the nodes that follow this control, as they last reported."""
+
+import typer
+
+from toolgate.cli.options import Connection
+from toolgate.cli.render.nodes import render_nodes
+from toolgate.cli.spreading import spread_options
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("nodes")
+@spread_options
+def nodes_command(connection: Connection) -> None:
+    """List the nodes with the revision each serves, and when it last reported."""
+    with connection.open() as client:
+        answer = client.get("/admin/api/nodes")
+    connection.output.show(answer["nodes"], render_nodes(answer))

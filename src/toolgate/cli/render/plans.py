@@ -1,0 +1,163 @@
+"""Changes of whole records, made or only looked at, and what they do to each task. Signs as in a diff."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from toolgate.cli.escape import encode_json
+from toolgate.cli.render.layout import (
+    BAD,
+    DIM,
+    OK,
+    WARN,
+    cell,
+    count,
+    facts,
+    indent,
+    names,
+    sentence,
+    stack,
+    verbatim,
+    warnings,
+)
+
+Answer = Mapping[str, Any]
+
+SIGNS: Final = {"added": ("+", OK), "changed": ("~", WARN), "removed": ("-", BAD)}
+ABSENT: Final = "(default)"
+"""What stands for a value in an answer where a record says nothing."""
+
+
+def render_change_set(answer: Answer) -> RenderableType:
+    """Changes that were made as one."""
+    changes: Sequence[Answer] = answer["changes"]
+    if not changes:
+        head = sentence(Text("✓ ", style=OK), f"nothing to do (revision {answer['revision']})")
+        return stack(head, warnings(answer["warnings"]))
+    tail = sentence(Text("✓ ", style=OK), _totals(changes), f" (revision {answer['revision']})")
+    return stack(_records(changes), warnings(answer["warnings"]), tail)
+
+
+def render_imported(answer: Answer, *, is_dry_run: bool) -> RenderableType:
+    """Servers of another program's file, and those of them that could not be taken over."""
+    shown = render_difference(answer) if is_dry_run else render_change_set(answer)
+    skipped = [
+        sentence(Text("skipped ", style=WARN), cell(one["name"], "bold"), ": ", cell(one["reason"]))
+        for one in answer["skipped"]
+    ]
+    return stack(Group(*skipped) if skipped else None, shown)
+
+
+def render_difference(answer: Answer) -> RenderableType:
+    """Changes that were not made."""
+    changes: Sequence[Answer] = answer["changes"]
+    if not changes:
+        return Text("no difference")
+    tail = Text(f"{_totals(changes)}; nothing was written", style=DIM)
+    return stack(_records(changes), warnings(answer["warnings"]), tail)
+
+
+def render_plan(answer: Answer, apply_line: str | None) -> RenderableType:
+    """What changes would add to and take from each task, and how to make exactly them."""
+    changes: Sequence[Answer] = answer["changes"]
+    if not changes:
+        return Text("no difference: there is nothing to apply")
+    tasks = [_task_change(one) for one in answer["tasks"]]
+    unchanged = f"{count(answer['unchanged'], 'task')} unchanged; nothing was written"
+    return stack(
+        Group(*map(_headline, changes)),
+        *(tasks or [Text("no task would see a difference")]),
+        warnings(answer["warnings"]),
+        Text(unchanged, style=DIM),
+        _apply_hint(answer["id"], apply_line),
+    )
+
+
+def render_removals(changes: Sequence[Answer]) -> RenderableType:
+    """What is about to be removed."""
+    return Group(*map(_headline, changes))
+
+
+def render_fields(fields: Sequence[Answer]) -> RenderableType:
+    """Fields with their values before and after."""
+    return Group(*(part for one in fields for part in (cell(one["field"]), indent(_values(one)))))
+
+
+def _values(field: Answer) -> RenderableType:
+    table = facts(2)
+    for sign, style, value in (("-", BAD, field["before"]), ("+", OK, field["after"])):
+        if value != ABSENT:
+            table.add_row(Text(sign, style=style), cell(_value(value), style))
+    return table
+
+
+def _records(changes: Sequence[Answer]) -> RenderableType:
+    lines: list[RenderableType] = []
+    for change in changes:
+        lines.append(_headline(change))
+        if change["operation"] == "changed":
+            lines.append(indent(indent(render_fields(change["fields"]))))
+    return Group(*lines)
+
+
+def _headline(change: Answer) -> Text:
+    sign, style = SIGNS[change["operation"]]
+    return sentence(Text(f"{sign} ", style=style), f"{change['kind']} ", cell(change["id"], "bold"))
+
+
+def _totals(changes: Sequence[Answer]) -> str:
+    found = {word: sum(one["operation"] == word for one in changes) for word in SIGNS}
+    return ", ".join(f"{number:,} {word}" for word, number in found.items() if number)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else encode_json(value)
+
+
+def _apply_hint(plan_id: str, apply_line: str | None) -> RenderableType:
+    if apply_line is None:
+        return sentence("plan ", cell(plan_id, "bold"))
+    return Group(Text("To make exactly this change:", style="bold"), verbatim(apply_line))
+
+
+def _task_change(change: Answer) -> RenderableType:
+    added: Sequence[str] = change["added"]
+    removed: Sequence[str] = change["removed"]
+    task_id = change["task_id"]
+    title = sentence(
+        "task " if task_id else "",
+        cell(task_id or "without a task", "bold"),
+        Text(f"  +{len(added)}", style=OK if added else DIM),
+        Text(f"  -{len(removed)}", style=BAD if removed else DIM),
+    )
+    lines = facts(3)
+    _add_lines(lines, added, removed)
+    # Beyond what everybody gets: only those who name the server.
+    _add_lines(
+        lines,
+        [tool for tool in change["reach_added"] if tool not in added],
+        [tool for tool in change["reach_removed"] if tool not in removed],
+        note=" (on request)",
+    )
+    return Group(title, *map(indent, _problems(change)), indent(lines))
+
+
+def _problems(change: Answer) -> Iterator[Text]:
+    if change["problem"]:
+        yield sentence(Text("cannot be read: ", style=BAD), cell(change["problem"]))
+    if change["refusal"]:
+        yield sentence(Text("refused: ", style=WARN), cell(change["refusal"]["message"]))
+
+
+def _add_lines(table: Table, added: Sequence[str], removed: Sequence[str], note: str = "") -> None:
+    """A line a server: sign, server, its tools."""
+    for sign, style, tools in (("+", OK, added), ("-", BAD, removed)):
+        for server_id, group in groupby(tools, key=lambda tool: tool.partition("/")[0]):
+            shown = names(tool.partition("/")[2] for tool in group)
+            table.add_row(
+                Text(sign, style=style), cell(server_id, style), sentence(shown, Text(note, style=DIM))
+            )

@@ -1,0 +1,41 @@
+"""The options of commands that serve: the settings one most often changes."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Option
+
+from toolgate.settings import LogLevel, Settings, load_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingOptions:
+    """The settings one most often changes. All of them can stand in the file or in TOOLGATE_ variables."""
+
+    listen: Annotated[str | None, Option("--listen", metavar="HOST:PORT", help="Address to bind.")] = None
+    data: Annotated[
+        Path | None, Option("--data", metavar="DIR", help="Where registry and audit log live.")
+    ] = None
+    registry_dir: Annotated[
+        Path | None,
+        Option("--mcp-registry-dir", metavar="DIR", help="Directory of server files, loaded and watched."),
+    ] = None
+    is_strict: Annotated[
+        bool, Option("--strict", help="Refuse unknown fields and any invalid server file.")
+    ] = False
+    log_level: Annotated[LogLevel | None, Option("--log-level", help="How much is logged.")] = None
+    config: Annotated[Path | None, Option("--config", help="TOML file with settings.")] = None
+
+    def load(self, **more: Any) -> Settings:
+        """The settings, with `more` as further defaults of the command's own."""
+        given = {
+            "listen": self.listen,
+            "data_dir": self.data,
+            "mcp_registry_dir": self.registry_dir,
+            "strict": self.is_strict or None,
+            "log_level": self.log_level,
+        }
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return load_settings(self.config, os.environ, {**more, **chosen})
