@@ -1,10 +1,11 @@
 """Control by gRPC. The only module of a node that knows the library.
 
-A key goes over the line, so a line beyond this machine is always TLS. Every request but the watch has a
-deadline; the watch has its bookmarks, and pings that end a dead connection. With several addresses
-(replicas of control) each failure turns to the next one.
+A key goes over the line, so a line beyond this machine is TLS unless the operator insists. Every request but
+the watch has a deadline, and the watch its bookmarks. A line that fails is given up, with the connection
+under it, and the next one is opened: to the next replica, where control has several.
 """
 
+import asyncio
 import ipaddress
 import random
 from collections.abc import (
@@ -50,10 +51,6 @@ MAX_DETAILS: Final = 300
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A peer that has gone without a word is noticed within 10 s.
-    ("grpc.keepalive_time_ms", 6_000),
-    ("grpc.keepalive_timeout_ms", 4_000),
-    ("grpc.http2.max_pings_without_data", 0),
     # When to try again is for the sync to say: the library merely must not wait longer than it.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -96,6 +93,8 @@ class ControlAddress:
     """None: for a control on this machine that trusts it."""
     ca: bytes | None = None
     """PEM. None: plain text to this machine, the well-known authorities for any other."""
+    allows_plaintext: bool = False
+    """Plain text to any machine, where no `ca` is given: for networks that encrypt by themselves."""
 
 
 @asynccontextmanager
@@ -103,21 +102,20 @@ async def open_control_link(
     address: ControlAddress, *, jitter: Callable[[], float] = random.random
 ) -> AsyncIterator["GrpcControlLink"]:
     """A link to control. Opening it connects to nobody yet."""
-    lines = [_Line(target, address.ca) for target in address.targets]
+    # Nodes begin at different replicas, so that these share the load.
+    link = GrpcControlLink(address, first=int(jitter() * len(address.targets)))
     try:
-        # Nodes begin at different replicas, so that these share the load.
-        yield GrpcControlLink(lines, key=address.key, first=int(jitter() * len(lines)) % len(lines))
+        yield link
     finally:
-        for line in lines:
-            await line.channel.close()
+        await link.aclose()
 
 
 class _Line:
-    """One replica of control."""
+    """A connection to one replica of control."""
 
-    def __init__(self, target: str, ca: bytes | None) -> None:
+    def __init__(self, target: str, address: ControlAddress) -> None:
         self.target = target
-        self.channel = _open_channel(target, ca)
+        self.channel = _open_channel(target, address)
         self.list_records: grpc.aio.UnaryStreamMultiCallable[
             node_pb2.ListRecordsRequest, node_pb2.ListRecordsResponse
         ] = self.channel.unary_stream(
@@ -144,39 +142,34 @@ class _Line:
 class GrpcControlLink:
     """A `ControlLink` over gRPC."""
 
-    def __init__(self, lines: Sequence[_Line], *, key: str | None, first: int) -> None:
-        self._lines = lines
+    def __init__(self, address: ControlAddress, *, first: int = 0) -> None:
+        self._address = address
         self._turn = first
-        self._metadata = () if key is None else (("authorization", f"Bearer {key}"),)
+        self._open: _Line | None = None
+        self._metadata = () if address.key is None else (("authorization", f"Bearer {address.key}"),)
+
+    async def aclose(self) -> None:
+        """End all that is under way."""
+        line, self._open = self._open, None
+        if line is not None:
+            await line.channel.close()
 
     async def list_records(self) -> Listing:
-        records: list[Stored] = []
-        size = 0
-        position: Position | None = None
-        with self._turning() as line, _calling(line, self._list(line)) as parts:
-            async for part in parts:
-                if position not in {None, Position(part.epoch, part.revision)}:
-                    raise ControlUnavailable(f"`{line.target}` mixed two listings")
-                position = Position(part.epoch, part.revision)
-                size += part.ByteSize()
-                if size > MAX_LISTING_BYTES:
-                    raise ControlUnavailable(f"`{line.target}` lists more than {MAX_LISTING_BYTES} bytes")
-                records += (_stored(record, part.revision) for record in part.records)
-                if part.is_last:
-                    return Listing(epoch=part.epoch, revision=part.revision, records=tuple(records))
-            raise ControlUnavailable(f"the listing of `{line.target}` broke off")
+        async with self._turning() as line:
+            with _calling(line, self._list(line)) as parts:
+                return await _collect(line, parts)
 
     async def newest(self) -> Position:
         line = self._line()
-        with _calling(line, self._list(line)) as parts:
+        with _calling(line, self._list(line, timeout_s=CALL_TIMEOUT_S)) as parts:
             async for part in parts:
                 return Position(part.epoch, part.revision)  # the rest is not sent any more
-        raise ControlUnavailable(f"`{line.target}` lists nothing")
+        raise ControlUnavailable(f"control at `{line.target}` lists nothing")
 
     @asynccontextmanager
     async def watch_records(self, epoch: str, since: int) -> AsyncIterator[AsyncIterator[Batch]]:
         request = node_pb2.WatchRecordsRequest(epoch=epoch, since_revision=since)
-        with self._turning() as line:
+        async with self._turning() as line:
             call = line.watch_records(request, metadata=self._metadata)
             with _calling(line, call) as responses:
                 async with aclosing(_batches(line, responses)) as batches:
@@ -190,23 +183,30 @@ class GrpcControlLink:
         return tuple(answer.wanted)
 
     def _list(
-        self, line: _Line
+        self, line: _Line, *, timeout_s: float = LIST_TIMEOUT_S
     ) -> grpc.aio.UnaryStreamCall[node_pb2.ListRecordsRequest, node_pb2.ListRecordsResponse]:
-        return line.list_records(
-            node_pb2.ListRecordsRequest(), metadata=self._metadata, timeout=LIST_TIMEOUT_S
-        )
+        request = node_pb2.ListRecordsRequest()
+        return line.list_records(request, metadata=self._metadata, timeout=timeout_s)
 
     def _line(self) -> _Line:
-        return self._lines[self._turn % len(self._lines)]
+        """The one that is open, or a new one to the replica whose turn it is."""
+        if self._open is None:
+            targets = self._address.targets
+            self._open = _Line(targets[self._turn % len(targets)], self._address)
+        return self._open
 
-    @contextmanager
-    def _turning(self) -> Iterator[_Line]:
-        """The replica whose turn it is. However the block fails, the next turn is another's."""
+    @asynccontextmanager
+    async def _turning(self) -> AsyncIterator[_Line]:
+        """The line, given up where the block fails: its connection may be dead, and nobody has noticed."""
         line = self._line()
         try:
             yield line
+        except (Compacted, WatchLagged):
+            raise
         except BaseException:
-            self._turn += line is self._line()
+            if line is self._open:
+                self._turn += 1
+                await self.aclose()
             raise
 
 
@@ -217,6 +217,12 @@ def _calling(line: _Line, call: C) -> Iterator[C]:
         yield call
     except grpc.aio.AioRpcError as exc:
         raise _failure(line, exc) from exc
+    except asyncio.CancelledError as exc:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Not our task was cancelled but the call: its line was given up meanwhile.
+        raise ControlUnavailable(f"the line to `{line.target}` was given up") from exc
     finally:
         call.cancel()
 
@@ -227,6 +233,24 @@ def _failure(line: _Line, exc: grpc.aio.AioRpcError) -> ToolgateError:
     details = printable(redact_text((exc.details() or "")[:MAX_DETAILS]))
     kind = _FAILURES.get(code, ControlUnavailable)
     return kind(f"control at `{line.target}`: {details or code.name.lower()}", hint=_HINTS.get(code))
+
+
+async def _collect(line: _Line, parts: AsyncIterable[node_pb2.ListRecordsResponse]) -> Listing:
+    """All parts of a listing as one; part of it is no listing."""
+    records: list[Stored] = []
+    position: Position | None = None
+    size = 0
+    async for part in parts:
+        if position not in {None, Position(part.epoch, part.revision)}:
+            raise ControlUnavailable(f"control at `{line.target}` mixed two listings")
+        position = Position(part.epoch, part.revision)
+        size += part.ByteSize()
+        if size > MAX_LISTING_BYTES:
+            raise ControlUnavailable(f"control at `{line.target}` lists more than {MAX_LISTING_BYTES} bytes")
+        records += (_stored(record, part.revision) for record in part.records)
+        if part.is_last:
+            return Listing(epoch=part.epoch, revision=part.revision, records=tuple(records))
+    raise ControlUnavailable(f"the listing of control at `{line.target}` broke off")
 
 
 async def _batches(
@@ -289,10 +313,10 @@ def encode_report(report: NodeReport, definitions: Sequence[Definitions]) -> nod
     )
 
 
-def _open_channel(target: str, ca: bytes | None) -> grpc.aio.Channel:
-    if ca is None and is_loopback(target):
+def _open_channel(target: str, address: ControlAddress) -> grpc.aio.Channel:
+    if address.ca is None and (address.allows_plaintext or is_loopback(target)):
         return grpc.aio.insecure_channel(target, options=_OPTIONS)
-    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca), options=_OPTIONS)
+    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(address.ca), options=_OPTIONS)
 
 
 def is_loopback(target: str) -> bool:
