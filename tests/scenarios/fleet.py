@@ -4,10 +4,12 @@ Every member can be killed or stopped, and comes back where it was. Whoever leav
 stopped, and checked: each exits with 0, has logged no traceback, and no process of it is left.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import httpx2
@@ -91,6 +93,7 @@ class Fleet:
     nodes: list[Member] = field(default_factory=list)
     wires: list[Wire] = field(default_factory=list)
     """Between the last node and each control."""
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     # Members
 
@@ -106,7 +109,7 @@ class Fleet:
 
     def add_node(self, *, through: list[str] | None = None, **settings: str) -> Member:
         """A node with a key of its own. `through`: what it takes for the addresses of control."""
-        name = f"node-{len(self.nodes) + 1}"
+        name = f"node-{next(self._numbers)}"
         key_file = self.root / f"{name}.key"
         key_file.write_text(self.make_key(name, role="node"))
         return self._add(
@@ -127,6 +130,11 @@ class Fleet:
         members.append(member)
         return member
 
+    def dismiss(self, node: Member) -> None:
+        """Stop a node that was added for one test."""
+        node.stop()
+        self.nodes.remove(node)
+
     @property
     def members(self) -> list[Member]:
         return [*self.controls, *self.nodes]
@@ -142,8 +150,9 @@ class Fleet:
         """Write at one of the controls; the revision."""
         return int(self.controls[at].gateway.put(path, body)["revision"])
 
-    def put_task(self, task_id: str, *, at: int = 0, **config: str) -> int:
-        """A task that no other test minds."""
+    def put_task(self, task_id: str, number: int, *, at: int = 0) -> int:
+        """A task that no other test minds; `number` makes it another than before."""
+        config = {"mcp.tool_denylist": json.dumps([str(number)])}
         return self.put(f"/admin/api/tasks/{task_id}", {"task_id": task_id, "config": config}, at=at)
 
     def make_key(self, key_id: str, *, at: int = 0, **fields: object) -> str:

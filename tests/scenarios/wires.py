@@ -18,13 +18,17 @@ class Wire:
         self._target = target
         self._guard = threading.Lock()
         self._ends: set[socket.socket] = set()
-        self.cuts = 0
-        """Connections that were cut."""
 
     @property
     def address(self) -> str:
         host, port = self._listener.getsockname()
         return f"{host}:{port}"
+
+    @property
+    def is_carrying(self) -> bool:
+        """Whether there is a connection."""
+        with self._guard:
+            return bool(self._ends)
 
     def cut(self) -> int:
         """Reset every connection there is now; how many. The next ones are carried again."""
@@ -35,7 +39,6 @@ class Wire:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABRUPTLY)
                 end.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
             end.close()
-        self.cuts += len(ends) // 2
         return len(ends) // 2
 
     def accept(self) -> None:
