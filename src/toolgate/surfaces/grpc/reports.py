@@ -1,0 +1,174 @@
+"""What nodes report, taken in: cut to size, and under no other name than their key allows.
+
+A node is trusted to serve, not to be right: its words are bounded and made printable, its definitions are
+checked like those of a server, and what it says of servers that are not registered is passed over.
+"""
+
+import asyncio
+import re
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, TypeVar, get_args
+
+from toolgate.catalog.definitions import check_list
+from toolgate.errors import InvalidRequest, SessionLimit
+from toolgate.govern.control import Control
+from toolgate.model.principals import Principal
+from toolgate.model.reports import LOST_AFTER_MS, Definitions, HealthState, NodeReport, ServerReport
+from toolgate.model.tools import ListState
+from toolgate.proto import node_pb2
+from toolgate.registry.records import printable
+from toolgate.registry.redaction import redact_text
+from toolgate.registry.reports import Reports
+from toolgate.surfaces.grpc.rpc import Call
+
+MAX_REPORT_BYTES: Final = 16 * 1024 * 1024
+MAX_SERVERS: Final = 5_000
+MAX_DEFINITIONS_BYTES: Final = 8 * 1024 * 1024
+"""Kept of one server. Its tools past that are named as left out."""
+MAX_NODES: Final = 1_000
+"""Nodes that report by one key at a time."""
+MAX_TEXT: Final = 500
+MAX_COUNT: Final = 2**53
+
+_NODE_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]{0,126}[A-Za-z0-9])?")
+_DIGEST: Final = re.compile(r"[0-9A-Za-z:._-]{0,128}")
+
+T = TypeVar("T", bound=str)
+
+
+class ReportIntake:
+    """Takes reports in. It remembers which nodes report, and which definitions are kept: it need not ask."""
+
+    def __init__(self) -> None:
+        self._seen_ms: dict[str, dict[str, int]] = {}
+        self._digests: dict[str, str] = {}
+
+    async def receive(self, control: Control, call: Call[node_pb2.ReportRequest]) -> node_pb2.ReportResponse:
+        """Replace what the node said before; the answer names the servers whose definitions are wanted."""
+        sent, now_ms = call.request, control.clock_ms()
+        if len(sent.servers) > MAX_SERVERS or len(sent.definitions) > MAX_SERVERS:
+            raise InvalidRequest(f"the report speaks of more than {MAX_SERVERS} servers")
+        node_id = parse_node_id(call.caller, sent.node_id)
+        self._count(call.caller.id, node_id, now_ms)
+        servers = control.gateway.snapshot.servers
+        # Definitions first: whoever hears of the report finds them.
+        for definitions in sent.definitions:
+            if definitions.server_id in servers:
+                kept = await asyncio.to_thread(parse_definitions, definitions, now_ms)
+                await control.store.reports.save_definitions(kept)
+                self._digests[kept.server_id] = kept.digest
+        report = parse_report(sent, node_id=node_id, servers=servers, at_ms=now_ms)
+        await control.store.reports.save_report(report)
+        return node_pb2.ReportResponse(wanted=await self._wanted(control.store.reports, report))
+
+    def _count(self, principal_id: str, node_id: str, now_ms: int) -> None:
+        seen_ms = self._seen_ms.setdefault(principal_id, {})
+        if node_id not in seen_ms and len(seen_ms) >= MAX_NODES:
+            live = {name: at_ms for name, at_ms in seen_ms.items() if now_ms - at_ms <= LOST_AFTER_MS}
+            if len(live) >= MAX_NODES:
+                raise SessionLimit(
+                    f"`{principal_id}` reports for {MAX_NODES} nodes, as many as it may",
+                    hint="give the other nodes a key of their own",
+                )
+            self._seen_ms[principal_id] = seen_ms = live
+        seen_ms[node_id] = now_ms
+
+    async def _wanted(self, reports: Reports, report: NodeReport) -> list[str]:
+        if self._missing(report):
+            # Definitions are large: they are read only where this process does not know enough.
+            self._digests = {one.server_id: one.digest for one in await reports.list_definitions()}
+        return self._missing(report)
+
+    def _missing(self, report: NodeReport) -> list[str]:
+        return [
+            server.server_id
+            for server in report.servers
+            if server.definitions and self._digests.get(server.server_id) != server.definitions
+        ]
+
+
+def parse_node_id(principal: Principal, name: str) -> str:
+    """The id under which a node is known: its key's, with its own name behind it. Raises InvalidRequest.
+
+    No key holds a `/` in its id, so that no node can speak for that of another key.
+    """
+    own = principal.id.removeprefix("key:")
+    name = name.removeprefix(f"{own}/")
+    if name in {"", own}:
+        return own
+    if not _NODE_NAME.fullmatch(name):
+        raise InvalidRequest(
+            "`node_id` is not a name", hint="use up to 128 letters, digits, `.`, `-`, `_`, `:` and `/`"
+        )
+    return f"{own}/{name}"
+
+
+def parse_report(
+    sent: node_pb2.ReportRequest, *, node_id: str, servers: Collection[str], at_ms: int
+) -> NodeReport:
+    """The report as it is kept: only of `servers`, each once."""
+    known = {one.server_id: _parse_server(one) for one in sent.servers if one.server_id in servers}
+    return NodeReport(
+        node_id=node_id,
+        url=_text(sent.url),
+        version=_text(sent.version),
+        epoch=_text(sent.epoch),
+        revision=min(sent.revision, MAX_COUNT),
+        is_degraded=sent.is_degraded,
+        at_ms=at_ms,
+        servers=tuple(known[server_id] for server_id in sorted(known)),
+    )
+
+
+def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
+    return ServerReport(
+        server_id=sent.server_id,
+        # A newer node may know more states than we do.
+        state=_one_of(get_args(HealthState), sent.state, otherwise="degraded"),
+        list_state=_one_of(get_args(ListState), sent.list_state, otherwise="pending"),
+        since_ms=min(sent.since_ms, MAX_COUNT),
+        last_error=_text(sent.last_error),
+        restarts=min(sent.restarts, MAX_COUNT),
+        tools=min(sent.tools, MAX_COUNT),
+        quarantined=min(sent.quarantined, MAX_COUNT),
+        calls=min(sent.calls, MAX_COUNT),
+        is_stale=sent.is_stale,
+        definitions=_digest(sent.definitions),
+    )
+
+
+def parse_definitions(sent: node_pb2.Definitions, at_ms: int) -> Definitions:
+    """The definitions that hold, as they were written; the others by name, with what is wrong with them."""
+    tools, refused = check_list(sent.server_id, sent.tools)
+    quarantined = dict(_texts(sent.quarantined)) | dict(refused)
+    kept, size = [], 0
+    for name, definition in tools.items():
+        size += len(definition.raw)
+        if size > MAX_DEFINITIONS_BYTES:
+            quarantined[name] = "control keeps no more definitions of this server: they are too large"
+        else:
+            kept.append(definition.raw)
+    return Definitions(
+        server_id=sent.server_id,
+        digest=_digest(sent.digest),
+        tools=tuple(kept),
+        quarantined=MappingProxyType(quarantined),
+        at_ms=at_ms,
+    )
+
+
+def _texts(sent: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    return [(_text(name), _text(reason)) for name, reason in list(sent.items())[:MAX_SERVERS]]
+
+
+def _one_of(known: tuple[T, ...], sent: str, *, otherwise: T) -> T:
+    return next((one for one in known if one == sent), otherwise)
+
+
+def _digest(sent: str) -> str:
+    return sent if _DIGEST.fullmatch(sent) else ""
+
+
+def _text(sent: str) -> str:
+    return printable(redact_text(sent[:MAX_TEXT]))
