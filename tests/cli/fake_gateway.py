@@ -28,7 +28,7 @@ class FakeGateway:
         self.asked: list[Asked] = []
 
     def answer(self, route: str, body: Any, status: int = 200) -> None:
-        """What `GET /path` or the like answers from now on. Bytes go out as they are."""
+        """What `GET /path`, or a page `GET /path?cursor=c`, answers from now on. Bytes go out as they are."""
         self.answers[route] = (status, body)
 
     def refuse(self, route: str, code: str, message: str, *, hint: str = "", status: int = 400) -> None:
@@ -41,7 +41,9 @@ class FakeGateway:
     def reply(self, asked: Asked) -> tuple[int, bytes]:
         self.asked.append(asked)
         missing = {"error": {"code": "not_found", "message": f"there is no `{asked.path}`", "hint": ""}}
-        status, body = self.answers.get(f"{asked.method} {asked.path}", (404, missing))
+        route = f"{asked.method} {asked.path}"
+        paged = f"{route}?cursor={asked.query.get('cursor')}"
+        status, body = self.answers.get(paged) or self.answers.get(route, (404, missing))
         return status, body if isinstance(body, bytes) else json.dumps(body).encode()
 
 

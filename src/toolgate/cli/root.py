@@ -35,6 +35,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "connect": "toolgate.cli.connect",
     "doctor": "toolgate.cli.doctor",
     "backup": "toolgate.cli.backup",
+    "export": "toolgate.cli.export",
+    "import": "toolgate.cli.import_registry",
     "version": "toolgate.cli.version",
 }
 """Command → the module whose `app` it is, in the order of the help."""
