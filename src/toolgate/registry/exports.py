@@ -61,6 +61,7 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 _encode: Final = msgspec.json.Encoder(enc_hook=dict).encode
 _decode: Final = msgspec.json.Decoder(Line).decode
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _decode_header: Final = msgspec.json.Decoder(dict[str, dict[str, object]]).decode
 
 
@@ -189,7 +190,7 @@ class _Check:
         try:
             # Looked at on its own first: a later version may have other lines altogether.
             found = _decode_header(text).get("header", {})
-        except (msgspec.MsgspecError, RecursionError):
+        except _UNREADABLE:
             found = {}
         self._expect(found.get("format") == FORMAT, "this is not an export of a Toolgate registry")
         version = found.get("version")
@@ -213,7 +214,7 @@ class _Check:
     def _parse(self, text: bytes) -> Line:
         try:
             line = _decode(text)
-        except (msgspec.MsgspecError, RecursionError) as exc:
+        except _UNREADABLE as exc:
             raise self._refusal(f"it cannot be read: {exc}") from exc
         members = (line.header, line.record, line.change, line.end)
         is_one = sum(member is not None for member in members) == 1

@@ -168,7 +168,9 @@ def _check_server(connection: Connection, where: str) -> None:
 
 def _read_schema_version(connection: Connection) -> int:
     """0 where there are no tables yet."""
-    if connection.execute(text("SELECT to_regclass('head')")).scalar_one() is None:
+    # Not `to_regclass`, which may answer from what this connection knew before it waited for another replica.
+    head = "SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'head' AND pg_table_is_visible(oid)"
+    if connection.execute(text(head)).one_or_none() is None:
         return 0
     version = connection.execute(text("SELECT schema_version FROM head")).scalar_one()
     if not isinstance(version, int):

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from toolgate.errors import StorageFailed
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
-from toolgate.registry.exports import Contents, Exported, write_export
+from toolgate.registry.exports import Contents, Exported, Progress, write_export
 from toolgate.registry.report_tables import (
     forget_reports,
     read_definitions,
@@ -192,8 +192,8 @@ class SqlReports:
             self.count.rise()
 
 
-def export_tables(connection: Connection, path: Path) -> Exported:
+def export_tables(connection: Connection, path: Path, progress: Progress | None = None) -> Exported:
     """Everything in the tables, into the new file `path`."""
     listing, head = read_listing(connection), read_head(connection)
     contents = Contents(listing=listing, compacted=head.compacted, changes=read_all_changes(connection))
-    return write_export(path, contents)
+    return write_export(path, contents, progress)

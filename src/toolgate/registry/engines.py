@@ -1,0 +1,50 @@
+"""Which engine a registry is in: a PostgreSQL URL, or else the path of a SQLite file.
+
+What PostgreSQL needs is loaded only for those who use it: its driver takes as long to load as we do.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from toolgate.registry.sql_store import Database
+from toolgate.registry.sqlite import SqliteDatabase, open_sqlite_store
+from toolgate.registry.sqlite_file import SqliteFile
+from toolgate.registry.store import Store
+
+
+def is_postgres_url(target: str | Path) -> bool:
+    """Whether `target` is a database to connect to, not a file."""
+    return isinstance(target, str) and target.startswith(("postgresql:", "postgres:"))
+
+
+def open_store(target: str | Path, clock_ms: Callable[[], int]) -> AbstractAsyncContextManager[Store]:
+    """The store at `target`, made if it is missing. Raises StartRefused."""
+    if is_postgres_url(target):
+        opened: AbstractAsyncContextManager[Store] = _load("postgresql").open_postgres_store(target, clock_ms)
+        return opened
+    return open_sqlite_store(Path(target), clock_ms)
+
+
+@contextmanager
+def open_database(target: str | Path) -> Iterator[Database]:
+    """The tables at `target` without the event loop, made if they are missing. Raises StartRefused."""
+    if is_postgres_url(target):
+        database = _load("postgresql_database").PostgresDatabase(target)
+        database.prepare()
+        try:
+            yield database
+        finally:
+            database.close()
+    else:
+        file = SqliteFile(Path(target))
+        try:
+            yield SqliteDatabase(file)
+        finally:
+            file.close()
+
+
+def _load(module: str) -> Any:
+    return import_module(f"toolgate.registry.{module}")

@@ -1,0 +1,225 @@
+"""Databases of other releases: an older one is migrated, a newer one is not touched, on both engines."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, create_engine, inspect
+
+from tests.contract.stores import Clock, execute, put
+from tests.postgres import shared_server
+from toolgate.errors import StartRefused
+from toolgate.model.revisions import Change, Listing, Stored
+from toolgate.registry.engines import open_store
+from toolgate.registry.migrations import upgrade
+from toolgate.registry.store import Store
+from toolgate.registry.tables import SCHEMA_VERSION, create_tables
+
+pytestmark = pytest.mark.anyio
+
+RELEASE_0_1 = (Path(__file__).parent / "release_0_1.sql").read_text()
+LISTING = Listing(
+    epoch="",
+    revision=3,
+    records=(
+        Stored(
+            kind="server",
+            id="fs",
+            body={"server_id": "fs", "n": 2},
+            revision=2,
+            updated_at_ms=1000,
+            actor="bob",
+        ),
+    ),
+)
+DELETED = Change(
+    revision=3,
+    kind="task",
+    id="review",
+    operation="delete",
+    actor="bob",
+    at_ms=1000,
+    before={"task_id": "review"},
+    after=None,
+)
+
+
+@pytest.fixture
+def old_file(tmp_path: Path) -> Path:
+    path = tmp_path / "registry.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        connection.executescript(RELEASE_0_1)
+    return path
+
+
+@pytest.fixture
+def old_database() -> str:
+    url = shared_server().create_schema()
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        connection.execute(RELEASE_0_1)
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def old(request: pytest.FixtureRequest) -> str | Path:
+    target: str | Path = request.getfixturevalue("old_file" if request.param == "sqlite" else "old_database")
+    return target
+
+
+async def check_release_0_1(store: Store) -> None:
+    listing = await store.list()
+    assert (listing.revision, listing.records) == (LISTING.revision, LISTING.records)
+    assert await store.history("task", "review") == [DELETED]
+    assert await store.reports.list_reports() == []
+
+
+async def test_sto_8_a_database_of_the_first_release_is_migrated_on_start(old: str | Path) -> None:
+    for _ in range(2):
+        async with open_store(old, Clock()) as store:
+            await check_release_0_1(store)
+    async with open_store(old, Clock()) as store:
+        assert await store.write([put("new")], actor="ada") == 4
+
+
+async def test_replicas_that_start_together_migrate_once(old_database: str) -> None:
+    async def start() -> str:
+        async with open_store(old_database, Clock()) as store:
+            await check_release_0_1(store)
+            return store.epoch
+
+    assert len(set(await asyncio.gather(*(start() for _ in range(4))))) == 1
+
+
+async def test_replicas_that_start_together_make_one_registry() -> None:
+    url = shared_server().create_schema()
+
+    async def start() -> str:
+        async with open_store(url, Clock()) as store:
+            return store.epoch
+
+    assert len(set(await asyncio.gather(*(start() for _ in range(4))))) == 1
+
+
+async def test_a_copy_of_the_old_file_is_kept_from_which_one_can_go_back(old_file: Path) -> None:
+    before = dump(old_file)
+    async with open_store(old_file, Clock()):
+        pass
+
+    copy = old_file.with_name(f"registry.db.before-{SCHEMA_VERSION}")
+    assert (dump(copy), stat.S_IMODE(copy.stat().st_mode)) == (before, 0o600)
+    assert dump(old_file) != before
+    assert sorted(entry.name for entry in old_file.parent.iterdir()) == [
+        "registry.db",
+        copy.name,
+        "registry.db.lock",
+    ]
+
+
+async def test_a_damaged_old_file_is_refused_and_stays_as_it_is(old_file: Path) -> None:
+    execute(old_file, "UPDATE records SET body = '{}'")
+    before = dump(old_file)
+
+    with pytest.raises(StartRefused, match="damaged"):
+        async with open_store(old_file, Clock()):
+            pass
+    assert dump(old_file) == before
+
+
+async def test_a_database_that_cannot_be_migrated_stays_as_it_is(old_database: str) -> None:
+    """A table of that name is there already, and not ours."""
+    with closing(psycopg.connect(old_database, autocommit=True)) as connection:
+        connection.execute("CREATE TABLE definitions (other text)")
+        with pytest.raises(StartRefused, match="definitions"):
+            async with open_store(old_database, Clock()):
+                pass
+
+        assert connection.execute("SELECT schema_version FROM head").fetchall() == [(1,)]
+        assert connection.execute("SELECT to_regclass('reports')").fetchall() == [(None,)]
+
+
+async def test_sto_8_a_newer_database_is_refused_untouched(old_database: str) -> None:
+    with closing(psycopg.connect(old_database, autocommit=True)) as connection:
+        connection.execute("UPDATE head SET schema_version = 99")
+        row_and_its_writer = "SELECT *, xmin::text FROM head"
+        before = connection.execute(row_and_its_writer).fetchall()
+        with pytest.raises(StartRefused, match="newer Toolgate"):
+            async with open_store(old_database, Clock()):
+                pass
+
+        assert connection.execute(row_and_its_writer).fetchall() == before
+        assert connection.execute("SELECT to_regclass('reports')").fetchall() == [(None,)]
+
+
+async def test_sto_9_what_a_crash_during_the_migration_left_does_not_stop_the_next_one(
+    old_file: Path,
+) -> None:
+    before = dump(old_file)
+    copy = old_file.with_name(f"registry.db.before-{SCHEMA_VERSION}")
+    for leftover in (copy, old_file.with_name("registry.db.new"), old_file.with_name("registry.db.new-wal")):
+        leftover.write_bytes(b"half of it")
+
+    async with open_store(old_file, Clock()) as store:
+        await check_release_0_1(store)
+    assert dump(copy) == before
+
+
+# Created and migrated schemas
+
+
+def schemas(connection: Connection) -> dict[str, Any]:
+    """All that can be known of the tables a connection sees."""
+    found = inspect(connection)
+    return {
+        name: {
+            "columns": [
+                {**column, "type": str(column["type"].compile(connection.dialect))}
+                for column in found.get_columns(name)
+            ],
+            "key": found.get_pk_constraint(name),
+            "indexes": found.get_indexes(name),
+            "unique": found.get_unique_constraints(name),
+            "checks": found.get_check_constraints(name),
+        }
+        for name in sorted(found.get_table_names())
+    }
+
+
+def make_empty_sqlite(directory: Path) -> str:
+    return f"sqlite:///{directory / os.urandom(4).hex()}.db"
+
+
+def make_empty_postgres(_directory: Path) -> str:
+    return shared_server().create_schema().replace("postgresql:", "postgresql+psycopg:")
+
+
+@pytest.mark.parametrize("make_empty", [make_empty_sqlite, make_empty_postgres])
+def test_created_and_migrated_tables_are_the_same(make_empty: Callable[[Path], str], tmp_path: Path) -> None:
+    def made_by(make: Callable[[Connection], None]) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+        engine = create_engine(make_empty(tmp_path))
+        with engine.begin() as connection:
+            make(connection)
+            versions = connection.exec_driver_sql("SELECT version_num FROM alembic_version").all()
+            found = schemas(connection), [tuple(row) for row in versions]
+        engine.dispose()
+        return found
+
+    created = made_by(lambda connection: create_tables(connection, epoch="e"))
+
+    assert created[1] == [(f"{SCHEMA_VERSION:04}",)]
+    assert made_by(lambda connection: upgrade(connection, 0)) == created
+
+
+def dump(path: Path) -> list[str]:
+    def lines() -> Iterator[str]:
+        with closing(sqlite3.connect(path)) as connection:
+            yield from connection.iterdump()
+
+    return list(lines())
