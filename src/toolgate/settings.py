@@ -57,8 +57,14 @@ class OidcSettings(BaseModel):
     tools_claim: str | None = None
     """The claim that lists patterns of the tools a token may reach."""
 
+    denied_tools_claim: str | None = None
+    """The claim that lists patterns of the tools a token may not reach."""
+
     task_claim: str | None = None
     """The claim that names the task of a request that names none."""
+
+    leeway_s: float = Field(default=30.0, ge=0, le=300)
+    """How far the issuer's clock may be ahead. A token is never good for longer than it says."""
 
 
 class Settings(BaseModel):

@@ -1,54 +1,315 @@
-"""Who may be whom: a wrong credential is never anonymous."""
+"""Who may be whom: a wrong credential is never anonymous, and what rests on one ends with it."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from toolgate.errors import Unauthenticated
+from toolgate.audit.events import CredentialRefused
+from toolgate.audit.log import AuditLog
+from toolgate.audit.sinks import MemorySink
+from toolgate.errors import TooManyAttempts, Unauthenticated
+from toolgate.gateway import identity as identity_module
+from toolgate.gateway import refusals as refusals_module
 from toolgate.gateway.identity import KEYED_ADMIN, LOCAL_ADMIN, Identities, hash_key
+from toolgate.gateway.refusals import MAX_WRONG, WINDOW_S, Refusals
+from toolgate.gateway.roles import reaches
+from toolgate.gateway.tenures import Proof
 from toolgate.model.principals import Ceiling, Key, Principal
 
+pytestmark = pytest.mark.anyio
+
 SECRET = "tg_" + "s" * 40
+BEARER = f"Bearer {SECRET}"
 CEILING = Ceiling(servers=("git",))
 ADA = Key(key_id="ada", sha256=hash_key(SECRET), role="agent", ceiling=CEILING, expires_at_s=100)
+TOKEN = "Bearer head.claims.signature"
 
 
-def identities(*, admin_key: str | None = None, trusts_local: bool = False, now: float = 50) -> Identities:
-    found = Identities(admin_key=admin_key, trusts_local=trusts_local, clock_s=lambda: now)
+class Clock:
+    """Time that moves only when told."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Verifier:
+    """Takes any token, for as long as it is told."""
+
+    def __init__(self, expires_at_s: float = 100) -> None:
+        self.expires_at_s = expires_at_s
+        self.verified: list[str] = []
+
+    async def verify(self, token: str) -> Proof:
+        self.verified.append(token)
+        return Proof(Principal(id=f"oidc:{token}", role="agent"), self.expires_at_s)
+
+
+def identities(*, now: float = 50, clock: Clock | None = None, **fields: Any) -> Identities:
+    found = Identities(**{"admin_key": None, "trusts_local": False, "clock_s": clock or Clock(now)} | fields)
     found.apply({"ada": ADA})
     return found
 
 
-def test_a_stored_key_is_its_principal_with_its_ceiling() -> None:
-    principal = identities().authenticate(f"Bearer {SECRET}")
+async def test_a_stored_key_is_its_principal_with_its_ceiling() -> None:
+    principal = await identities().admit(BEARER)
 
     assert principal == Principal(id="key:ada", role="agent", ceiling=CEILING)
+    assert identities().known(BEARER) == principal
 
 
-def test_the_admin_key_is_an_administrator() -> None:
-    assert identities(admin_key="a" * 32).authenticate("bearer " + "a" * 32) == KEYED_ADMIN
+async def test_the_admin_key_is_an_administrator() -> None:
+    assert await identities(admin_key="a" * 32).admit("bearer " + "a" * 32) == KEYED_ADMIN
 
 
-def test_without_a_key_only_a_trusted_loopback_is_the_local_administrator() -> None:
-    assert identities(trusts_local=True).authenticate(None) == LOCAL_ADMIN
+async def test_without_a_key_only_a_trusted_loopback_is_the_local_administrator() -> None:
+    assert await identities(trusts_local=True).admit(None) == LOCAL_ADMIN
     with pytest.raises(Unauthenticated):
-        identities().authenticate(None)
+        await identities().admit(None)
 
 
 @pytest.mark.parametrize(
-    "header", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic abc", SECRET, f"Bearer {SECRET}x", "Bearer é"]
+    "header",
+    [
+        *("", "Bearer", "Bearer ", "Bearer wrong", "Basic abc", SECRET, f"Bearer {SECRET}x", "Bearer é"),
+        *(f"{BEARER}, {BEARER}", f"Basic {SECRET}", "Bearer a.b.c", "Bearer  ", f"Bearer\t{SECRET}"),
+    ],
 )
-def test_adm_7_a_wrong_credential_is_never_anonymous(header: str) -> None:
+async def test_adm_7_a_wrong_credential_is_never_anonymous(header: str) -> None:
+    found = identities(admin_key="a" * 32, trusts_local=True)
+
+    assert found.known(header) is None
     with pytest.raises(Unauthenticated):
-        identities(admin_key="a" * 32, trusts_local=True).authenticate(header)
+        await found.admit(header)
+    with pytest.raises(Unauthenticated), found.until_lapsed(header, lambda: None):
+        pass
 
 
-def test_an_expired_key_proves_nothing() -> None:
+async def test_an_expired_key_proves_nothing() -> None:
     with pytest.raises(Unauthenticated):
-        identities(now=100).authenticate(f"Bearer {SECRET}")
+        await identities(now=100).admit(BEARER)
 
 
-def test_a_revoked_key_proves_nothing() -> None:
+async def test_a_revoked_key_proves_nothing() -> None:
     found = identities()
     found.apply({})
 
     with pytest.raises(Unauthenticated):
-        found.authenticate(f"Bearer {SECRET}")
+        await found.admit(BEARER)
+
+
+async def test_nobody_takes_the_place_of_the_admin_key_by_storing_its_hash() -> None:
+    found = identities(admin_key="a" * 32)
+    found.apply({"eve": replace(ADA, key_id="eve", sha256=hash_key("a" * 32))})
+
+    assert await found.admit("Bearer " + "a" * 32) == KEYED_ADMIN
+
+
+# Tokens
+
+
+async def test_a_token_is_verified_once_and_then_known_until_it_expires() -> None:
+    clock, verifier = Clock(50), Verifier(expires_at_s=100)
+    found = identities(clock=clock, verifier=verifier)
+
+    assert found.known(TOKEN) is None
+    assert (await found.admit(TOKEN)).id == "oidc:head.claims.signature"
+    assert found.known(TOKEN) == await found.admit(TOKEN)
+    assert len(verifier.verified) == 1
+    clock.now = 100
+    assert found.known(TOKEN) is None
+
+
+async def test_tokens_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity_module, "MAX_TOKENS", 2)
+    found = identities(verifier=Verifier())
+
+    for name in "abc":
+        await found.admit(f"Bearer {name}.{name}.{name}")
+
+    assert [found.known(f"Bearer {name}.{name}.{name}") is None for name in "abc"] == [True, False, False]
+
+
+async def test_what_cannot_be_a_token_is_not_shown_to_the_issuer() -> None:
+    verifier = Verifier()
+
+    with pytest.raises(Unauthenticated):
+        await identities(verifier=verifier).admit("Bearer tg_wrong")
+    assert verifier.verified == []
+
+
+# What rests on a credential
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param({}, id="revoked"),
+        pytest.param({"ada": replace(ADA, ceiling=Ceiling(servers=()))}, id="narrowed"),
+        pytest.param({"ada": replace(ADA, role="viewer")}, id="another role"),
+        pytest.param({"ada": replace(ADA, expires_at_s=60)}, id="expires sooner"),
+    ],
+)
+async def test_what_rests_on_a_key_is_told_once_when_it_changes(keys: dict[str, Key]) -> None:
+    found, told = identities(), []
+    with found.until_lapsed(BEARER, lambda: told.append("ada")):
+        found.apply({"ada": ADA, "bob": replace(ADA, key_id="bob", sha256=hash_key("b" * 40))})
+        assert told == []
+        found.apply(keys)
+        found.apply({})
+
+    assert told == ["ada"]
+
+
+async def test_whoever_is_done_is_not_told_any_more() -> None:
+    found, told = identities(), []
+    with found.until_lapsed(BEARER, lambda: told.append("ada")):
+        pass
+    found.apply({})
+
+    assert told == []
+
+
+@pytest.mark.parametrize("header", [None, "Bearer " + "a" * 32])
+async def test_what_no_change_of_the_registry_can_end_goes_on(header: str | None) -> None:
+    found, told = identities(admin_key="a" * 32, trusts_local=True), []
+    with found.until_lapsed(header, lambda: told.append(1)):
+        found.apply({})
+
+    assert told == []
+
+
+async def test_a_token_outlives_changes_of_the_registry_and_its_place_in_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(identity_module, "MAX_TOKENS", 1)
+    found, told = identities(verifier=Verifier()), []
+    await found.admit(TOKEN)
+    with found.until_lapsed(TOKEN, lambda: told.append(1)):
+        await found.admit("Bearer a.b.c")
+        found.apply({})
+
+    assert told == []
+
+
+async def test_what_rests_on_a_credential_that_expires_is_told() -> None:
+    clock, lapsed = Clock(50), asyncio.Event()
+    found = identities(clock=clock, verifier=Verifier(expires_at_s=50.01))
+    await found.admit(TOKEN)
+
+    def lapse() -> None:
+        lapsed.set()
+
+    with found.until_lapsed(TOKEN, lapse):
+        assert not lapsed.is_set()
+        clock.now = 51
+        async with asyncio.timeout(5):
+            await lapsed.wait()
+
+
+# Wrong ones, over and over
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        pytest.param([("Bearer wrong", "/api/mcp")] * (MAX_WRONG + 1), id="the same at one place"),
+        pytest.param(
+            [(f"Bearer {n}", f"/{n}") for n in range(MAX_WRONG + 1)], id="guesses all over the place"
+        ),
+    ],
+)
+async def test_adm_10_after_twenty_wrong_credentials_a_peer_has_to_wait_and_a_right_one_passes(
+    attempts: list[tuple[str, str]],
+) -> None:
+    clock = Clock(0)
+    found = identities(refusals=Refusals(clock_s=clock))
+    for credential, place in attempts[:-1]:
+        with pytest.raises(Unauthenticated):
+            await found.admit(credential, peer="192.0.2.1", place=place)
+
+    clock.now = 20
+    with pytest.raises(TooManyAttempts) as refused:
+        await found.admit(attempts[-1][0], peer="192.0.2.1", place=attempts[-1][1])
+    assert refused.value.data == {"retry_after_s": WINDOW_S - 20}
+    assert (await found.admit(BEARER, peer="192.0.2.1")).id == "key:ada"
+    with pytest.raises(Unauthenticated):
+        await found.admit("Bearer wrong", peer="192.0.2.2")
+    clock.now = WINDOW_S
+    with pytest.raises(Unauthenticated):
+        await found.admit("Bearer wrong", peer="192.0.2.1")
+
+
+async def test_adm_7_one_wrong_credential_is_told_so_wherever_it_is_shown() -> None:
+    found = identities()
+
+    for number in range(1_000):
+        with pytest.raises(Unauthenticated):
+            await found.admit("Bearer wrong", peer="192.0.2.1", place=f"/{number}")
+
+
+async def test_adm_10_no_credential_at_all_is_not_a_wrong_one() -> None:
+    found = identities()
+
+    for _ in range(MAX_WRONG * 2):
+        with pytest.raises(Unauthenticated):
+            await found.admit(None, peer="192.0.2.1")
+
+
+async def test_adm_10_a_host_does_not_start_anew_with_each_of_its_addresses() -> None:
+    refusals = Refusals(clock_s=Clock(0))
+    for number in range(MAX_WRONG):
+        refusals.note(f"2001:db8::{number:x}", "Bearer wrong", place="/")
+
+    with pytest.raises(TooManyAttempts):
+        refusals.note("2001:db8::ffff:ffff:ffff:ffff", "Bearer wrong", place="/")
+    refusals.note("2001:db8:0:1::1", "Bearer wrong", place="/")
+
+
+def test_adm_10_peers_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals_module, "MAX_PEERS", 10)
+    refusals = Refusals(clock_s=Clock(0))
+
+    for number in range(1_000):
+        refusals.note(f"peer {number}", "Bearer wrong", place="/")
+
+    assert len(refusals) == 10
+
+
+async def test_wrong_credentials_are_audited_without_filling_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, clock = MemorySink(), Clock(0)
+    audit = AuditLog(sink)
+    found = identities(refusals=Refusals(audit, clock_s=clock))
+    for place in ("/a", "/a", "/b", *("/c",) * MAX_WRONG * 3):
+        with pytest.raises((Unauthenticated, TooManyAttempts)):
+            await found.admit("Bearer secret-canary", peer="192.0.2.1", place=place)
+    audit.flush()
+
+    events = [event for _, event in sink.events if isinstance(event, CredentialRefused)]
+    assert [(event.peer, event.code) for event in events] == [("192.0.2.1", "unauthenticated")] * MAX_WRONG
+    assert "canary" not in repr(events)
+    monkeypatch.setattr(refusals_module, "MAX_AUDITED", 1)
+    clock.now = WINDOW_S
+    for number in range(10):
+        with pytest.raises(Unauthenticated):
+            await found.admit("Bearer wrong", peer=f"192.0.3.{number}")
+    audit.flush()
+    assert len(sink.events) == MAX_WRONG + 1
+
+
+def test_roles_reach_those_below_them_and_a_node_stands_apart() -> None:
+    roles = ("admin", "publisher", "viewer", "agent", "node")
+
+    reached = {role: [needed for needed in roles if reaches(role, needed)] for role in roles}  # type: ignore[arg-type]
+
+    assert reached == {
+        "admin": ["admin", "publisher", "viewer", "agent"],
+        "publisher": ["publisher", "viewer", "agent"],
+        "viewer": ["viewer", "agent"],
+        "agent": ["agent"],
+        "node": ["node"],
+    }

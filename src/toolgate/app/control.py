@@ -13,6 +13,7 @@ from typing import Final
 from toolgate.app.doors import open_openers
 from toolgate.app.parts import (
     describe_gateway,
+    discovery_of,
     follow_registry,
     limits_of,
     load_directory,
@@ -64,7 +65,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         await session_key(store)
         metrics = Metrics()
         gateway = await stack.enter_async_context(_open_gateway(settings, environ, store, audit, metrics))
-        identities = open_identities(settings, admin_key)
+        identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
         await stack.enter_async_context(_forgetting(store))
@@ -74,6 +75,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             identities=identities,
             loader=loader,
             clock_ms=wall_ms,
+            discovery=discovery_of(settings),
             terms=terms_of(settings),
         )
         describe_gateway(metrics, gateway)

@@ -5,15 +5,18 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from toolgate.audit.log import AuditLog
 from toolgate.audit.sinks import JsonLinesSink, last_sequence
 from toolgate.errors import Conflict, StartRefused, ToolgateError
+from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import MIN_KEY_CHARS, Identities
+from toolgate.gateway.identity import MIN_KEY_CHARS, Identities, TokenVerifier
+from toolgate.gateway.refusals import Refusals
 from toolgate.govern.terms import Terms
 from toolgate.model.revisions import Write
 from toolgate.policy.limits import Limits
@@ -24,6 +27,7 @@ from toolgate.settings import Settings
 from toolgate.surfaces.http.guard import LOOPBACK_NAMES
 from toolgate.telemetry import Metrics
 from toolgate.upstream.egress import Egress
+from toolgate.upstream.fetch import Fetcher
 
 COMPACT_EVERY_S: Final = 600
 SESSION_KEY_BYTES: Final = 32
@@ -50,13 +54,31 @@ def terms_of(settings: Settings) -> Terms:
     )
 
 
-def open_identities(settings: Settings, admin_key: str | None) -> Identities:
-    """Who callers are."""
-    return Identities(
-        admin_key=admin_key,
-        trusts_local=settings.trust_loopback and settings.is_loopback,
-        clock_s=time.time,
-    )
+@asynccontextmanager
+async def open_identities(
+    settings: Settings, admin_key: str | None, audit: AuditLog
+) -> AsyncIterator[Identities]:
+    """Who callers are. Raises StartRefused where tokens would be taken that prove nothing."""
+    async with AsyncExitStack() as stack:
+        verifier: TokenVerifier | None = None
+        if settings.oidc is not None:
+            # Only where it is used: what verifies tokens takes a tenth of a second to load.
+            oidc = import_module("toolgate.gateway.oidc")
+            config = oidc.OidcConfig(**settings.oidc.model_dump())
+            fetcher = Fetcher(Egress(allow_private=settings.allow_private_upstreams))
+            verifier = await stack.enter_async_context(oidc.open_oidc(config, fetcher))
+        yield Identities(
+            admin_key=admin_key,
+            trusts_local=settings.trust_loopback and settings.is_loopback,
+            clock_s=time.time,
+            verifier=verifier,
+            refusals=Refusals(audit),
+        )
+
+
+def discovery_of(settings: Settings) -> Discovery | None:
+    """How clients find out where tokens come from; None where there are none."""
+    return None if settings.oidc is None else Discovery(settings.oidc.issuer, settings.public_url)
 
 
 def read_key_file(path: Path | None, setting: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from toolgate.app.doors import Doors, describe_doors, open_gateway
 from toolgate.app.parts import (
+    discovery_of,
     follow_registry,
     load_directory,
     make_private,
@@ -47,16 +48,17 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         sessions = Sessions(await session_key(store), clock_s=time.monotonic, wall_s=time.time)
         metrics = Metrics()
         gateway = await stack.enter_async_context(open_gateway(settings, environ, audit, metrics))
-        identities = open_identities(settings, admin_key)
+        identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
-        mcp = McpDoor(gateway, identities, sessions=sessions)
+        mcp = McpDoor(gateway, identities, sessions=sessions, discovery=discovery_of(settings))
         control = Control(
             gateway=gateway,
             store=store,
             identities=identities,
             loader=loader,
             clock_ms=wall_ms,
+            discovery=discovery_of(settings),
             terms=terms_of(settings),
         )
         describe_doors(metrics, gateway, sessions)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from toolgate.errors import Unauthenticated
+from toolgate.errors import NotReady, Unauthenticated
 from toolgate.gateway.refusals import Refusals
 from toolgate.gateway.tenures import Proof, Tenures
 from toolgate.model.principals import Key, Principal
@@ -49,16 +49,22 @@ class Identities:
         self._anyone = LOCAL_ADMIN if trusts_local else None
         self._clock_s = clock_s
         self._verifier = verifier
-        self._refusals = refusals or Refusals()
+        self._refusals = Refusals() if refusals is None else refusals
         self._tenures = Tenures(clock_s)
         self._fixed = {hash_key(admin_key): Proof(KEYED_ADMIN)} if admin_key else {}
         self._keys: Mapping[str, Proof] = self._fixed
         self._tokens: dict[str, Proof] = {}
+        self._awaits_keys = False
+
+    def await_keys(self) -> None:
+        """Call no credential wrong before the first `apply`: the keys are still to come."""
+        self._awaits_keys = True
 
     def apply(self, keys: Mapping[str, Key]) -> None:
         """Replace the stored keys: at once for requests to come, and for all that `until_lapsed` holds."""
         stored = {key.sha256: Proof(principal_of(key), key.expires_at_s) for key in keys.values()}
         self._keys = stored | self._fixed
+        self._awaits_keys = False
         self._tenures.recheck(self._keys)
 
     def known(self, authorization: str | None) -> Principal | None:
@@ -76,28 +82,23 @@ class Identities:
             return None
         return proof.principal
 
-    def authenticate(self, authorization: str | None) -> Principal:
-        """As `known`, or Unauthenticated."""
-        principal = self.known(authorization)
-        if principal is None:
-            raise _proves_nothing()
-        return principal
+    async def admit(self, authorization: str | None, *, peer: str = "", place: str = "") -> Principal:
+        """The principal behind an `Authorization` header that came from address `peer` to `place`, a path.
 
-    async def admit(self, authorization: str | None, *, peer: str = "") -> Principal:
-        """The principal behind an `Authorization` header that came from the address `peer`.
-
-        Raises Unauthenticated; TooManyAttempts instead where wrong ones keep coming from there; and what
-        `TokenVerifier.verify` raises.
+        Raises Unauthenticated; NotReady while keys are awaited; TooManyAttempts where wrong ones keep coming
+        from there; and what `TokenVerifier.verify` raises.
         """
         principal = self.known(authorization)
         if principal is not None:
             return principal
+        if self._awaits_keys:
+            raise NotReady("this node has not heard from control yet")
         if authorization is None:
             raise Unauthenticated("this gateway needs a key")
         try:
             return await self._verified(_secret_in(authorization))
-        except Unauthenticated as exc:
-            self._refusals.note(peer, exc.code)
+        except Unauthenticated:
+            self._refusals.note(peer, authorization, place=place)
             raise
 
     @contextmanager

@@ -1,35 +1,49 @@
 """Wrong credentials: counted by the address they come from, audited, and slowed down when they do not stop.
 
-Who shows a right credential is never kept out, so that nobody suffers for a neighbour behind the same proxy.
+Somebody who guesses shows ever new credentials, a broken client the same one at the same place: each has its
+limit. Who shows a right one is never kept out, so that nobody suffers for a neighbour behind the same proxy.
 """
 
 import ipaddress
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final
 
 from toolgate.audit.events import CredentialRefused
 from toolgate.audit.log import AuditLog
-from toolgate.errors import TooManyAttempts
+from toolgate.errors import TooManyAttempts, Unauthenticated
 
 MAX_WRONG: Final = 20
-"""Wrong credentials of one peer within `WINDOW_S`; whatever follows is told to wait."""
+"""Wrong credentials of one peer within `WINDOW_S` that differ, and those at one place. Then it must wait."""
 WINDOW_S: Final = 60.0
-MAX_PEERS: Final = 10_000
+MAX_PEERS: Final = 2_000
 """Peers remembered. Past it the one whose window began first is forgotten."""
+MAX_PLACES: Final = 128
+"""Places counted for one peer."""
 MAX_AUDITED: Final = 1_000
 """Records in `WINDOW_S`, however many peers try: nobody can fill the disk from outside."""
 
 
 class _Window:
-    """What came within one span of time."""
+    """What came from one peer within one span of time. Hashes are kept, which say nothing to anybody else."""
 
-    __slots__ = ("began_s", "count")
+    __slots__ = ("_credentials", "_places", "began_s", "recorded")
 
     def __init__(self, began_s: float) -> None:
         self.began_s = began_s
-        self.count = 0
+        self.recorded = 0
+        self._credentials: set[int] = set()
+        self._places: Counter[int] = Counter()
+
+    def is_too_much(self, credential: str, place: str) -> bool:
+        """Count one more; whether it is one too many."""
+        if len(self._credentials) <= MAX_WRONG:
+            self._credentials.add(hash(credential))
+        number = hash(place)
+        if number in self._places or len(self._places) < MAX_PLACES:
+            self._places[number] += 1
+        return len(self._credentials) > MAX_WRONG or self._places[number] > MAX_WRONG
 
 
 class Refusals:
@@ -42,23 +56,24 @@ class Refusals:
         self._clock_s = clock_s
         # In the order in which their windows began, so that the oldest stands first.
         self._peers: OrderedDict[str, _Window] = OrderedDict()
-        self._audited = _Window(clock_s())
+        self._audited_since_s = clock_s()
+        self._audited = 0
 
     def __len__(self) -> int:
         return len(self._peers)
 
-    def note(self, peer: str, code: str) -> None:
-        """A wrong credential came from `peer`. Raises TooManyAttempts where that happens too often."""
+    def note(self, peer: str, credential: str, *, place: str) -> None:
+        """A wrong credential came from `peer` to `place`. Raises TooManyAttempts where that goes too far."""
         window = self._window(_network_of(peer))
-        window.count += 1
-        if window.count <= MAX_WRONG:
-            self._record(peer, code)
+        is_too_much = window.is_too_much(credential, place)
+        window.recorded += 1
+        if window.recorded <= MAX_WRONG:
+            self._record(peer, TooManyAttempts.code if is_too_much else Unauthenticated.code)
+        if not is_too_much:
             return
-        if window.count == MAX_WRONG + 1:
-            self._record(peer, TooManyAttempts.code)
         wait_s = max(1, round(window.began_s + WINDOW_S - self._clock_s()))
         raise TooManyAttempts(
-            f"more than {MAX_WRONG} wrong credentials came from this address",
+            "too many wrong credentials came from this address",
             hint=f"wait {wait_s} s, or send a right one",
             data={"retry_after_s": wait_s},
         )
@@ -76,10 +91,10 @@ class Refusals:
 
     def _record(self, peer: str, code: str) -> None:
         now = self._clock_s()
-        if now - self._audited.began_s >= WINDOW_S:
-            self._audited = _Window(now)
-        self._audited.count += 1
-        if self._audit is not None and self._audited.count <= MAX_AUDITED:
+        if now - self._audited_since_s >= WINDOW_S:
+            self._audited_since_s, self._audited = now, 0
+        self._audited += 1
+        if self._audit is not None and self._audited <= MAX_AUDITED:
             self._audit.record(CredentialRefused(at_ms=int(time.time() * 1e3), peer=peer, code=code))
 
 

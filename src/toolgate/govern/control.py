@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
 from toolgate.govern.terms import Terms
@@ -32,6 +33,8 @@ class Serving:
     clock_ms: Callable[[], int]
     """Wall clock: what audit records are dated by."""
     standing: Callable[[], Standing] = Standing
+    discovery: Discovery | None = None
+    """Where tokens come from. None: keys only."""
     started_at_ms: int = field(init=False)
 
     def __post_init__(self) -> None:

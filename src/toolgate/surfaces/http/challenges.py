@@ -1,47 +1,10 @@
-"""What a refusal says about credentials: challenges (RFC 6750), and where tokens come from (RFC 9728)."""
+"""What a refusal says about credentials, on every HTTP door: challenges (RFC 6750), when to come back."""
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from toolgate.errors import Forbidden, ToolgateError, Unauthenticated
 
-WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
-"""Here stands the metadata of the whole gateway; that of a path, with the path behind it."""
 REALM: Final = 'realm="toolgate"'
-NAME: Final = "Toolgate"
-
-# What goes into a header comes from one: nothing may end a quoted string there.
-_PLAIN = re.compile(r"[A-Za-z0-9/_.:\[\]-]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Discovery:
-    """Tells clients which issuer's tokens this gateway takes."""
-
-    issuer: str
-    public_url: str | None = None
-    """How clients reach the gateway, where that is not what they call it by."""
-
-    def base_url(self, host: str) -> str:
-        """Of a gateway that was called by this `Host`, which the guard has let pass."""
-        return (self.public_url or f"http://{host}").rstrip("/")
-
-    def metadata_url(self, host: str, path: str) -> str | None:
-        """Where the metadata of `path` is found; that of the whole gateway for a path of odd spelling."""
-        if self.public_url is None and not _PLAIN.fullmatch(host):
-            return None
-        return self.base_url(host) + WELL_KNOWN + (path.rstrip("/") if _PLAIN.fullmatch(path) else "")
-
-    def metadata(self, host: str, path: str) -> Mapping[str, object]:
-        """The metadata of `path`, empty for the whole gateway."""
-        return {
-            "resource": self.base_url(host) + path,
-            "authorization_servers": [self.issuer],
-            "bearer_methods_supported": ["header"],
-            "resource_name": NAME,
-        }
 
 
 def refusal_headers(

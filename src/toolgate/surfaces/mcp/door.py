@@ -8,11 +8,12 @@ from typing import Final
 
 from toolgate.errors import Forbidden, MethodNotAllowed, ToolgateError
 from toolgate.gateway.caller import Caller
+from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.roles import reaches
 from toolgate.model.principals import Principal
-from toolgate.surfaces.http.challenges import Discovery, refusal_headers
+from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.http.messages import Request, Responder
 from toolgate.surfaces.mcp.answers import send_error
@@ -59,7 +60,7 @@ class McpDoor:
             authorization = authorization_of(request)
             # Whoever is known is not waited for: this is every call of a busy client.
             principal = self._identities.known(authorization) or await self._identities.admit(
-                authorization, peer=request.peer
+                authorization, peer=request.peer, place=request.path
             )
             _check_role(principal)
             exchange = Exchange(request, responder, principal)
@@ -95,7 +96,8 @@ class McpDoor:
     def _refusal_headers(self, request: Request, exc: ToolgateError) -> dict[str, str]:
         url = None
         if self._discovery is not None:
-            url = self._discovery.metadata_url(request.headers[b"host"].decode("latin-1"), request.path)
+            called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
+            url = self._discovery.metadata_url(called_url, request.path)
         return refusal_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
 
     def _bind(self, exchange: Exchange) -> Binding:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from toolgate.errors import MethodNotAllowed, ToolgateError, Unauthenticated
+from toolgate.errors import MethodNotAllowed, ToolgateError
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.rest.shapes import Shown
 
@@ -45,17 +45,11 @@ def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
     )
 
 
-def encode_error(exc: ToolgateError) -> Response:
+def encode_error(exc: ToolgateError, headers: Mapping[str, str] = EMPTY) -> Response:
     """The one shape of every REST error."""
     error: dict[str, Any] = {"code": exc.code, "message": str(exc), "hint": exc.hint}
     if exc.data:
         error["data"] = exc.data
-    return encode_answer(Answer({"error": error}, exc.wire.http, headers=_headers_of(exc)))
-
-
-def _headers_of(exc: ToolgateError) -> Mapping[str, str]:
-    if isinstance(exc, Unauthenticated):
-        return {"www-authenticate": 'Bearer realm="toolgate"'}
     if isinstance(exc, MethodNotAllowed):
-        return {"allow": ", ".join(exc.data["allowed"])}
-    return EMPTY
+        headers = {**headers, "allow": ", ".join(exc.data["allowed"])}
+    return encode_answer(Answer({"error": error}, exc.wire.http, headers=headers))

@@ -7,7 +7,7 @@ import msgspec
 from starlette.routing import Router
 
 from toolgate.govern.control import Control
-from toolgate.surfaces.rest import directory, keys, policies, scopes, servers, status
+from toolgate.surfaces.rest import directory, discovery, keys, policies, scopes, servers, status
 from toolgate.surfaces.rest.answers import JSON, Answer
 from toolgate.surfaces.rest.openapi import describe
 from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint, make_router
@@ -39,6 +39,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=show_document,
         answer=JSON,
     ),
+    *discovery.ENDPOINTS,
     *servers.ENDPOINTS,
     *policies.ENDPOINTS,
     *keys.ENDPOINTS,

@@ -17,8 +17,10 @@ from toolgate.errors import (
     Forbidden,
     InvalidRecord,
     InvalidRequest,
+    IssuerUnavailable,
     ParseFailed,
     ToolgateError,
+    TooManyAttempts,
     Unauthenticated,
     UnsupportedMedia,
 )
@@ -63,7 +65,7 @@ def describe(endpoints: Sequence[Endpoint[Any]]) -> Json:
 
 def documented_errors(endpoint: Endpoint[Any]) -> Iterator[type[ToolgateError]]:
     """Every error the endpoint may answer with: those of the checks before its handler, then its own."""
-    yield Unauthenticated
+    yield from (Unauthenticated, TooManyAttempts, IssuerUnavailable)
     yield InvalidRequest
     if endpoint.role is not ANYONE:
         yield Forbidden

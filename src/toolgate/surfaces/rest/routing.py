@@ -22,6 +22,7 @@ from toolgate.gateway.identity import Identities
 from toolgate.gateway.roles import reaches
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal, Role
+from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside, parse_json, parse_query
 from toolgate.surfaces.rest.answers import JSON, Answer, encode_answer, encode_error
 from toolgate.surfaces.rest.intake import (
@@ -158,17 +159,22 @@ class _Path:
     async def _respond(self, request: Request) -> Response:
         try:
             # Before anything else, so that without a valid key every path looks the same.
-            principal = _authenticate(self._control.identities, request, is_open=self._is_open)
+            principal = await _authenticate(self._control.identities, request, is_open=self._is_open)
             check_path(request.scope["path"])
             endpoint = self._endpoint(request.method)
             call = await _parse_call(endpoint, request, principal)
             return encode_answer(await endpoint.handler(self._control, call), endpoint.media_type)
         except ToolgateError as exc:
-            return encode_error(exc)
+            return encode_error(exc, self._refusal_headers(request, exc))
         except Exception:
             # Where the request ends: what happened stands in the log alone, once.
             _log.exception("`%s %s` failed", request.method, request.scope["path"])
             return encode_error(ToolgateError("the request failed inside the gateway"))
+
+    def _refusal_headers(self, request: Request, exc: ToolgateError) -> Mapping[str, str]:
+        discovery = self._control.discovery
+        url = None if discovery is None else discovery.metadata_url(_called_url(request), "")
+        return refusal_headers(exc, has_credential="authorization" in request.headers, metadata_url=url)
 
     def _endpoint(self, method: str) -> Endpoint[Any]:
         if not self._by_method:
@@ -181,12 +187,18 @@ class _Path:
         return endpoint
 
 
-def _authenticate(identities: Identities, request: Request, *, is_open: bool) -> Principal | None:
+def _called_url(request: Request) -> str:
+    return f"{request.scope.get('scheme', 'http')}://{request.headers.get('host', 'localhost')}"
+
+
+async def _authenticate(identities: Identities, request: Request, *, is_open: bool) -> Principal | None:
     credentials = request.headers.getlist("authorization")
     if is_open and not credentials:
         return None
     # Two headers are one wrong credential: nobody picks the one that passes.
-    return identities.authenticate(", ".join(credentials) if credentials else None)
+    authorization = ", ".join(credentials) if credentials else None
+    peer = request.client.host if request.client else ""
+    return await identities.admit(authorization, peer=peer, place=request.scope["path"])
 
 
 async def _parse_call(endpoint: Endpoint[B], request: Request, principal: Principal | None) -> Call[B]:
@@ -203,7 +215,7 @@ async def _parse_call(endpoint: Endpoint[B], request: Request, principal: Princi
         ids=ids,
         query=query,
         if_revision=if_revision,
-        base_url=f"{request.scope.get('scheme', 'http')}://{request.headers.get('host', 'localhost')}",
+        base_url=_called_url(request),
         body=body,
     )
 

@@ -44,6 +44,17 @@ class ErrorAnswer(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataAnswer(Shown):
+    """Where tokens come from (RFC 9728)."""
+
+    resource: str
+    """What the metadata is of; tokens are for it."""
+    authorization_servers: list[str]
+    bearer_methods_supported: list[str]
+    resource_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthAnswer(Shown):
     """Whether the gateway serves, and what."""
 
