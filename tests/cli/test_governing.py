@@ -290,5 +290,5 @@ def test_backup_says_where_the_file_is(gateway: FakeGateway, run: Run) -> None:
     answer = {"path": "/data/backups/9.jsonl", "revision": 9, "records": 31}
     gateway.answer("POST /admin/api/backup", answer)
 
-    assert run("backup").lines == ["✓ 31 records at revision 9 are in /data/backups/9.jsonl"]
+    assert run("backup").lines == ["✓ /data/backups/9.jsonl: 31 records at revision 9"]
     assert run("backup", "--json").json == answer

@@ -13,17 +13,13 @@ Answer = Mapping[str, Any]
 
 def render_backup(answer: Answer) -> RenderableType:
     """A copy that was written."""
-    return sentence(
-        Text("✓ ", style=OK),
-        f"{count(answer['records'], 'record')} at revision {answer['revision']:,} are in ",
-        cell(answer["path"], "bold"),
-    )
+    return sentence(Text("✓ ", style=OK), cell(answer["path"], "bold"), f": {_contents(answer)}")
 
 
 def render_import(answer: Answer) -> RenderableType:
     """A copy that was read."""
-    return sentence(
-        Text("✓ ", style=OK),
-        f"{count(answer['records'], 'record')} at revision {answer['revision']:,} are stored;"
-        " nodes will list everything again",
-    )
+    return sentence(Text("✓ ", style=OK), f"imported {_contents(answer)}; nodes will list everything again")
+
+
+def _contents(answer: Answer) -> str:
+    return f"{count(answer['records'], 'record')} at revision {answer['revision']:,}"
