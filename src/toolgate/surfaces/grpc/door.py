@@ -32,6 +32,7 @@ from toolgate.surfaces.grpc.rpc import ANYONE, Answer, Call, Rpc, Stream
 from toolgate.surfaces.grpc.statuses import encode_error
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
 
 _log: Final = logging.getLogger(__name__)
 
@@ -53,9 +54,7 @@ class Door(grpc.GenericRpcHandler):
         for stream in tuple(self._streams):
             _end(stream)
 
-    def service(
-        self, handler_call_details: grpc.HandlerCallDetails
-    ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
         rpc = self._rpcs.get(handler_call_details.method)
         if rpc is None:
             return grpc.stream_stream_rpc_method_handler(self._refuse)

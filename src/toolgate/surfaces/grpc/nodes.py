@@ -1,4 +1,4 @@
-"""How nodes follow the registry: all records as they are stored, secrets included. For the role `node` alone."""
+"""How nodes follow the registry: all records as they are stored, secrets included, for that role alone."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
