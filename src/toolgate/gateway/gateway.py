@@ -7,6 +7,7 @@ the serial, and tells those whose list changed, and nobody else.
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -66,10 +67,12 @@ class Gateway:
         self.metrics = metrics
         self.limits = limits
         self.snapshot = snapshot
-        self.subscriptions = Subscriptions(self.view)
+        self.subscriptions = Subscriptions(self._known_view)
         self._page_size = page_size
         self._views = Views()
         self._is_swap_due = False
+        self._applied = asyncio.Event()
+        self._obstacle: Callable[[], ToolgateError] | None = None
 
     # The snapshot
 
@@ -85,12 +88,38 @@ class Gateway:
         )
         self.pool.apply(state.servers)
         self._swap()
+        applied, self._applied = self._applied, asyncio.Event()
+        applied.set()
+
+    async def reached(self, revision: int) -> None:
+        """Returns once this revision of the registry, or a later one, is served."""
+        while self.snapshot.revision < revision:
+            await self._applied.wait()
 
     def on_tools_changed(self, _server_id: str) -> None:
         """A server's tools changed. Many at once make one swap."""
         if not self._is_swap_due:
             self._is_swap_due = True
             asyncio.get_running_loop().call_soon(self._swap)
+
+    def suspend(self, obstacle: Callable[[], ToolgateError]) -> None:
+        """Refuse every list and every call from now on, with what `obstacle` makes."""
+        self._obstacle = obstacle
+        # Who has a view at hand knows it by its serial, and has to ask for it again.
+        self.snapshot = replace(self.snapshot, serial=self.snapshot.serial + 1)
+
+    def resume(self) -> None:
+        """Serve again."""
+        self._obstacle = None
+
+    @property
+    def obstacle(self) -> ToolgateError | None:
+        """What callers are refused with for now. None: it serves."""
+        return None if self._obstacle is None else self._obstacle()
+
+    def _check_obstacle(self) -> None:
+        if self._obstacle is not None:
+            raise self._obstacle()
 
     def _swap(self) -> None:
         self._is_swap_due = False
@@ -106,6 +135,10 @@ class Gateway:
 
     def scope(self, caller: Caller) -> Scope:
         """The scope as policy composes it, refusals included."""
+        self._check_obstacle()
+        return self._compose(caller)
+
+    def _compose(self, caller: Caller) -> Scope:
         return compose(
             self.snapshot,
             caller.principal.ceiling,
@@ -116,6 +149,11 @@ class Gateway:
 
     def view(self, caller: Caller) -> View:
         """The caller's compiled view. Raises what the scope refuses with."""
+        self._check_obstacle()
+        return self._known_view(caller)
+
+    def _known_view(self, caller: Caller) -> View:
+        """The view of what is known, served or not: a suspended list has not changed."""
         view = self._views.get(caller)
         return view if view is not None else self._compile(caller)
 
@@ -142,7 +180,7 @@ class Gateway:
         return parse_task_policy(task)
 
     def _compile(self, caller: Caller) -> View:
-        scope = self.scope(caller)
+        scope = self._compose(caller)
         if scope.refusal is not None:
             raise _refused(scope.refusal)
         self._count(caller, scope)

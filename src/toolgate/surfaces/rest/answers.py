@@ -1,17 +1,26 @@
 """How this surface answers: JSON, the headers every answer carries, and the one translation of errors."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from toolgate.errors import MethodNotAllowed, ToolgateError
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.rest.shapes import Shown
 
 JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+Shape: TypeAlias = type[object] | UnionType
+"""Of the body of an answer: one, or several it may be."""
+Events: TypeAlias = AsyncGenerator[bytes, None]
+"""Server-sent events, each with its end."""
 
 # `no-store`: an answer is for one caller at one moment, and no cache on the way can tell callers apart.
 _HARDENING: Final[Mapping[str, str]] = {
@@ -20,13 +29,15 @@ _HARDENING: Final[Mapping[str, str]] = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+# A proxy that collects an answer before it passes it on would keep events for ever.
+_UNBUFFERED: Final[Mapping[str, str]] = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a handler answers with: a value or plain data to be encoded, or finished bytes."""
+    """What a handler answers with: a value or plain data to be encoded, finished bytes, or a stream."""
 
-    body: Mapping[str, Any] | Shown | bytes
+    body: Mapping[str, Any] | Shown | bytes | Events
     status: int = 200
     revision: int | None = None
     """Of the record answered with; becomes its ETag."""
@@ -35,6 +46,8 @@ class Answer:
 
 def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
     """The answer as it goes out."""
+    if isinstance(answer.body, AsyncGenerator):
+        return _Stream(answer.body, media_type=media_type, headers={**_HARDENING, **_UNBUFFERED})
     body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
     etag = {} if answer.revision is None else {"etag": f'"{answer.revision}"'}
     return Response(
@@ -43,6 +56,23 @@ def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
         media_type=media_type,
         headers={**_HARDENING, **etag, **answer.headers},
     )
+
+
+class _Stream(Response):
+    """An answer that goes on. Whoever goes away cancels it: the listener sees to that."""
+
+    def __init__(self, events: Events, *, media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(media_type=media_type, headers=headers)
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        async with aclosing(self._events) as events:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            if scope["method"] != "HEAD":
+                async for event in events:
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def encode_error(exc: ToolgateError, headers: Mapping[str, str] = EMPTY) -> Response:

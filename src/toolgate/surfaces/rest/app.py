@@ -1,48 +1,75 @@
-"""The whole surface: the table of all endpoints, and the application made from it."""
+"""The whole surface: the tables of all endpoints, and the applications made from them."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 from starlette.routing import Router
 
-from toolgate.govern.control import Control
-from toolgate.surfaces.rest import directory, discovery, keys, policies, scopes, servers, status
+from toolgate.govern.control import Control, Serving
+from toolgate.surfaces.rest import (
+    changes,
+    directory,
+    discovery,
+    keys,
+    nodes,
+    pins,
+    policies,
+    scopes,
+    servers,
+    status,
+)
 from toolgate.surfaces.rest.answers import JSON, Answer
 from toolgate.surfaces.rest.openapi import describe
 from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint, make_router
 
 
 def rest_app(control: Control) -> Router:
-    """The REST surface over `control`, as an ASGI application."""
+    """The REST surface of a process that governs, as an ASGI application."""
     return make_router(ENDPOINTS, control)
 
 
-async def show_document(_control: Control, _call: Call[None]) -> Answer:
-    """This document."""
-    return Answer(_document())
+def node_app(serving: Serving, *, elsewhere: str) -> Router:
+    """That of a process that only serves. `elsewhere` is a hint to who asks for what is not there."""
+    return make_router(NODE_ENDPOINTS, serving, elsewhere=elsewhere)
 
 
-@cache
-def _document() -> bytes:
-    """Made when it is first asked for: building the schemas of all models would slow every start."""
-    return msgspec.json.encode(describe(ENDPOINTS))
+def _documented(endpoints: Sequence[Endpoint[Any]]) -> tuple[Endpoint[Any], ...]:
+    """`endpoints`, and the one that shows the document of them all."""
 
+    async def show_document(_serving: Serving, _call: Call[None]) -> Answer:
+        """This document."""
+        return Answer(encoded())
 
-ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
-    *status.ENDPOINTS,
-    Endpoint(
+    @cache
+    def encoded() -> bytes:
+        """Made when it is first asked for: building the schemas of all models would slow every start."""
+        return msgspec.json.encode(describe(table))
+
+    own = Endpoint(
         method="GET",
         path="/openapi.json",
         role=ANYONE,
         summary="The OpenAPI document",
         handler=show_document,
         answer=JSON,
-    ),
-    *discovery.ENDPOINTS,
-    *servers.ENDPOINTS,
-    *policies.ENDPOINTS,
-    *keys.ENDPOINTS,
-    *directory.ENDPOINTS,
-    *scopes.ENDPOINTS,
+    )
+    table = (own, *endpoints)
+    return table
+
+
+_SERVING: Final = (*status.ENDPOINTS, *discovery.ENDPOINTS, *scopes.ENDPOINTS)
+NODE_ENDPOINTS: Final = _documented(_SERVING)
+ENDPOINTS: Final = _documented(
+    (
+        *_SERVING,
+        *servers.ENDPOINTS,
+        *policies.ENDPOINTS,
+        *pins.ENDPOINTS,
+        *keys.ENDPOINTS,
+        *changes.ENDPOINTS,
+        *nodes.ENDPOINTS,
+        *directory.ENDPOINTS,
+    )
 )

@@ -1,30 +1,55 @@
-"""The five endpoints that servers, tasks and profiles have alike: list, read, post, put, delete."""
+"""The endpoints that servers, tasks, profiles and pins have alike: list, read, write, and what they were."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from pydantic import BaseModel
 
-from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
+from toolgate.errors import (
+    Compacted,
+    Conflict,
+    InvalidRecord,
+    NotFound,
+    PlanOutdated,
+    PlanRequired,
+    StorageFailed,
+)
 from toolgate.govern.changes import delete_record, put_record
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft, sent_id
+from toolgate.govern.grants import WRITERS
+from toolgate.govern.history import draft_rollback
 from toolgate.govern.records import find_record, show_record
-from toolgate.model.principals import Role
+from toolgate.model.reports import NodeReport
 from toolgate.model.revisions import Kind, Stored
 from toolgate.registry.records import ID_FIELDS
 from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.change_shapes import RollbackSent
+from toolgate.surfaces.rest.histories import Past, diff_endpoint, history_endpoint
+from toolgate.surfaces.rest.paging import PAGING, parse_page
 from toolgate.surfaces.rest.record_shapes import Deleted
-from toolgate.surfaces.rest.routing import Call, Endpoint, unchecked
+from toolgate.surfaces.rest.routing import PLAN, Call, Endpoint, Parameter, checked, unchecked
 
 Sent = Mapping[str, Any]
-Show = Callable[[Control, Sequence[Stored]], list[dict[str, Any]]]
+Show = Callable[[Control, Sequence[NodeReport], Sequence[Stored]], list[dict[str, Any]]]
+"""Records as they are answered with, next to what nodes report. Called in a thread, too."""
+
+WRITE_ERRORS: Final = (InvalidRecord, Conflict, PlanRequired, PlanOutdated, StorageFailed)
 
 
-def show_plainly(_control: Control, records: Sequence[Stored]) -> list[dict[str, Any]]:
+def show_plainly(
+    _control: Control, _reports: Sequence[NodeReport], records: Sequence[Stored]
+) -> list[dict[str, Any]]:
     """Records that have nothing beside them."""
     return [show_record(stored) for stored in records]
+
+
+def keep_all(_query: Mapping[str, str], _stored: Stored) -> bool:
+    """Lists that cannot be narrowed."""
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,69 +58,94 @@ class Collection:
 
     kind: Kind
     path: str
-    writer: Role
-    """Who may write; every viewer may read."""
     sent: type[BaseModel]
     shown: type[object]
     listed: type[object]
     written: type[object]
     show: Show = show_plainly
+    query: tuple[Parameter, ...] = ()
+    """What narrows the list."""
+    keeps: Callable[[Mapping[str, str], Stored], bool] = keep_all
+    """Whether a record stays in the list that a query asks for."""
 
     @property
     def id_field(self) -> str:
         return ID_FIELDS[self.kind]
 
-    async def list(self, control: Control, _call: Call[None]) -> Answer:
-        """All records, sorted by id, at one revision of the registry. Secrets are masked."""
+    async def list(self, control: Control, call: Call[None]) -> Answer:
+        """The records, sorted by id, page by page; each page is of one revision. Secrets are masked."""
+        page = parse_page(call.query)
         listing = await control.store.list(self.kind)
-        shown = self.show(control, listing.records)
-        return Answer({"revision": listing.revision, f"{self.kind}s": shown})
+        kept = [stored for stored in listing.records if self.keeps(call.query, stored)]
+        records, next_cursor = page.cut(kept, lambda stored: stored.id)
+        shown = await self._show(control, records)
+        return Answer({"revision": listing.revision, f"{self.kind}s": shown, "next_cursor": next_cursor})
 
     async def read(self, control: Control, call: Call[None]) -> Answer:
         """One record. Secrets are masked; the ETag is its revision."""
         stored = await find_record(control, self.kind, call.ids[self.id_field])
-        return Answer(self.show(control, [stored])[0], revision=stored.revision)
+        return Answer((await self._show(control, [stored]))[0], revision=stored.revision)
 
     async def post(self, control: Control, call: Call[Sent]) -> Answer:
         """Create the record, or replace the one of the same id."""
-        return await self._put(control, call, sent_id(self.kind, call.body))
+        return await self._put(control, call, self._draft(call, sent_id(self.kind, call.body), call.body))
 
     async def put(self, control: Control, call: Call[Sent]) -> Answer:
         """Create or replace the record. A hidden value (`***`) that is sent back stays as it is stored."""
-        return await self._put(control, call, call.ids[self.id_field])
+        return await self._put(control, call, self._draft(call, call.ids[self.id_field], call.body))
 
     async def delete(self, control: Control, call: Call[None]) -> Answer:
         """Remove the record. Whatever still names it is told in the warnings."""
-        draft = Draft(kind=self.kind, id=call.ids[self.id_field], sent=None, if_revision=call.if_revision)
-        done = await delete_record(control, call.caller, draft)
+        return await self._delete(control, call, self._draft(call, call.ids[self.id_field], None))
+
+    async def rollback(self, control: Control, call: Call[RollbackSent]) -> Answer:
+        """Make the record what it was at a revision of the registry, or remove it if it was not there."""
+        draft = await draft_rollback(
+            control,
+            self.kind,
+            call.ids[self.id_field],
+            revision=call.body.revision,
+            if_revision=call.if_revision,
+        )
+        return await (self._delete if draft.sent is None else self._put)(control, call, draft)
+
+    def _draft(self, call: Call[Any], record_id: str, sent: Sent | None) -> Draft:
+        return Draft(kind=self.kind, id=record_id, sent=sent, if_revision=call.if_revision)
+
+    async def _delete(self, control: Control, call: Call[Any], draft: Draft) -> Answer:
+        done = await delete_record(control, call.caller, draft, plan_id=call.plan_id)
         return Answer(Deleted(revision=done.revision, warnings=done.warnings))
 
-    async def _put(self, control: Control, call: Call[Sent], record_id: str) -> Answer:
-        draft = Draft(kind=self.kind, id=record_id, sent=call.body, if_revision=call.if_revision)
-        written = await put_record(control, call.caller, draft)
+    async def _put(self, control: Control, call: Call[Any], draft: Draft) -> Answer:
+        written = await put_record(control, call.caller, draft, plan_id=call.plan_id)
         body = {
             "revision": written.revision,
-            self.kind: self.show(control, [written.stored])[0],
+            self.kind: (await self._show(control, [written.stored]))[0],
             "warnings": written.warnings,
         }
         return Answer(body, 201 if written.is_new else 200, revision=written.stored.revision)
+
+    async def _show(self, control: Control, records: Sequence[Stored]) -> Sequence[dict[str, Any]]:
+        reports = await control.store.reports.list_reports() if self.kind == "server" else ()
+        # In a thread: a page of records takes longer to fill in than the loop may stand still.
+        return await asyncio.to_thread(self.show, control, reports, records)
 
 
 def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:
     """The rows of `collection`."""
     kind, every = collection.kind, collection.path
     one = f"{every}/{{{collection.id_field}}}"
-    put = Endpoint(
+    past = Past(kind)
+    writes = partial(Endpoint, role=WRITERS[kind], headers=(PLAN,), is_conditional=True)
+    put: Endpoint[Any] = writes(
         method="PUT",
         path=one,
-        role=collection.writer,
         summary=f"Create or replace the {kind} of this id",
         handler=collection.put,
         body=unchecked(collection.sent),
         answer=collection.written,
         statuses=(200, 201),
-        errors=(InvalidRecord, Conflict, StorageFailed),
-        is_conditional=True,
+        errors=WRITE_ERRORS,
     )
     return (
         Endpoint(
@@ -104,6 +154,7 @@ def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:
             role="viewer",
             summary=f"List the {kind}s",
             handler=collection.list,
+            query=(*PAGING, *collection.query),
             answer=collection.listed,
         ),
         replace(
@@ -119,14 +170,24 @@ def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:
             errors=(NotFound,),
         ),
         put,
-        Endpoint(
+        writes(
             method="DELETE",
             path=one,
-            role=collection.writer,
             summary=f"Delete a {kind}",
             handler=collection.delete,
             answer=Deleted,
-            errors=(NotFound, Conflict, StorageFailed),
-            is_conditional=True,
+            errors=(NotFound, *WRITE_ERRORS),
+        ),
+        history_endpoint(past, one),
+        diff_endpoint(past, one),
+        writes(
+            method="POST",
+            path=f"{one}/rollback",
+            summary=f"Take a {kind} back to what it was",
+            handler=collection.rollback,
+            body=checked(RollbackSent),
+            answer=collection.written | Deleted,
+            statuses=(200, 201),
+            errors=(NotFound, Compacted, *WRITE_ERRORS),
         ),
     )

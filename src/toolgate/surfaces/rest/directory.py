@@ -42,7 +42,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         summary="Read the server files again",
         handler=reload_directory,
         body=NOTHING,
-        query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", is_flag=True),),
+        query=(Parameter("dry_run", "`true`: say what would change, and change nothing.", form="flag"),),
         answer=ReloadAnswer,
         errors=(NotFound, InvalidRecord, Conflict, StorageFailed),
     ),

@@ -5,7 +5,7 @@ one. No message repeats a value of a body, which may be a secret.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -19,7 +19,9 @@ from toolgate.surfaces.rest.answers import JSON
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 
 _NO_MEMBERS: Final = b"{}"
-_TAG = re.compile(r'"(0|[1-9][0-9]{0,17})"')
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_TAG = re.compile(rf'"({_NUMBER.pattern})"')
+_PLAIN = re.compile(r"[!-~]{1,200}")
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -50,6 +52,22 @@ def parse_precondition(headers: Headers) -> int | None:
             hint='send `If-Match: "<revision>"` with the ETag of the record, or `If-None-Match: *`',
         )
     return int(tag[1])
+
+
+def parse_headers(headers: Headers, names: Sequence[str]) -> Mapping[str, str]:
+    """Those of the named headers that were sent, each once and as plain text. Or InvalidRequest."""
+    sent = {name: headers.getlist(name) for name in names}
+    for name, values in sent.items():
+        if len(values) > 1 or not all(_PLAIN.fullmatch(value) for value in values):
+            raise InvalidRequest(f"the header `{name}` cannot be read", hint="send it once, in plain text")
+    return {name: values[0] for name, values in sent.items() if values}
+
+
+def parse_number(name: str, text: str) -> int:
+    """A whole number from 0 on, spelled in one way. Or InvalidRequest."""
+    if not _NUMBER.fullmatch(text):
+        raise InvalidRequest(f"`{name}` must be a whole number, of at most 18 digits")
+    return int(text)
 
 
 async def read_body(request: Request, *, may_be_empty: bool) -> bytes:

@@ -1,5 +1,6 @@
 """Keys: made here, shown once, stored as a hash. Nobody grants more than they have themselves."""
 
+import asyncio
 import secrets
 from typing import Any, Final
 
@@ -10,6 +11,8 @@ from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
 from toolgate.govern.records import find_record, show_record
 from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.histories import Past, history_endpoint
+from toolgate.surfaces.rest.paging import PAGING, parse_page
 from toolgate.surfaces.rest.record_shapes import Deleted, KeyList, KeyMade, KeySent, KeyShown
 from toolgate.surfaces.rest.routing import Call, Endpoint, checked
 
@@ -18,10 +21,13 @@ SECRET_BYTES: Final = 32
 """43 characters in the URL-safe alphabet: nothing to guess, so one round of hashing is enough."""
 
 
-async def list_keys(control: Control, _call: Call[None]) -> Answer:
-    """All keys, without their secrets and hashes."""
+async def list_keys(control: Control, call: Call[None]) -> Answer:
+    """The keys, page by page, without their secrets and hashes."""
+    page = parse_page(call.query)
     listing = await control.store.list("key")
-    return Answer({"revision": listing.revision, "keys": [show_record(one) for one in listing.records]})
+    records, next_cursor = page.cut(listing.records, lambda stored: stored.id)
+    keys = await asyncio.to_thread(lambda: [show_record(one) for one in records])
+    return Answer({"revision": listing.revision, "keys": keys, "next_cursor": next_cursor})
 
 
 async def read_key(control: Control, call: Call[None]) -> Answer:
@@ -55,6 +61,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         role="viewer",
         summary="List the keys",
         handler=list_keys,
+        query=PAGING,
         answer=KeyList,
     ),
     Endpoint(
@@ -87,4 +94,5 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         errors=(NotFound, Conflict, StorageFailed),
         is_conditional=True,
     ),
+    history_endpoint(Past("key"), "/admin/api/keys/{key_id}"),
 )

@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
+from types import UnionType
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -19,13 +20,15 @@ from toolgate.errors import (
     InvalidRequest,
     IssuerUnavailable,
     ParseFailed,
+    RevisionNotReached,
     ToolgateError,
     TooManyAttempts,
     Unauthenticated,
     UnsupportedMedia,
 )
-from toolgate.surfaces.rest.answers import JSON
-from toolgate.surfaces.rest.routing import ANYONE, Endpoint
+from toolgate.surfaces.rest.answers import JSON, Shape
+from toolgate.surfaces.rest.freshness import MIN_REVISION
+from toolgate.surfaces.rest.routing import ANYONE, Endpoint, Parameter
 from toolgate.surfaces.rest.shapes import ErrorAnswer
 
 Json = dict[str, Any]
@@ -38,6 +41,18 @@ _REF: Final = "#/components/schemas/{model}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 # One mode for all: members of a record that have a default may be left out both ways.
 _MODE: Final[JsonSchemaMode] = "validation"
+
+
+_FORMS: Final[dict[str, Json]] = {
+    "text": {"type": "string"},
+    "flag": {"type": "boolean", "default": False},
+    "number": {"type": "integer", "minimum": 0},
+}
+_MIN_REVISION: Final = Parameter(
+    MIN_REVISION,
+    "Of the registry, as another answer gave it: wait until it is served here, or be told that it is not.",
+    form="number",
+)
 
 
 def describe(endpoints: Sequence[Endpoint[Any]]) -> Json:
@@ -71,6 +86,8 @@ def documented_errors(endpoint: Endpoint[Any]) -> Iterator[type[ToolgateError]]:
         yield Forbidden
     if _PATH_PARAMETER.search(endpoint.path):
         yield InvalidRecord
+    if endpoint.method == "GET":
+        yield RevisionNotReached
     if endpoint.body is not None:
         yield from (ParseFailed, UnsupportedMedia, BodyTooLarge)
     yield from endpoint.errors
@@ -115,11 +132,18 @@ def _query_parameters(endpoint: Endpoint[Any]) -> Iterator[Json]:
             "name": one.name,
             "in": "query",
             "description": one.description,
-            "schema": {"type": "boolean", "default": False} if one.is_flag else {"type": "string"},
+            "schema": _FORMS[one.form],
         }
 
 
 def _headers(endpoint: Endpoint[Any]) -> Iterator[Json]:
+    for one in (*endpoint.headers, *((_MIN_REVISION,) if endpoint.method == "GET" else ())):
+        yield {
+            "name": one.name,
+            "in": "header",
+            "description": one.description,
+            "schema": _FORMS[one.form],
+        }
     if endpoint.is_conditional:
         yield {
             "name": "If-Match",
@@ -158,7 +182,7 @@ def _failures(endpoint: Endpoint[Any]) -> Json:
 def _schemas(endpoints: Iterable[Endpoint[Any]]) -> Json:
     shapes: set[type[object]] = {ErrorAnswer}
     shapes |= {one.body.model for one in endpoints if one.body is not None}
-    shapes |= {one.answer for one in endpoints if not isinstance(one.answer, str)}
+    shapes |= {part for one in endpoints if not isinstance(one.answer, str) for part in _parts(one.answer)}
     named = sorted(shapes, key=lambda shape: shape.__name__)
     adapters = [(shape.__name__, _MODE, TypeAdapter(shape)) for shape in named]
     _, schema = TypeAdapter.json_schemas(adapters, ref_template=_REF)
@@ -166,5 +190,10 @@ def _schemas(endpoints: Iterable[Endpoint[Any]]) -> Json:
     return found
 
 
-def _ref(shape: type[object]) -> Json:
-    return {"$ref": _REF.format(model=shape.__name__)}
+def _parts(shape: Shape) -> tuple[type[object], ...]:
+    return shape.__args__ if isinstance(shape, UnionType) else (shape,)
+
+
+def _ref(shape: Shape) -> Json:
+    parts = [{"$ref": _REF.format(model=part.__name__)} for part in _parts(shape)]
+    return parts[0] if len(parts) == 1 else {"anyOf": parts}

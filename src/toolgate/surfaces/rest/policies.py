@@ -1,14 +1,9 @@
-"""Tasks and profiles, and what can be found out about policy before and after it is written."""
+"""Tasks and profiles, and what can be found out about the policy that they make."""
 
 import asyncio
 from typing import Any, Final
 
-from toolgate.errors import InvalidRecord, NotFound
-from toolgate.govern.changes import check_drafts
 from toolgate.govern.control import Control
-from toolgate.govern.drafts import Draft
-from toolgate.govern.planning import plan_edits
-from toolgate.govern.records import find_record
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
@@ -16,8 +11,6 @@ from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.limits import Limits
 from toolgate.policy.lint import Finding, lint
-from toolgate.policy.plan import TaskChange
-from toolgate.registry.records import parse_id
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.collection import Collection, collection_endpoints
 from toolgate.surfaces.rest.links import mcp_url
@@ -25,10 +18,7 @@ from toolgate.surfaces.rest.policy_shapes import (
     FindingShown,
     LintAnswer,
     OverviewAnswer,
-    PlanAnswer,
-    PlanSent,
     TaskOverview,
-    TaskPlan,
     show_refusal,
 )
 from toolgate.surfaces.rest.record_shapes import (
@@ -41,12 +31,11 @@ from toolgate.surfaces.rest.record_shapes import (
     TaskShown,
     TaskWritten,
 )
-from toolgate.surfaces.rest.routing import Call, Endpoint, checked
+from toolgate.surfaces.rest.routing import Call, Endpoint
 
 TASKS: Final = Collection(
     kind="task",
     path="/admin/api/tasks",
-    writer="publisher",
     sent=TaskSent,
     shown=TaskShown,
     listed=TaskList,
@@ -55,7 +44,6 @@ TASKS: Final = Collection(
 PROFILES: Final = Collection(
     kind="profile",
     path="/admin/api/profiles",
-    writer="publisher",
     sent=ProfileSent,
     shown=ProfileShown,
     listed=ProfileList,
@@ -63,35 +51,11 @@ PROFILES: Final = Collection(
 )
 
 
-async def plan_change(control: Control, call: Call[PlanSent]) -> Answer:
-    """What writing or, with a null body, deleting a record would do to each task. Changes nothing."""
-    sent = call.body
-    draft = Draft(kind=sent.kind, id=parse_id(sent.kind, sent.id), sent=sent.body)
-    if draft.sent is None:
-        await find_record(control, draft.kind, draft.id)
-    edits, _ = await check_drafts(control, call.caller, [draft])
-    plan = await plan_edits(control, edits)
-    return Answer(
-        PlanAnswer(id=plan.id, tasks=[_show_change(one) for one in plan.tasks], unchanged=plan.unchanged)
-    )
-
-
-def _show_change(change: TaskChange) -> TaskPlan:
-    return TaskPlan(
-        task_id=change.task_id,
-        added=list(map(str, change.added)),
-        removed=list(map(str, change.removed)),
-        reach_added=list(map(str, change.reach_added)),
-        reach_removed=list(map(str, change.reach_removed)),
-        refusal=show_refusal(change.refusal_after),
-        problem=change.problem_after,
-    )
-
-
 async def lint_policy(control: Control, _call: Call[None]) -> Answer:
     """Rules that match nothing, name what is not there, or cancel out."""
-    findings = await asyncio.to_thread(lint, control.gateway.snapshot)
-    return Answer(LintAnswer(findings=[_show_finding(one) for one in findings]))
+    snapshot = control.gateway.snapshot
+    findings = await asyncio.to_thread(lint, snapshot)
+    return Answer(LintAnswer(revision=snapshot.revision, findings=[_show_finding(one) for one in findings]))
 
 
 def _show_finding(finding: Finding) -> FindingShown:
@@ -143,16 +107,6 @@ def _task_overview(snapshot: Snapshot, limits: Limits, task: Task, base_url: str
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
     *collection_endpoints(TASKS),
     *collection_endpoints(PROFILES),
-    Endpoint(
-        method="POST",
-        path="/admin/api/plan",
-        role="viewer",
-        summary="Show what a change would do",
-        handler=plan_change,
-        body=checked(PlanSent),
-        answer=PlanAnswer,
-        errors=(InvalidRecord, NotFound),
-    ),
     Endpoint(
         method="GET",
         path="/admin/api/lint",

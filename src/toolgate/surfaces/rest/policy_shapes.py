@@ -1,24 +1,12 @@
-"""The shapes of what is said about policy: what would change, what matches nothing, who sees what and why."""
+"""The shapes of what is said about policy: what matches nothing, who sees what and why."""
 
 from dataclasses import dataclass
-from typing import Literal
-
-from pydantic import JsonValue
 
 from toolgate.model.reports import HealthState
 from toolgate.model.revisions import Kind
 from toolgate.policy.lint import FindingCode
 from toolgate.policy.scope import Layer, Reason, Refusal, RefusalCode
-from toolgate.registry.bodies import Body
 from toolgate.surfaces.rest.shapes import Revision, Shown
-
-
-class PlanSent(Body):
-    """A change to look at: a record as it would be written, or null for its removal."""
-
-    kind: Literal["server", "task", "profile"]
-    id: str
-    body: dict[str, JsonValue] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,34 +23,6 @@ def show_refusal(refusal: Refusal | None) -> RefusalShown | None:
     if refusal is None:
         return None
     return RefusalShown(code=refusal.code, message=refusal.message, hint=refusal.hint)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPlan(Shown):
-    """What a change does to one task, or, with null, to callers without one. Tools are `server/tool`."""
-
-    task_id: str | None
-    added: list[str]
-    """For callers who ask for nothing in particular."""
-    removed: list[str]
-    reach_added: list[str]
-    """What a request could newly get by naming servers."""
-    reach_removed: list[str]
-    refusal: RefusalShown | None
-    """Why a request would be turned down as a whole after the change."""
-    problem: str | None
-    """Why the task could not be read after the change."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanAnswer(Shown):
-    """What a change would do to each task. Nothing has been changed."""
-
-    id: str
-    """Names the change and its effect. Who makes the change with it has it refused when either is another."""
-    tasks: list[TaskPlan]
-    """Those that would notice."""
-    unchanged: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +45,7 @@ class FindingShown(Shown):
 class LintAnswer(Shown):
     """Rules that match nothing, and the like."""
 
+    revision: Revision
     findings: list[FindingShown]
 
 
@@ -130,6 +91,38 @@ class ServersSeen(Shown):
 
     revision: Revision
     servers: list[ServerSeen]
+    next_cursor: str | None
+    """Where the next page begins; null: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReachSeen(Shown):
+    """How the servers fare that the caller can reach."""
+
+    revision: Revision
+    """Of the registry, as it is served here."""
+    degraded: bool
+    """What is served is not known to be current."""
+    servers: dict[str, HealthState]
+    """Server id to its state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeSeen(Shown):
+    """The effective scope of a caller at `url`."""
+
+    revision: Revision
+    url: str
+    task_id: str | None
+    """The task that applies."""
+    servers: list[str]
+    tools: list[str]
+    """As on the MCP door."""
+    tokens: int
+    """About what their definitions cost a model."""
+    warnings: list[str]
+    refusal: RefusalShown | None
+    """Why the request is turned down as a whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 from pydantic import Field, JsonValue, create_model
 
 from toolgate.model.principals import Role
-from toolgate.registry.bodies import Body, CeilingBody, ProfileBody, ServerBody, TaskBody
+from toolgate.model.reports import HealthState
+from toolgate.registry.bodies import Body, CeilingBody, PinBody, ProfileBody, ServerBody, TaskBody
 from toolgate.registry.fields import Name, ServerId, UnixTime
 from toolgate.surfaces.rest.shapes import Revision, Shown
 from toolgate.upstream.health import ServerHealth
@@ -16,11 +17,25 @@ from toolgate.upstream.health import ServerHealth
 # Servers, tasks, profiles: as the registry has them, with the revision that last wrote them.
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOnNode(Shown):
+    """A server as a node reported it last."""
+
+    node_id: str
+    state: HealthState
+    last_error: str
+    tools: int
+    restarts: int
+    since_ms: int
+    """By the node's clock: when it entered this state."""
+
+
 class ServerShown(ServerBody, use_attribute_docstrings=False):
-    """A server: its record with secrets masked, and how it fares on this node (null: not known there yet)."""
+    """A server: its record with secrets masked, how it fares here (null: not known yet), and on nodes."""
 
     revision: Revision
     health: ServerHealth | None
+    nodes: list[ServerOnNode]
 
 
 class TaskShown(TaskBody, use_attribute_docstrings=False):
@@ -34,6 +49,14 @@ class ProfileShown(ProfileBody, use_attribute_docstrings=False):
 
     revision: Revision
 
+
+class PinShown(PinBody, use_attribute_docstrings=False):
+    """The approved definitions of a server."""
+
+    revision: Revision
+
+
+NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: there is none.")]
 
 _ID: Final = Field(description="Its name. May be left out where the path has it.")
 Ignored = Annotated[Any, Field(description="Ignored: so that what was read can be sent back as it is.")]
@@ -49,6 +72,7 @@ ServerSent = create_model(
     server_id=(Annotated[ServerId | None, _ID], None),
     revision=(Ignored, None),
     health=(Ignored, None),
+    nodes=(Ignored, None),
 )
 TaskSent = create_model(
     "TaskSent",
@@ -65,30 +89,49 @@ ProfileSent = create_model(
     profile_id=(Annotated[Name | None, _ID], None),
     revision=(Ignored, None),
 )
+PinSent = create_model(
+    "PinSent",
+    __base__=PinBody,
+    __doc__="The definitions of a server to be approved.",
+    server_id=(Annotated[ServerId | None, _ID], None),
+    revision=(Ignored, None),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerList(Shown):
-    """All servers at one revision."""
+    """A page of the servers, at one revision."""
 
     revision: Revision
     servers: list[ServerShown]
+    next_cursor: NextCursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskList(Shown):
-    """All tasks at one revision."""
+    """A page of the tasks, at one revision."""
 
     revision: Revision
     tasks: list[TaskShown]
+    next_cursor: NextCursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileList(Shown):
-    """All profiles at one revision."""
+    """A page of the profiles, at one revision."""
 
     revision: Revision
     profiles: list[ProfileShown]
+    next_cursor: NextCursor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinList(Shown):
+    """A page of the pins, at one revision."""
+
+    revision: Revision
+    pins: list[PinShown]
+    next_cursor: NextCursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +170,16 @@ class ProfileWritten(Shown):
 
     revision: Revision
     profile: ProfileShown
+    warnings: list[str]
+    """What is amiss with it, and with what names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinWritten(Shown):
+    """A pin as it is stored now."""
+
+    revision: Revision
+    pin: PinShown
     warnings: list[str]
     """What is amiss with it, and with what names it."""
 
@@ -191,10 +244,11 @@ class KeyMade(KeyShown, use_attribute_docstrings=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyList(Shown):
-    """All keys at one revision."""
+    """A page of the keys, at one revision."""
 
     revision: Revision
     keys: list[KeyShown]
+    next_cursor: NextCursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

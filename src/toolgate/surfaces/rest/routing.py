@@ -14,20 +14,23 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Route, Router, compile_path
 from starlette.types import Receive, Scope, Send
 
 from toolgate.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ToolgateError
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.roles import reaches
-from toolgate.govern.control import Control
+from toolgate.govern.control import Serving
 from toolgate.model.principals import Principal, Role
 from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside, parse_json, parse_query
-from toolgate.surfaces.rest.answers import JSON, Answer, encode_answer, encode_error
+from toolgate.surfaces.rest.answers import JSON, Answer, Shape, encode_answer, encode_error
+from toolgate.surfaces.rest.freshness import SERVED, await_revision
 from toolgate.surfaces.rest.intake import (
     check_path,
+    parse_headers,
     parse_model,
+    parse_number,
     parse_object,
     parse_path,
     parse_precondition,
@@ -47,12 +50,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter an endpoint takes in its query."""
+    """One parameter an endpoint takes in its query, or one header it takes."""
 
     name: str
     description: str
-    is_flag: bool = False
-    """`true` or `false`, where others are text."""
+    form: Literal["text", "flag", "number"] = "text"
+    """A flag is `true` or `false`, a number a whole one from 0 on."""
+
+
+PLAN: Final = Parameter(
+    "Toolgate-Plan", "The id of the plan that showed the change: refuse any other effect."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +77,9 @@ def checked(model: type[Model]) -> Intake[Model]:
     return Intake(model, partial(parse_model, model))
 
 
-def unchecked(model: type[BaseModel]) -> Intake[Mapping[str, Any]]:
+def unchecked(model: type[BaseModel], *, may_be_empty: bool = False) -> Intake[Mapping[str, Any]]:
     """A body shaped like `model`, which the registry checks when it is stored."""
-    return Intake(model, parse_object)
+    return Intake(model, parse_object, may_be_empty=may_be_empty)
 
 
 NOTHING: Final = Intake(NoBody, partial(parse_model, NoBody), may_be_empty=True)
@@ -84,8 +92,12 @@ class Call(Generic[B]):
 
     principal: Principal | None
     """None only where the endpoint is for anyone and no credential was sent."""
+    authorization: str | None
+    """The credential that proved it, for what outlives the request."""
     ids: Mapping[str, str]
     query: Mapping[str, str]
+    headers: Mapping[str, str]
+    """Those of the endpoint's own that were sent, by their names in its row."""
     if_revision: int | None
     base_url: str
     """How the caller reached this gateway, without a slash at its end."""
@@ -96,6 +108,14 @@ class Call(Generic[B]):
         """The principal, on every endpoint that has a role."""
         assert self.principal is not None
         return self.principal
+
+    @property
+    def plan_id(self) -> str | None:
+        return self.headers.get(PLAN.name)
+
+    def number(self, name: str) -> int | None:
+        """A number of the query, None where it is not there, or InvalidRequest."""
+        return parse_number(name, self.query[name]) if name in self.query else None
 
     def flag(self, name: str) -> bool:
         """Whether a flag of the query is set, or InvalidRequest when it is neither that nor unset."""
@@ -113,12 +133,15 @@ class Endpoint(Generic[B]):
     path: str
     role: Role | None
     summary: str
-    handler: Callable[[Control, Call[B]], Awaitable[Answer]]
-    """Its docstring is the description in the document."""
-    answer: type[object] | str
+    handler: Callable[[Any, Call[B]], Awaitable[Answer]]
+    """Gets the parts it is for: `Serving` on every process, `Control` on those that govern. Its docstring is
+    the description in the document.
+    """
+    answer: Shape | str
     """The shape of the body it answers with, or the media type of what is not JSON."""
     body: Intake[B] | None = None
     query: tuple[Parameter, ...] = ()
+    headers: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
     """Of success."""
     errors: tuple[type[ToolgateError], ...] = ()
@@ -131,24 +154,40 @@ class Endpoint(Generic[B]):
         return self.answer if isinstance(self.answer, str) else JSON
 
 
-def make_router(endpoints: Sequence[Endpoint[Any]], control: Control) -> Router:
-    """The routes of the table, and one answer for every other path."""
+def make_router(
+    endpoints: Sequence[Endpoint[Any]],
+    control: Serving,
+    *,
+    elsewhere: str = "see `/openapi.json` for what there is",
+) -> Router:
+    """The routes of the table, and one answer for every other path, with a hint where to look instead."""
     by_path: dict[str, list[Endpoint[Any]]] = defaultdict(list)
     for endpoint in endpoints:
         by_path[endpoint.path].append(endpoint)
-    return Router(
-        [Route(path, _Path(control, found)) for path, found in by_path.items()],
-        redirect_slashes=False,
-        default=_Path(control, ()),
-    )
+    routes = [_route(path, _Path(control, found), by_path) for path, found in by_path.items()]
+    # First those with methods of their own, which leave the others to a path with an id.
+    routes.sort(key=lambda route: route.methods is None)
+    return Router(routes, redirect_slashes=False, default=_Path(control, (), elsewhere))
+
+
+def _route(path: str, app: "_Path", paths: Iterable[str]) -> Route:
+    """Where an id could stand in another path of the table, this one has its own methods alone."""
+    is_action = "{" not in path and any(_could_mean(other, path) for other in paths)
+    return Route(path, app, methods=app.methods if is_action else None)
+
+
+def _could_mean(template: str, path: str) -> bool:
+    return "{" in template and compile_path(template)[0].match(path) is not None
 
 
 class _Path:
     """All endpoints of one path, as an ASGI application; with none of them, the path of nothing."""
 
-    def __init__(self, control: Control, endpoints: Iterable[Endpoint[Any]]) -> None:
+    def __init__(self, control: Serving, endpoints: Iterable[Endpoint[Any]], elsewhere: str = "") -> None:
+        self._elsewhere = elsewhere
         self._control = control
         self._by_method: Mapping[str, Endpoint[Any]] = {one.method: one for one in endpoints}
+        self.methods = tuple(self._by_method)
         self._is_open = any(one.role is ANYONE for one in self._by_method.values())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -163,7 +202,7 @@ class _Path:
             check_path(request.scope["path"])
             endpoint = self._endpoint(request.method)
             call = await _parse_call(endpoint, request, principal)
-            return encode_answer(await endpoint.handler(self._control, call), endpoint.media_type)
+            return await self._answer(endpoint, call, request)
         except ToolgateError as exc:
             return encode_error(exc, self._refusal_headers(request, exc))
         except Exception:
@@ -176,9 +215,19 @@ class _Path:
         url = None if discovery is None else discovery.metadata_url(_called_url(request), "")
         return refusal_headers(exc, has_credential="authorization" in request.headers, metadata_url=url)
 
+    async def _answer(self, endpoint: Endpoint[Any], call: Call[Any], request: Request) -> Response:
+        gateway = self._control.gateway
+        if endpoint.method == "GET":
+            await await_revision(gateway, request.headers)
+        served = gateway.snapshot.revision
+        response = encode_answer(await endpoint.handler(self._control, call), endpoint.media_type)
+        if endpoint.role is not ANYONE:
+            response.headers[SERVED] = str(served)
+        return response
+
     def _endpoint(self, method: str) -> Endpoint[Any]:
         if not self._by_method:
-            raise NotFound("nothing is found under this path", hint="see `/openapi.json` for what there is")
+            raise NotFound("nothing is found under this path", hint=self._elsewhere)
         endpoint = self._by_method.get("GET" if method == "HEAD" else method)
         if endpoint is None:
             raise MethodNotAllowed(
@@ -206,18 +255,24 @@ async def _parse_call(endpoint: Endpoint[B], request: Request, principal: Princi
     ids = parse_path(request.path_params)
     query = parse_query(request.scope["query_string"], {one.name for one in endpoint.query})
     if_revision = parse_precondition(request.headers) if endpoint.is_conditional else None
-    body: Any = None
-    if endpoint.body is not None:
-        sent = await read_body(request, may_be_empty=endpoint.body.may_be_empty)
-        body = endpoint.body.parse(await parse_aside(parse_json, sent))
+    headers = parse_headers(request.headers, [one.name for one in endpoint.headers])
     return Call(
         principal=principal,
+        authorization=request.headers.get("authorization"),
         ids=ids,
         query=query,
+        headers=headers,
         if_revision=if_revision,
         base_url=_called_url(request),
-        body=body,
+        body=await _parse_body(endpoint.body, request),
     )
+
+
+async def _parse_body(intake: Intake[B] | None, request: Request) -> Any:
+    if intake is None:
+        return None
+    sent = await read_body(request, may_be_empty=intake.may_be_empty)
+    return await parse_aside(lambda body: intake.parse(parse_json(body)), sent)
 
 
 def _check_role(endpoint: Endpoint[Any], principal: Principal | None) -> None:

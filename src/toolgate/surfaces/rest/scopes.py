@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from toolgate.catalog.naming import door_name
 from toolgate.errors import Forbidden, NotFound, PolicyDenied, TooManyTools
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import principal_of
 from toolgate.gateway.roles import reaches
-from toolgate.govern.control import Control
+from toolgate.govern.control import Serving
 from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.policy.explain import explain
@@ -23,9 +24,12 @@ from toolgate.policy.scope import Decision
 from toolgate.surfaces.http.selection import parse_selection
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.links import mcp_url
+from toolgate.surfaces.rest.paging import PAGING, parse_page
 from toolgate.surfaces.rest.policy_shapes import (
     DecisionShown,
     ExplainAnswer,
+    ReachSeen,
+    ScopeSeen,
     ServerSeen,
     ServersSeen,
     ToolSeen,
@@ -42,12 +46,39 @@ SELECTION: Final = (
 )
 
 
-async def list_servers(control: Control, call: Call[None]) -> Answer:
+async def list_servers(serving: Serving, call: Call[None]) -> Answer:
     """The servers the caller can call tools of, or could once they are listed; and no others."""
-    gateway = control.gateway
-    tools = _reachable(gateway, call.caller)
+    page = parse_page(call.query)
+    revision = serving.gateway.snapshot.revision
+    servers, next_cursor = page.cut(_see_servers(serving.gateway, call.caller), lambda one: one.server_id)
+    return Answer(ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor))
+
+
+async def read_server(serving: Serving, call: Call[None]) -> Answer:
+    """One of the servers the caller can reach. Any other answers like one that does not exist."""
+    server_id = call.ids["server_id"]
+    for server in _see_servers(serving.gateway, call.caller):
+        if server.server_id == server_id:
+            return Answer(server)
+    raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
+
+
+async def show_reach(serving: Serving, call: Call[None]) -> Answer:
+    """The state of the servers the caller can reach, and whether what is served here is current."""
+    return Answer(
+        ReachSeen(
+            revision=serving.gateway.snapshot.revision,
+            degraded=serving.standing().is_degraded,
+            servers={one.server_id: one.state for one in _see_servers(serving.gateway, call.caller)},
+        )
+    )
+
+
+def _see_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
+    """Sorted by id."""
+    tools = _reachable(gateway, principal)
     health, snapshot = gateway.pool.health(), gateway.snapshot
-    seen = [
+    return [
         ServerSeen(
             server_id=server_id,
             display_name=snapshot.servers[server_id].record.display_name,
@@ -58,7 +89,6 @@ async def list_servers(control: Control, call: Call[None]) -> Answer:
         for server_id in sorted(tools)
         if server_id in health
     ]
-    return Answer(ServersSeen(revision=snapshot.revision, servers=seen))
 
 
 def _reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
@@ -89,13 +119,31 @@ def _may_show(gateway: Gateway, principal: Principal, server_id: str) -> bool:
     return is_unlisted(offer) and (allow is None or may_hold(offer, Patterns.of(allow)))
 
 
-async def list_tools(control: Control, call: Call[None]) -> Answer:
+async def show_scope(serving: Serving, call: Call[None]) -> Answer:
+    """What the caller gets at a URL, or why the request for it is turned down."""
+    gateway, caller = serving.gateway, _parse_caller(call.caller, call.query)
+    scope = gateway.scope(caller)
+    named = {ref.server_id for ref in scope.tools}
+    return Answer(
+        ScopeSeen(
+            revision=gateway.snapshot.revision,
+            url=_url(call, caller),
+            task_id=caller.effective_task_id,
+            servers=[one for one in scope.servers if one in named or _may_show(gateway, call.caller, one)],
+            tools=[door_name(ref) for ref in scope.tools],
+            tokens=scope.tokens,
+            warnings=list(scope.warnings),
+            refusal=show_refusal(scope.refusal),
+        )
+    )
+
+
+async def list_tools(serving: Serving, call: Call[None]) -> Answer:
     """The tools of a URL, exactly as the MCP door lists them there."""
     caller = _parse_caller(call.caller, call.query)
-    view = await control.gateway.settled_view(caller)
+    view = await serving.gateway.settled_view(caller)
     scope = view.scope
     knows_all = reaches(call.caller.role, "viewer")
-    selection = {name: call.query[name] for name in ("servers", "tools", "profile") if name in call.query}
     return Answer(
         ToolsSeen(
             revision=view.revision,
@@ -114,14 +162,19 @@ async def list_tools(control: Control, call: Call[None]) -> Answer:
             registered_tools=scope.registered_tools if knows_all else len(scope.tools),
             registered_tokens=scope.registered_tokens if knows_all else scope.tokens,
             warnings=list(scope.warnings),
-            url=mcp_url(call.base_url, caller.task_id, selection),
+            url=_url(call, caller),
         )
     )
 
 
-async def explain_scope(control: Control, call: Call[None]) -> Answer:
+def _url(call: Call[None], caller: Caller) -> str:
+    selection = {name: call.query[name] for name in ("servers", "tools", "profile") if name in call.query}
+    return mcp_url(call.base_url, caller.task_id, selection)
+
+
+async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
     """Every tool, in or out, by which layer and rule. An agent is told of its own tools alone."""
-    gateway, query = control.gateway, call.query
+    gateway, query = serving.gateway, call.query
     caller = _parse_caller(_subject(gateway, call.caller, query.get("key")), query)
     found = explain(
         gateway.snapshot,
@@ -187,7 +240,35 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         role="agent",
         summary="List the servers you can reach",
         handler=list_servers,
+        query=PAGING,
         answer=ServersSeen,
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/mcp/servers/{server_id}",
+        role="agent",
+        summary="Read a server you can reach",
+        handler=read_server,
+        answer=ServerSeen,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/mcp/health",
+        role="agent",
+        summary="How the servers fare that you can reach",
+        handler=show_reach,
+        answer=ReachSeen,
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/mcp/scope",
+        role="agent",
+        summary="Show your effective scope",
+        handler=show_scope,
+        query=SELECTION,
+        answer=ScopeSeen,
+        errors=(NotFound,),
     ),
     Endpoint(
         method="GET",

@@ -4,7 +4,8 @@ Only a record that is saved can be tried, so starting a program always takes a w
 role and the audit record that go with it.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from toolgate.errors import NotFound
 from toolgate.govern.changes import note
 from toolgate.govern.control import Control
 from toolgate.govern.records import find_record, show_record
+from toolgate.model.reports import NodeReport, ServerReport
 from toolgate.model.revisions import Stored
 from toolgate.registry.records import parse_server
 from toolgate.registry.redaction import redact_text
@@ -20,12 +22,13 @@ from toolgate.surfaces.rest.collection import Collection, collection_endpoints
 from toolgate.surfaces.rest.record_shapes import (
     RefreshAnswer,
     ServerList,
+    ServerOnNode,
     ServerSent,
     ServerShown,
     ServerWritten,
     TrialAnswer,
 )
-from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint
+from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint, Parameter
 from toolgate.surfaces.rest.shapes import NoBody
 from toolgate.upstream.health import STDERR_TAIL_BYTES, ServerHealth
 
@@ -33,17 +36,42 @@ LISTED_STDERR_CHARS: Final = 1_024
 """Of each server's last words, where many servers are listed."""
 
 
-def show_servers(control: Control, records: Sequence[Stored]) -> list[dict[str, Any]]:
-    """Records with how each server fares on this node; null where the node does not know it (yet)."""
+def show_servers(
+    control: Control, reports: Sequence[NodeReport], records: Sequence[Stored]
+) -> list[dict[str, Any]]:
+    """Records with how each server fares here, null where that is not known (yet), and on each node."""
+    on_nodes = _by_server(control, reports)
     known = control.gateway.pool.health()
     tail_chars = STDERR_TAIL_BYTES if len(records) == 1 else LISTED_STDERR_CHARS
     return [
         {
             **show_record(stored),
             "health": _show_health(known[stored.id], tail_chars) if stored.id in known else None,
+            "nodes": on_nodes[stored.id],
         }
         for stored in records
     ]
+
+
+def _by_server(control: Control, reports: Sequence[NodeReport]) -> Mapping[str, list[ServerOnNode]]:
+    """What the nodes that are there say of each server."""
+    found: dict[str, list[ServerOnNode]] = defaultdict(list)
+    for report in reports:
+        if not report.is_lost(control.clock_ms()):
+            for server in report.servers:
+                found[server.server_id].append(_show_on_node(report.node_id, server))
+    return found
+
+
+def _show_on_node(node_id: str, server: ServerReport) -> ServerOnNode:
+    return ServerOnNode(
+        node_id=node_id,
+        state=server.state,
+        last_error=redact_text(server.last_error),
+        tools=server.tools,
+        restarts=server.restarts,
+        since_ms=server.since_ms,
+    )
 
 
 def _show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> ServerHealth:
@@ -95,15 +123,20 @@ async def refresh_server(control: Control, call: Call[NoBody]) -> Answer:
     )
 
 
+def _has_tag(query: Mapping[str, str], stored: Stored) -> bool:
+    return "tag" not in query or query["tag"] in stored.body.get("tags", ())
+
+
 SERVERS: Final = Collection(
     kind="server",
     path="/admin/api/mcp/servers",
-    writer="admin",
     sent=ServerSent,
     shown=ServerShown,
     listed=ServerList,
     written=ServerWritten,
     show=show_servers,
+    query=(Parameter("tag", "Only servers with this tag."),),
+    keeps=_has_tag,
 )
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (

@@ -65,6 +65,18 @@ class HealthAnswer(Shown):
     servers: dict[HealthState, int]
     """How many servers are in each state."""
     uptime_s: float
+    degraded: bool
+    """What is served is not known to be current: what this process follows cannot be reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyAnswer(Shown):
+    """The gateway answers every caller as its policy says."""
+
+    status: Literal["ready"]
+    revision: Revision
+    degraded: bool
+    """As in `/healthz`."""
 
 
 class NoBody(Body):

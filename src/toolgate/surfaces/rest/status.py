@@ -5,31 +5,43 @@ from collections import Counter
 from typing import Any, Final
 
 from toolgate import __version__
-from toolgate.govern.control import Control
+from toolgate.errors import NotReady
+from toolgate.govern.control import Serving
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint
-from toolgate.surfaces.rest.shapes import HealthAnswer
+from toolgate.surfaces.rest.shapes import HealthAnswer, ReadyAnswer
 from toolgate.telemetry import CONTENT_TYPE
 
 
-async def show_health(control: Control, _call: Call[None]) -> Answer:
+async def show_health(serving: Serving, _call: Call[None]) -> Answer:
     """Answers once the gateway serves. Needs no key, and names no server."""
-    states = Counter(health.state for health in control.gateway.pool.health().values())
+    states = Counter(health.state for health in serving.gateway.pool.health().values())
     return Answer(
         HealthAnswer(
             status="ok",
             version=__version__,
-            revision=control.gateway.snapshot.revision,
+            revision=serving.gateway.snapshot.revision,
             servers=dict(states),
-            uptime_s=max(0, control.clock_ms() - control.started_at_ms) / 1000,
+            uptime_s=max(0, serving.clock_ms() - serving.started_at_ms) / 1000,
+            degraded=serving.standing().is_degraded,
         )
     )
 
 
-async def show_metrics(control: Control, _call: Call[None]) -> Answer:
+async def show_readiness(serving: Serving, _call: Call[None]) -> Answer:
+    """Whether calls can be sent here. If not, `data.reason` is the code they would be refused with."""
+    standing = serving.standing()
+    if standing.obstacle is not None:
+        raise NotReady("this process cannot serve calls for now", data={"reason": standing.obstacle})
+    return Answer(
+        ReadyAnswer(status="ready", revision=serving.gateway.snapshot.revision, degraded=standing.is_degraded)
+    )
+
+
+async def show_metrics(serving: Serving, _call: Call[None]) -> Answer:
     """The metrics of this node, as Prometheus reads them."""
     # In a thread: the text of thousands of tools takes longer than the loop may stand still.
-    return Answer(await asyncio.to_thread(control.gateway.metrics.capture()))
+    return Answer(await asyncio.to_thread(serving.gateway.metrics.capture()))
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
@@ -40,6 +52,15 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         summary="Whether the gateway serves",
         handler=show_health,
         answer=HealthAnswer,
+    ),
+    Endpoint(
+        method="GET",
+        path="/readyz",
+        role=ANYONE,
+        summary="Whether calls can be sent here",
+        handler=show_readiness,
+        answer=ReadyAnswer,
+        errors=(NotReady,),
     ),
     Endpoint(
         method="GET",

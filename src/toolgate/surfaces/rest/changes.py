@@ -1,0 +1,113 @@
+"""Sets of changes: what they would do, and making all of them in one transaction."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+from toolgate.errors import Conflict, InvalidRecord, NotFound, PlanOutdated, PlanRequired, StorageFailed
+from toolgate.govern.changes import check_drafts, commit_drafts, warn_of_edits
+from toolgate.govern.control import Control
+from toolgate.govern.drafts import Draft
+from toolgate.govern.planning import plan_edits
+from toolgate.govern.records import find_record
+from toolgate.policy.plan import TaskChange
+from toolgate.registry.records import parse_id
+from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.change_shapes import (
+    ApplyAnswer,
+    ApplySent,
+    ChangeSent,
+    PlanAnswer,
+    PlanSent,
+    TaskPlan,
+    show_edits,
+)
+from toolgate.surfaces.rest.policy_shapes import show_refusal
+from toolgate.surfaces.rest.routing import PLAN, Call, Endpoint, checked
+
+
+async def plan_changes(control: Control, call: Call[PlanSent]) -> Answer:
+    """What writing or, with a null body, deleting records would do to each task. Changes nothing."""
+    served = control.gateway.snapshot
+    drafts = await _parse_plan(control, call.body)
+    edits, listing = await check_drafts(control, call.caller, drafts, prune=call.body.prune)
+    plan = await plan_edits(control, edits)
+    return Answer(
+        PlanAnswer(
+            id=plan.id,
+            revision=listing.revision,
+            changes=await asyncio.to_thread(show_edits, edits),
+            tasks=[_show_task(one) for one in plan.tasks],
+            unchanged=plan.unchanged,
+            warnings=await warn_of_edits(served, edits),
+        )
+    )
+
+
+async def _parse_plan(control: Control, sent: PlanSent) -> list[Draft]:
+    if sent.changes is not None:
+        return _declare(sent.changes)
+    assert sent.kind is not None
+    assert sent.id is not None
+    draft = Draft(kind=sent.kind, id=parse_id(sent.kind, sent.id), sent=sent.body)
+    if draft.sent is None:
+        await find_record(control, draft.kind, draft.id)
+    return [draft]
+
+
+async def apply_changes(control: Control, call: Call[ApplySent]) -> Answer:
+    """Make records what they shall be: all of them or none, and nothing where everything is so already."""
+    sent = call.body
+    done = await commit_drafts(
+        control,
+        call.caller,
+        _declare(sent.changes),
+        plan_id=sent.plan if sent.plan is not None else call.plan_id,
+        prune=sent.prune,
+    )
+    changes = await asyncio.to_thread(show_edits, done.edits)
+    return Answer(ApplyAnswer(revision=done.revision, changes=changes, warnings=done.warnings))
+
+
+def _declare(changes: Iterable[ChangeSent]) -> list[Draft]:
+    return [
+        Draft(kind=one.kind, id=parse_id(one.kind, one.id), sent=one.body, is_declared=True)
+        for one in changes
+    ]
+
+
+def _show_task(change: TaskChange) -> TaskPlan:
+    return TaskPlan(
+        task_id=change.task_id,
+        added=list(map(str, change.added)),
+        removed=list(map(str, change.removed)),
+        reach_added=list(map(str, change.reach_added)),
+        reach_removed=list(map(str, change.reach_removed)),
+        refusal=show_refusal(change.refusal_after),
+        problem=change.problem_after,
+    )
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="POST",
+        path="/admin/api/plan",
+        role="viewer",
+        summary="Show what changes would do",
+        handler=plan_changes,
+        body=checked(PlanSent),
+        answer=PlanAnswer,
+        errors=(InvalidRecord, NotFound),
+    ),
+    Endpoint(
+        method="POST",
+        path="/admin/api/apply",
+        role="publisher",
+        summary="Make several changes at once",
+        handler=apply_changes,
+        body=checked(ApplySent),
+        headers=(PLAN,),
+        answer=ApplyAnswer,
+        errors=(InvalidRecord, Conflict, PlanRequired, PlanOutdated, StorageFailed),
+    ),
+)

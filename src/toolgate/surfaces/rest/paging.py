@@ -1,0 +1,59 @@
+"""Lists in pages, sorted by id. A cursor names the last id of the page before it, so a page is right whatever
+was added or removed meanwhile.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from toolgate.errors import InvalidRequest
+from toolgate.surfaces.rest.intake import parse_number
+from toolgate.surfaces.rest.routing import Parameter
+
+PAGE: Final = 500
+MAX_PAGE: Final = 1_000
+PAGING: Final = (
+    Parameter("limit", f"How many at most: 1 to {MAX_PAGE}, {PAGE} unless said otherwise.", form="number"),
+    Parameter("cursor", "The `next_cursor` of the page before."),
+)
+
+T = TypeVar("T")
+
+
+class Page(NamedTuple):
+    """Which part of a list is asked for."""
+
+    limit: int
+    after: str
+    """The id the page begins after; empty: at the beginning."""
+
+    def cut(self, sorted_by_id: Sequence[T], id_of: Callable[[T], str]) -> tuple[Sequence[T], str | None]:
+        """The page, and the cursor of the next; None: it is the last."""
+        rest = [one for one in sorted_by_id if id_of(one) > self.after]
+        page = rest[: self.limit]
+        return page, _encode_cursor(id_of(page[-1])) if len(rest) > len(page) else None
+
+
+def parse_page(query: Mapping[str, str]) -> Page:
+    """What `limit` and `cursor` of a query ask for, or InvalidRequest."""
+    limit = parse_number("limit", query.get("limit", str(PAGE)))
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidRequest(f"`limit` must be from 1 to {MAX_PAGE}")
+    return Page(limit, _parse_cursor(query["cursor"]) if "cursor" in query else "")
+
+
+def _encode_cursor(record_id: str) -> str:
+    return base64.urlsafe_b64encode(record_id.encode()).decode().rstrip("=")
+
+
+def _parse_cursor(cursor: str) -> str:
+    try:
+        record_id = base64.b64decode(
+            cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True
+        ).decode()
+    except (binascii.Error, ValueError):
+        record_id = ""
+    if not record_id or _encode_cursor(record_id) != cursor:
+        raise InvalidRequest("the cursor is not one of this gateway's", hint="begin without one")
+    return record_id
