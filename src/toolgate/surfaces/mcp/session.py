@@ -86,6 +86,13 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
+    def use_key(self, key: bytes) -> None:
+        """Sign with `key` from now on. Sessions that were signed with another are not known any more."""
+        if key != self._key:
+            self._key = key
+            self._open.clear()
+            self._held.clear()
+
     def issue(self, caller: Caller, version: str) -> bytes:
         """Open a session; its id. Raises InvalidParams when the caller asks for more than an id can hold."""
         claims = _Claims(

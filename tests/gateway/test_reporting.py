@@ -1,0 +1,194 @@
+"""What a node tells control of itself and its servers, and when."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.registry.control_play import MemoryControl
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, pool_of, record
+from tests.upstream.virtual_time import VIRTUAL, pass_time
+from toolgate.catalog.definitions import check_list, digest_list
+from toolgate.errors import ServerUnavailable
+from toolgate.gateway import reporting
+from toolgate.gateway.reporting import Reporter
+from toolgate.model.reports import Definitions, NodeReport, ServerReport
+from toolgate.model.servers import ServerRecord
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.sync import SyncStatus
+from toolgate.upstream.pool import Pool
+
+pytestmark = pytest.mark.anyio
+
+ITSELF = NodeReport(node_id="n1", url="http://n1", version="1.2")
+CURRENT = SyncStatus(
+    is_degraded=False, since_ms=None, last_error="", revision=7, epoch="e", last_contact_s=0.0, relists=0
+)
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return VIRTUAL
+
+
+@pytest.fixture
+def control() -> MemoryControl:
+    return MemoryControl(MemoryStore(lambda: 0))
+
+
+class Node:
+    """A node that reports, with the servers of `records`."""
+
+    def __init__(self, control: MemoryControl, pool: Pool) -> None:
+        self.pool = pool
+        self.reporter = Reporter(control, pool, itself=ITSELF, status=lambda: CURRENT)
+
+    def apply(self, *records: ServerRecord) -> None:
+        self.pool.apply({one.server_id: one for one in records})
+
+
+@asynccontextmanager
+async def reporting_node(
+    control: MemoryControl, net: MemoryNet, *records: ServerRecord
+) -> AsyncIterator[Node]:
+    def changed(_server_id: str) -> None:
+        node.reporter.on_change()
+
+    async with pool_of(net, on_change=changed) as pool, asyncio.TaskGroup() as tasks:
+        node = Node(control, pool)
+        node.apply(*records)
+        await pool.settled(pool.tools())
+        task = tasks.create_task(node.reporter.run())
+        await pass_time(0.01)
+        yield node
+        task.cancel()
+
+
+def digest_of(*raws: bytes) -> str:
+    return digest_list(*check_list("one", raws))
+
+
+async def test_a_report_says_who_the_node_is_and_how_each_server_fares(control: MemoryControl) -> None:
+    net = MemoryNet(one=MemoryServer(tools=(definition("echo"), b'{"name": 7}')))
+
+    async with reporting_node(control, net, record(), record("off", enabled=False)) as node:
+        since = {server_id: one.since for server_id, one in node.pool.health().items()}
+
+    [(report, definitions)] = control.reports
+    assert definitions == ()
+    assert report == replace(
+        ITSELF,
+        epoch="e",
+        revision=7,
+        servers=(
+            ServerReport(server_id="off", state="disabled", since_ms=since["off"]),
+            ServerReport(
+                server_id="one",
+                state="connected",
+                list_state="ready",
+                since_ms=since["one"],
+                tools=1,
+                quarantined=1,
+                definitions=digest_of(definition("echo"), b'{"name": 7}'),
+            ),
+        ),
+    )
+
+
+async def test_reports_come_every_ten_seconds_and_a_second_after_a_change(control: MemoryControl) -> None:
+    net = MemoryNet()
+    async with reporting_node(control, net, record()):
+        await pass_time(25)
+        quiet = len(control.reports)
+        net["one"].announce_tools(definition("echo"), definition("shout"))
+        await pass_time(1.1)
+        after_change = [report.servers[0].tools for report, _ in control.reports]
+
+    assert quiet == 3
+    assert after_change == [1, 1, 1, 2]
+
+
+async def test_definitions_are_sent_once_control_asks_for_them(control: MemoryControl) -> None:
+    control.wanted = ["one", "nobody"]
+    async with reporting_node(control, MemoryNet(), record()):
+        await pass_time(60)
+
+    sent = [one for _, definitions in control.reports for one in definitions]
+    assert [(one.server_id, one.digest, one.tools) for one in sent] == [
+        ("one", digest_of(definition("echo")), (definition("echo"),))
+    ]
+    assert len(control.reports) == 7
+
+
+class NeverContent(MemoryControl):
+    """Where two nodes have other versions of one server, each report makes the other's definitions wanted."""
+
+    async def report(self, report: NodeReport, definitions: Sequence[Definitions]) -> Sequence[str]:
+        await super().report(report, definitions)
+        return ["one"]
+
+
+async def test_control_that_never_has_enough_does_not_get_it_all_the_time() -> None:
+    control = NeverContent(MemoryStore(lambda: 0))
+    async with reporting_node(control, MemoryNet(), record()):
+        await pass_time(60)
+
+    assert len(control.reports) == 7
+
+
+async def test_no_report_holds_more_than_control_takes(
+    control: MemoryControl, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    large, small = definition("echo", description="x" * 400), definition("echo", description="x" * 100)
+    monkeypatch.setattr(reporting, "MAX_DEFINITION_BYTES", 2 * len(small))
+    net = MemoryNet(
+        a=MemoryServer(tools=[large] * 2),
+        b=MemoryServer(tools=[small]),
+        c=MemoryServer(tools=[small]),
+        d=MemoryServer(tools=[small]),
+    )
+    control.wanted = ["a", "b", "c", "d"]
+    async with reporting_node(control, net, *map(record, "abcd")):
+        await pass_time(30)
+
+    assert [[one.server_id for one in definitions] for _, definitions in control.reports[:3]] == [
+        [],
+        ["b", "c"],
+        ["d"],
+    ]
+    assert [one.getMessage().split(":")[0] for one in caplog.records] == [
+        "the definitions of `a` are too large to report"
+    ]
+
+
+async def test_a_report_that_fails_is_logged_once_and_the_next_one_says_it_all(
+    control: MemoryControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    control.go()
+    async with reporting_node(control, MemoryNet(), record()):
+        await pass_time(100)
+        control.come_back()
+        await pass_time(10)
+
+    assert len(control.reports) == 1
+    assert [one.getMessage().split(";")[0] for one in caplog.records] == [
+        "control does not take the reports of this node: nobody listens there"
+    ]
+
+
+async def test_sec_no_error_is_reported_with_a_secret_in_it(control: MemoryControl) -> None:
+    async def fail() -> None:
+        raise ServerUnavailable("cannot reach https://ada:c4n4ry@host/?api_key=c4n4ry2 " + "x" * 2_000)
+
+    net = MemoryNet(one=MemoryServer(on_start=fail))
+    async with reporting_node(control, net, record()):
+        pass
+
+    [(report, _)] = control.reports
+    error = report.servers[0].last_error
+    assert "cannot reach" in error
+    assert "c4n4ry" not in error
+    assert len(error) == reporting.MAX_ERROR_CHARS
