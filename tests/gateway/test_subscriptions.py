@@ -6,11 +6,14 @@ from contextlib import ExitStack
 
 import pytest
 
+from toolgate.errors import SessionLimit
+from toolgate.gateway import subscriptions as subscriptions_module
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.identity import LOCAL_ADMIN
 from toolgate.gateway.subscriptions import Subscriptions
 from toolgate.gateway.view import View
 from toolgate.gateway.views import Views
+from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.scope import Scope
@@ -44,6 +47,39 @@ async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled
                 longest_s = max(longest_s, time.perf_counter() - began)
 
     assert longest_s < LISTENERS * COMPILATION_S / 2
+
+
+async def test_nobody_takes_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    def view(caller: Caller) -> View:
+        return View(caller, Scope(), Snapshot(), page_size=10, on_growth=Views().on_growth)
+
+    monkeypatch.setattr(subscriptions_module, "MAX_OPEN", 20)
+    subscriptions = Subscriptions(view)
+    other = Caller(Principal(id="key:bob", role="agent"))
+    with ExitStack() as stack:
+        for _ in range(16):
+            stack.enter_context(subscriptions.open(Caller(LOCAL_ADMIN)))
+        with pytest.raises(SessionLimit, match="you hold 16 event streams"):
+            stack.enter_context(subscriptions.open(Caller(LOCAL_ADMIN)))
+        for _ in range(2):
+            stack.enter_context(subscriptions.open(other))
+        with pytest.raises(SessionLimit, match="you hold 2 event streams"):
+            stack.enter_context(subscriptions.open(other))
+        assert len(subscriptions) == 18
+    with subscriptions.open(Caller(LOCAL_ADMIN)):
+        assert len(subscriptions) == 1
+
+
+async def test_who_comes_after_the_end_ends_at_once() -> None:
+    def view(caller: Caller) -> View:
+        return View(caller, Scope(), Snapshot(), page_size=10, on_growth=Views().on_growth)
+
+    subscriptions = Subscriptions(view)
+    with subscriptions.open(Caller(LOCAL_ADMIN)) as before:
+        subscriptions.close()
+        assert not await before.wait_changed(5)
+        with subscriptions.open(Caller(LOCAL_ADMIN)) as after:
+            assert (before.is_over, after.is_over) == (True, True)
 
 
 async def test_nobody_is_looked_at_where_nobody_listens() -> None:

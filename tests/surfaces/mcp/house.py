@@ -13,7 +13,7 @@ from toolgate.audit.log import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities, hash_key
-from toolgate.model.principals import Ceiling, Key
+from toolgate.model.principals import Ceiling, Key, Role
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Task
@@ -217,9 +217,9 @@ class LegacyClient:
         return await self.house.request("DELETE", self.url, b"", JSON_HEADERS | self.headers)
 
 
-def key(key_id: str, secret: str, **fields: Any) -> Key:
+def key(key_id: str, secret: str, *, role: Role = "agent", **fields: Any) -> Key:
     ceiling = Ceiling(**fields.pop("ceiling", {}))
-    return Key(key_id=key_id, sha256=hash_key(secret), role="agent", ceiling=ceiling, **fields)
+    return Key(key_id=key_id, sha256=hash_key(secret), role=role, ceiling=ceiling, **fields)
 
 
 def task(task_id: str, **config: Any) -> Task:
@@ -242,6 +242,7 @@ async def open_house(
     limits = options.pop("limits", Limits())
     page_size = options.pop("page_size", 500)
     trusts_local = options.pop("trusts_local", True)
+    discovery = options.pop("discovery", None)
 
     def changed(server_id: str) -> None:
         gateway.on_tools_changed(server_id)
@@ -257,7 +258,8 @@ async def open_house(
         )
         identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: 0.0)
         clock = asyncio.get_running_loop().time
-        door = McpDoor(gateway, identities, sessions=Sessions(b"k" * 32, clock_s=clock, wall_s=clock))
+        sessions = Sessions(b"k" * 32, clock_s=clock, wall_s=clock)
+        door = McpDoor(gateway, identities, sessions=sessions, discovery=discovery)
         guard = Guard(door, {"127.0.0.1", "localhost"})
         state = RegistryState(revision=0, epoch="test")
         house = House(net, gateway, door, guard, identities, sink, state)

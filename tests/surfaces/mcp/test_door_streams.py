@@ -1,11 +1,15 @@
 """Open streams of the MCP door: who is told of a change, and how a stream ends."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from tests.surfaces.mcp.house import open_house
-from tests.surfaces.mcp.test_door import GIT, NOTES, modern_tools, world
+from tests.surfaces.mcp.house import House, Stream, key, open_house
+from tests.surfaces.mcp.test_door import ADA, BOB, GIT, NOTES, modern_tools, world
 from tests.upstream.memory_link import definition
 from toolgate.gateway import subscriptions
+from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -50,6 +54,74 @@ async def test_shu_3_a_closing_door_ends_streams_with_their_last_word() -> None:
         assert ended["id"] == 1
         assert ended["result"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": 1}
         await listen.task
+
+
+async def opened(house: House, era: str, secret: str) -> Stream:
+    """A stream that has begun."""
+    if era == "legacy":
+        stream = (await house.session("/api/mcp", key=secret)).stream()
+    else:
+        wanted = {"notifications": {"toolsListChanged": True}}
+        stream = house.open_modern("/api/mcp", "subscriptions/listen", wanted, key=secret)
+        assert (await stream.event())["method"] == "notifications/subscriptions/acknowledged"
+    assert await stream.status == 200
+    return stream
+
+
+async def last_words(stream: Stream) -> list[Any]:
+    """What a stream still said before it ended by itself."""
+    async with asyncio.timeout(5):
+        await stream.task
+    text = b"".join(stream.chunks.get_nowait() for _ in range(stream.chunks.qsize()))
+    return [line for line in text.decode().splitlines() if line.startswith("data: ")]
+
+
+ENDED = '{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":1}}'
+LAST_WORDS = {"legacy": [], "modern": ['data: {"jsonrpc":"2.0","id":1,"result":' + ENDED + "}"]}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="revoked"),
+        pytest.param({"ada": key("ada", ADA, ceiling={"servers": ()})}, id="narrowed"),
+        pytest.param({"ada": key("ada", ADA, expires_at_s=0)}, id="expired"),
+        pytest.param({"ada": key("ada", ADA, role="node")}, id="made a node's"),
+    ],
+)
+async def test_a_stream_ends_with_the_key_it_was_opened_with(era: str, changes: dict[str, Any]) -> None:
+    ada, bob = key("ada", ADA), key("bob", BOB)
+    async with open_house(world(), GIT, keys=(ada, bob)) as house:
+        adas, bobs = await opened(house, era, ADA), await opened(house, era, BOB)
+        house.apply(keys={"bob": bob, **changes})
+
+        assert await last_words(adas) == LAST_WORDS[era]
+        assert not bobs.task.done()
+        assert len(house.gateway.subscriptions) == 1
+        await bobs.leave()
+
+
+async def test_a_call_in_flight_outlives_its_key_and_the_next_one_does_not() -> None:
+    reached, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def answer_later(_members: dict[str, Any]) -> Reply:
+        reached.set()
+        await may_answer.wait()
+        return Reply(result=b'{"content":[]}')
+
+    net = world()
+    net["git"].on_call = {"log": answer_later}
+    async with open_house(net, GIT, keys=(key("ada", ADA),)) as house, asyncio.timeout(5):
+        session = await house.session("/api/mcp", key=ADA)
+        call = asyncio.ensure_future(session.call("git.log"))
+        await reached.wait()
+        house.apply(keys={})
+        refused = await session.call("git.log")
+        may_answer.set()
+
+        assert (await call).json["result"] == {"content": []}
+        assert refused.status == 401
 
 
 async def test_a_session_has_one_stream() -> None:

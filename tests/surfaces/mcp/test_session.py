@@ -155,6 +155,38 @@ def test_lod_9_a_full_table_refuses_new_sessions_and_keeps_the_old(
     assert len(sessions) == 1
 
 
+def test_nobody_takes_the_whole_table(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "MAX_SESSIONS", 20)
+    monkeypatch.setattr(session_module, "DISPLACED_AT_ONCE", 1)
+    sessions = sessions_on(clock)
+    oldest, *others = [sessions.issue(CALLER, "2025-11-25") for _ in range(20)]
+    clock.now += 1
+    for session_id in others:
+        sessions.find(session_id, ADA)
+
+    bobs = [sessions.issue(Caller(BOB), "2025-11-25") for _ in range(2)]
+    with pytest.raises(SessionLimit, match="2 of them yours"):
+        sessions.issue(Caller(BOB), "2025-11-25")
+    with pytest.raises(SessionLimit, match="18 of them yours"):
+        sessions.issue(CALLER, "2025-11-25")
+
+    # Those that had to go come back when they are used: none is lost.
+    assert all(sessions.find(session_id, ADA).binding.caller == CALLER for session_id in (oldest, *others))
+    assert all(sessions.find(session_id, BOB) for session_id in bobs)
+    assert len(sessions) == 20
+
+
+def test_a_session_in_use_is_not_displaced(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "MAX_SESSIONS", 20)
+    sessions = sessions_on(clock)
+    for _ in range(20):
+        sessions.find(sessions.issue(CALLER, "2025-11-25"), ADA).has_stream = True
+
+    with pytest.raises(SessionLimit, match="all are in use"):
+        sessions.issue(Caller(BOB), "2025-11-25")
+    assert len(sessions) == 20
+
+
 def test_a_key_whose_ceiling_changed_takes_its_sessions_along(clock: Clock) -> None:
     sessions = sessions_on(clock)
     session_id = sessions.issue(CALLER, "2025-11-25")
