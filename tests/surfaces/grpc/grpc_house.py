@@ -31,7 +31,8 @@ class GrpcHouse:
 
     rest: RestHouse
     address: str
-    channel: grpc.aio.Channel
+    channel: Any
+    """A `grpc.aio.Channel`, which the checker would have typed for each message."""
 
     async def ask(self, rpc: str, request: Message, *, key: str | None = None, **options: Any) -> Any:
         """The answer of a unary RPC, `Service/Method`."""

@@ -1,0 +1,248 @@
+"""What holds for every call, whatever the service: sizes, errors, credentials that lapse, the end."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import pytest
+
+from tests.surfaces.grpc.grpc_house import (
+    DEADLINE_S,
+    SERVERS,
+    GrpcHouse,
+    credential,
+    error_data,
+    open_house,
+    refusal_of,
+    server_message,
+)
+from tests.surfaces.rest_house import open_rest, secret_of
+from tests.upstream.certificates import Authority
+from toolgate.errors import InvalidRecord, StartRefused
+from toolgate.gateway.identity import hash_key
+from toolgate.govern.control import Control
+from toolgate.model.revisions import Write
+from toolgate.proto import mcp_registry_pb2 as sms
+from toolgate.proto import node_pb2
+from toolgate.surfaces.grpc.rpc import MAX_REQUEST_BYTES
+from toolgate.surfaces.grpc.server import Tls, open_grpc_server
+from toolgate.surfaces.grpc.statuses import MAX_DETAILS, encode_error
+
+pytestmark = pytest.mark.anyio
+
+LIST: Final = f"{SERVERS}/ListMcpServers"
+WATCH: Final = f"{SERVERS}/WatchMcpServers"
+UPSERT: Final = f"{SERVERS}/UpsertMcpServer"
+KIB: Final = 1024
+
+
+@pytest.fixture
+async def control() -> AsyncIterator[Control]:
+    async with open_rest() as rest:
+        yield rest.control
+
+
+async def refused(call: Any) -> grpc.aio.AioRpcError:
+    """How a call fails."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    return caught.value
+
+
+async def refused_answer(answer: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await answer
+    return caught.value
+
+
+async def test_an_error_has_status_words_hint_and_code() -> None:
+    async with open_house() as house:
+        record = server_message("git", budgets=sms.McpBudgets(max_concurrency=9_999))
+        request = sms.UpsertMcpServerRequest(record=record)
+        exc = await refused_answer(house.ask(UPSERT, request))
+
+    assert refusal_of(exc) == ("INVALID_ARGUMENT", "invalid_record")
+    assert "`budgets.max_concurrency`" in (exc.details() or "")
+    assert "correct the named field" in (exc.details() or "")
+    error = error_data(exc)
+    assert error["code"] == "invalid_record"
+    assert {one["field"] for one in error["data"]["problems"]} == {"budgets.max_concurrency"}
+
+
+def test_an_error_never_outgrows_what_clients_take_as_metadata() -> None:
+    data = {"problems": ["x" * 10_000]}
+    status = encode_error(InvalidRecord("`é`" * 5_000, data=data))
+    size = sum(len(key) + len(value) for key, value in status.metadata)
+
+    assert (len(status.details), size < 8_000) == (MAX_DETAILS, True)
+
+
+async def test_a_request_past_the_limit_is_refused_and_one_at_it_is_not() -> None:
+    async with open_house() as house:
+        path, admin = f"/{LIST}", credential(secret_of("admin"))
+        # Past its five bytes of tag and length, field 15: unknown here, and passed over.
+        at_limit = b"\x7a\xfb\xff\xff\x01" + bytes(MAX_REQUEST_BYTES - 5)
+        fits = await house.channel.unary_unary(path)(at_limit, metadata=admin, timeout=DEADLINE_S)
+        exc = await refused_answer(house.channel.unary_unary(path)(at_limit + b"\0", metadata=admin))
+
+    assert len(at_limit) == MAX_REQUEST_BYTES
+    assert sms.ListMcpServersResponse.FromString(fits).revision > 0
+    assert refusal_of(exc) == ("RESOURCE_EXHAUSTED", "too_large")
+
+
+async def test_a_report_may_be_larger_than_other_requests_and_no_more_than_its_own_limit() -> None:
+    async with open_house() as house:
+        node = secret_of("node")
+        report = node_pb2.ReportRequest(definitions=[node_pb2.Definitions(tools=[bytes(5 * KIB * KIB)])])
+        await house.ask("toolgate.v1.NodeService/Report", report, key=node)
+        report.definitions[0].tools.append(bytes(12 * KIB * KIB))
+        exc = await refused_answer(house.ask("toolgate.v1.NodeService/Report", report, key=node))
+
+    assert refusal_of(exc)[0] == "RESOURCE_EXHAUSTED"
+
+
+async def test_nothing_is_unpacked_so_nothing_small_becomes_huge() -> None:
+    async with open_house() as house:
+        request = sms.UpsertMcpServerRequest(record=server_message("git", display_name="x" * 100_000))
+        exc = await refused_answer(house.ask(UPSERT, request, compression=grpc.Compression.Gzip))
+
+    assert refusal_of(exc)[0] == "UNIMPLEMENTED"
+
+
+async def test_bytes_that_are_no_message_are_refused() -> None:
+    async with open_house() as house:
+        exc = await refused_answer(house.channel.unary_unary(f"/{UPSERT}")(b"\xff\xff\xff"))
+
+    assert refusal_of(exc) == ("INVALID_ARGUMENT", "parse_error")
+
+
+async def test_an_unknown_rpc_is_unimplemented_for_those_who_may_know() -> None:
+    async with open_house(trusts_local=False) as house:
+        nothing = house.channel.unary_unary(f"/{SERVERS}/Nothing")
+        known = await refused_answer(nothing(b"", metadata=credential(secret_of("agent"))))
+        stranger = await refused_answer(nothing(b""))
+
+    assert refusal_of(known) == ("UNIMPLEMENTED", "method_not_found")
+    assert refusal_of(stranger) == ("UNAUTHENTICATED", "unauthenticated")
+
+
+async def test_what_nobody_foresaw_is_logged_once_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_house() as house:
+        object.__setattr__(house.rest.control, "store", BrokenStore())
+        with caplog.at_level(logging.ERROR):
+            unary = await refused_answer(house.ask(LIST, sms.ListMcpServersRequest()))
+            stream = await refused(house.stream(WATCH, sms.WatchMcpServersRequest()))
+
+    for exc in (unary, stream):
+        assert refusal_of(exc) == ("INTERNAL", "internal")
+        assert "canary" not in f"{exc.details()} {error_data(exc)}"
+    assert [record.name for record in caplog.records] == ["toolgate.surfaces.grpc.door"] * 2
+
+
+class BrokenStore:
+    """Fails in a way that no store does."""
+
+    revision = 1
+
+    @property
+    def epoch(self) -> str:
+        raise ZeroDivisionError("canary")
+
+
+async def test_a_deadline_ends_the_call_on_both_sides() -> None:
+    async with open_house() as house:
+        waiting = house.stream(WATCH, sms.WatchMcpServersRequest(), timeout_s=0.2)
+        exc = await refused(waiting)
+        async with asyncio.timeout(DEADLINE_S):
+            while len(house.rest.control.watches):
+                await asyncio.sleep(0)
+
+    assert refusal_of(exc)[0] == "DEADLINE_EXCEEDED"
+
+
+async def test_a_revoked_key_ends_its_streams_and_no_others() -> None:
+    async with open_house() as house:
+        streams = {
+            role: house.stream(WATCH, sms.WatchMcpServersRequest(), key=secret_of(role))
+            for role in ("viewer", "publisher")
+        }
+        for stream in streams.values():
+            await stream.read()
+        await house.store.write([Write(kind="key", id="viewer", body=None)], actor="test")
+        exc = await refused(streams["viewer"])
+        await house.upsert(server_message("git"))
+        heard = await streams["publisher"].read()
+        streams["publisher"].cancel()
+
+    assert refusal_of(exc) == ("UNAUTHENTICATED", "unauthenticated")
+    assert list(heard.event.upserts) == ["git"]
+
+
+async def test_a_key_whose_role_was_lowered_loses_its_streams() -> None:
+    async with open_house() as house:
+        watch = "toolgate.v1.NodeService/WatchRecords"
+        stream = house.stream(watch, node_pb2.WatchRecordsRequest(), key=secret_of("node"))
+        await stream.read()
+        body = {"key_id": "node", "role": "agent", "sha256": hash_key(secret_of("node"))}
+        await house.store.write([Write(kind="key", id="node", body=body)], actor="test")
+        exc = await refused(stream)
+
+    assert refusal_of(exc)[0] == "UNAUTHENTICATED"
+
+
+async def test_closing_tells_every_stream_to_look_elsewhere_and_does_not_wait_for_them() -> None:
+    async with open_rest() as rest:
+        async with open_grpc_server(rest.control, "127.0.0.1:0") as address:
+            channel = grpc.aio.insecure_channel(address)
+            house = GrpcHouse(rest, address, channel)
+            stream = house.stream(WATCH, sms.WatchMcpServersRequest())
+            await stream.read()
+        exc = await refused(stream)
+        await channel.close()
+
+    assert refusal_of(exc) == ("UNAVAILABLE", "not_ready")
+
+
+async def test_a_caller_holds_no_more_watches_than_it_may() -> None:
+    async with open_house() as house:
+        viewer = secret_of("viewer")
+        streams = [house.stream(WATCH, sms.WatchMcpServersRequest(), key=viewer) for _ in range(100)]
+        for stream in streams:
+            await stream.read()
+        exc = await refused(house.stream(WATCH, sms.WatchMcpServersRequest(), key=viewer))
+        for stream in streams:
+            stream.cancel()
+
+    assert refusal_of(exc) == ("RESOURCE_EXHAUSTED", "session_limit")
+
+
+async def test_a_port_in_use_is_refused_with_what_to_do(control: Control) -> None:
+    async with open_grpc_server(control, "127.0.0.1:0") as address:
+        with pytest.raises(StartRefused, match=address):
+            async with open_grpc_server(control, address):
+                pass
+
+
+async def test_with_a_certificate_it_speaks_tls_alone(control: Control, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.server_context(["127.0.0.1"], days=1)
+    pem = (tmp_path / "server.pem").read_bytes()
+    check: Final = "/grpc.health.v1.Health/Check"
+    secure: Any
+    plain: Any
+    async with open_grpc_server(control, "127.0.0.1:0", tls=Tls(certificate=pem, private_key=pem)) as address:
+        credentials = grpc.ssl_channel_credentials(authority.path.read_bytes())
+        async with (
+            grpc.aio.secure_channel(address, credentials) as secure,
+            grpc.aio.insecure_channel(address) as plain,
+        ):
+            answer = await secure.unary_unary(check)(b"", timeout=DEADLINE_S)
+            exc = await refused_answer(plain.unary_unary(check)(b"", timeout=DEADLINE_S))
+
+    assert answer == b"\x08\x01"
+    assert refusal_of(exc)[0] == "UNAVAILABLE"
