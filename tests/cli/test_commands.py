@@ -232,6 +232,26 @@ def test_keys_add_sends_the_ceiling_and_shows_the_key_once(gateway: FakeGateway,
     assert "expires_at_s" in gateway.last.body
 
 
+def test_a_key_can_go_into_a_file_and_nowhere_else(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
+    gateway.answer("POST /admin/api/keys", {"key_id": "n", "role": "node", "secret": "tg_secret"}, 201)
+    path = tmp_path / "node.key"
+
+    ran = run("keys", "add", "n", "--role", "node", "--out", str(path), "--json")
+
+    assert ran.json == {"key_id": "n", "role": "node"}
+    assert (path.read_text("utf-8"), path.stat().st_mode & 0o777) == ("tg_secret\n", 0o600)
+    asked = len(gateway.asked)
+    assert run("keys", "add", "n", "--out", str(path)).code == 2
+    assert len(gateway.asked) == asked
+
+
+def test_a_key_that_was_refused_leaves_no_file(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
+    gateway.refuse("POST /admin/api/keys", "forbidden", "no", status=403)
+
+    assert run("keys", "add", "n", "--out", str(tmp_path / "node.key")).code == 3
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_tools_asks_for_the_scope_of_the_url(gateway: FakeGateway, run: Run) -> None:
     gateway.answer("GET /api/v1/mcp/tools", tools("git.git_log"))
 

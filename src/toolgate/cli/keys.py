@@ -1,13 +1,18 @@
 """`toolgate keys`: who may call, and how far each key reaches."""
 
+import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from toolgate.cli.client import COLLECTIONS, UNCONDITIONAL
+from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import IdArgument, delete_record
 from toolgate.cli.render.records import render_keys, render_new_key
@@ -36,6 +41,25 @@ class CeilingOptions:
         return {name: _items(text) for name, text in given.items() if text is not None}
 
 
+@dataclass(frozen=True, kw_only=True)
+class UsageOptions:
+    """How a key is used."""
+
+    default_task: Annotated[
+        str | None, Option("--default-task", help="The task of requests that name none.")
+    ] = None
+    expires_in_days: Annotated[int | None, Option("--expires-in-days", min=1, help="Days it is valid.")] = (
+        None
+    )
+
+    def body(self, now_s: float) -> dict[str, Any]:
+        given = {
+            "default_task": self.default_task,
+            "expires_at_s": int(now_s) + self.expires_in_days * _DAY_S if self.expires_in_days else None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
 @app.command("list")
 @spread_options
 def list_command(connection: Connection) -> None:
@@ -50,25 +74,22 @@ def list_command(connection: Connection) -> None:
 def add_command(
     key_id: Annotated[str, Argument(help="Name of the caller, as audit shows it.", show_default=False)],
     ceiling: CeilingOptions,
+    usage: UsageOptions,
     connection: Connection,
     *,
     role: Annotated[Role, Option("--role", help="What the key may do.")] = "agent",
-    default_task: Annotated[
-        str | None, Option("--default-task", help="The task of requests that name none.")
-    ] = None,
-    expires_in_days: Annotated[
-        int | None, Option("--expires-in-days", min=1, help="Days it is valid.")
+    out: Annotated[
+        Path | None,
+        Option("--out", metavar="FILE", help="Write the key into this new file, for its owner only."),
     ] = None,
 ) -> None:
-    """Make a key and show it, once."""
-    body: dict[str, Any] = {"key_id": key_id, "role": role, "ceiling": ceiling.body}
-    if default_task is not None:
-        body["default_task"] = default_task
-    if expires_in_days is not None:
-        body["expires_at_s"] = int(time.time()) + expires_in_days * _DAY_S
-    with connection.open() as client:
+    """Make a key and show it, once, or write it into a file."""
+    body = {"key_id": key_id, "role": role, "ceiling": ceiling.body, **usage.body(time.time())}
+    with _key_file(out) as write, connection.open() as client:
         key = client.post(COLLECTIONS["key"], body)
-    connection.output.show(key, render_new_key(key))
+        write(key["secret"])
+    shown = key if out is None else {name: value for name, value in key.items() if name != "secret"}
+    connection.output.show(shown, render_new_key(key, out))
 
 
 @app.command("revoke")
@@ -76,6 +97,28 @@ def add_command(
 def revoke_command(key_id: IdArgument, connection: Connection) -> None:
     """Take a key back. It is refused from now on, also in open sessions."""
     delete_record("key", key_id, connection, UNCONDITIONAL)
+
+
+@contextmanager
+def _key_file(path: Path | None) -> Iterator[Callable[[str], object]]:
+    """What writes the key. The file is made before the key is, so that no key is made and lost."""
+    if path is None:
+        yield lambda _: None
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as exc:
+        raise CommandFailed(
+            f"cannot make the file `{path}`: {exc.strerror}",
+            hint="name a file that is not there yet",
+            exit_code=Exit.USAGE,
+        ) from exc
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            yield lambda key: file.write(f"{key}\n")
+    except BaseException:
+        path.unlink()
+        raise
 
 
 def _items(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -67,10 +68,15 @@ def render_keys(keys: Sequence[Record], now_s: float) -> RenderableType:
     return table
 
 
-def render_new_key(key: Record) -> RenderableType:
-    """The only time a key is shown."""
+def render_new_key(key: Record, file: Path | None = None) -> RenderableType:
+    """The only time a key is shown, unless it went into a file."""
+    head = sentence(
+        Text("✓ ", style=OK), "key ", cell(key["key_id"], "bold"), " (", cell(key.get("role")), ")"
+    )
+    if file is not None:
+        return sentence(head, " is in ", cell(file, "bold"))
     return stack(
-        sentence(Text("✓ ", style=OK), "key ", cell(key["key_id"], "bold"), " (", cell(key.get("role")), ")"),
+        head,
         Text(f"  {key['secret']}"),
         Group(
             Text("It is shown this once: the gateway keeps only its hash. Use it with", style=WARN),

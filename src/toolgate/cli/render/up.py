@@ -28,8 +28,8 @@ def render_control_ready(url: str, grpc: str) -> RenderableType:
         Group(
             Text("A node needs a key, and is started with it:", style="bold"),
             verbatim(
-                f"toolgate keys add node-1 --role node{_at(url)}\n"
-                f"toolgate node --control {grpc} --control-key-file FILE"
+                f"toolgate keys add node-1 --role node --out node.key{_at(url)}\n"
+                f"toolgate node --control {grpc} --control-key-file node.key"
             ),
         ),
         Text("Ctrl-C stops it; its nodes go on with what they have.", style=DIM),
