@@ -43,7 +43,7 @@ class PostgresServer:
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it and wait until it answers. In the main thread: it dies with the thread that started it."""
         settings = ["listen_addresses=", f"unix_socket_directories={self.directory}", "max_connections=200"]
         settings += ["shared_buffers=32MB", "logging_collector=off"]
         with (self.directory / "log").open("ab") as log:
@@ -104,6 +104,16 @@ class PostgresServer:
         with closing(psycopg.connect(self.url(database), autocommit=True)) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
+
+    def configure(self, **settings: str) -> None:
+        """Change settings of the whole server, and wait until it has taken them."""
+        for name, value in settings.items():
+            self.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+        self.execute("SELECT pg_reload_conf()")
+        deadline_s = time.monotonic() + START_S
+        while any(self.execute(f"SHOW {name}") != [(value,)] for name, value in settings.items()):
+            assert time.monotonic() < deadline_s, settings
+            time.sleep(0.01)
 
     def _answers(self) -> bool:
         try:

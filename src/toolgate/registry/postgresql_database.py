@@ -112,16 +112,8 @@ class PostgresDatabase:
             connection.execute(
                 text("SELECT pg_notify(:channel, :topic)"), {"channel": CHANNEL, "topic": topic}
             )
-            try:
+            with _known_outcome(connection):
                 transaction.commit()
-            except DBAPIError as exc:
-                if isinstance(exc.orig, psycopg.OperationalError):
-                    raise StorageUnavailable(
-                        f"the database went away during the commit ({_cause(exc)}): "
-                        "the change may have been stored or not",
-                        hint="read the record again before you repeat the change",
-                    ) from exc
-                raise
             return result
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -203,6 +195,38 @@ def _refusing(where: str) -> Iterator[None]:
         else:
             hint = "give Toolgate a database or schema of its own, in which its user may create tables"
         raise StartRefused(f"cannot use {where}: {_cause(exc)}", hint=hint) from exc
+
+
+@contextmanager
+def _known_outcome(connection: Connection) -> Iterator[None]:
+    """A commit that is either durable or undone; anything in between is told as such."""
+    warnings: list[str] = []
+
+    def on_notice(notice: psycopg.errors.Diagnostic) -> None:
+        # PostgreSQL only warns when it stops waiting for a standby, and then says that it has committed.
+        if notice.severity_nonlocalized == "WARNING":
+            warnings.append(notice.message_primary or "a warning")
+
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, psycopg.Connection)
+    raw.add_notice_handler(on_notice)
+    try:
+        yield
+    except DBAPIError as exc:
+        if isinstance(exc.orig, psycopg.OperationalError):
+            raise _unknown_outcome(_cause(exc)) from exc
+        raise
+    finally:
+        raw.remove_notice_handler(on_notice)
+    if warnings:
+        raise _unknown_outcome("; ".join(warnings))
+
+
+def _unknown_outcome(cause: str) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"the database did not confirm the commit ({cause}): the change may have been stored or not",
+        hint="read the record again before you repeat the change",
+    )
 
 
 def _again(work: Callable[[], T]) -> T:
