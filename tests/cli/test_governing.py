@@ -101,7 +101,7 @@ def tool(name: str, reason: str | None = None, **changes: Any) -> dict[str, Any]
 
 
 def test_the_tools_of_a_server_come_with_what_decided_about_each(gateway: FakeGateway, run: Run) -> None:
-    hidden = tool("bad", "invalid_definition", tokens=None, digest=None, rule="")
+    hidden = tool("bad", "invalid_definition", tokens=0, digest=None, rule="")
     gateway.answer(TOOLS, {"revision": 3, "tools": [tool("git_a"), tool("git_b", "quarantined"), hidden]})
 
     ran = run("servers", "tools", "git", "--task", "review")
@@ -193,14 +193,19 @@ def node(node_id: str, **changes: Any) -> dict[str, Any]:
         "revision": 17,
         "is_degraded": False,
         "is_lost": False,
-        "age_s": 2.4,
+        "is_current": True,
+        "age_ms": 2_400,
         "servers": 4,
     }
     return {**found, **changes}
 
 
 def test_nodes_are_listed_with_what_ails_them(gateway: FakeGateway, run: Run) -> None:
-    nodes = [node("a"), node("b", is_degraded=True, revision=16), node("c", is_lost=True, age_s=95)]
+    nodes = [
+        node("a"),
+        node("b", is_degraded=True, is_current=False, revision=16),
+        node("c", is_lost=True, age_ms=95_000),
+    ]
     gateway.answer("GET /admin/api/nodes", {"revision": 17, "nodes": nodes})
 
     assert run("nodes").lines == [
@@ -253,7 +258,7 @@ CHANGE = {
 
 
 def test_watch_prints_a_line_a_transaction_and_how_to_go_on(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(WATCH, events(("bookmark", {"revision": 7}), ("change", CHANGE)))
+    gateway.answer(WATCH, events(("start", {"epoch": "e", "revision": 5}), ("change", CHANGE)))
 
     ran = run("watch", "--since", "5", "--kinds", "server,task")
 
@@ -277,7 +282,9 @@ def test_watch_as_json_leaves_nothing_out(gateway: FakeGateway, run: Run) -> Non
 
 
 def test_watch_ends_with_the_reason_the_gateway_gives(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(WATCH, events(("error", {"code": "watch_lagged", "message": "too slow"})))
+    gateway.answer(
+        WATCH, events(("error", {"error": {"code": "watch_lagged", "message": "too slow", "hint": ""}}))
+    )
     lagged = run("watch", "--json")
     gateway.refuse(WATCH, "compacted", "compacted at 40", hint="list again", status=410)
     compacted = run("watch", "--since", "3")

@@ -55,7 +55,11 @@ add_history_commands(app, "pin")
 def _definitions(client: RestClient, server_id: str) -> dict[str, str]:
     """Digests of the tools that may be offered. What only a pin holds back is up for approval too."""
     shown = client.get(f"{record_path('server', server_id)}/tools")["tools"]
-    tools = {one["tool"]: one["digest"] for one in shown if one["allowed"] or one["reason"] == "quarantined"}
+    tools = {
+        one["tool"]: one["digest"]
+        for one in shown
+        if one["digest"] is not None and (one["allowed"] or one["reason"] == "quarantined")
+    }
     if not tools:
         raise CommandFailed(
             f"server `{server_id}` offers no tool that could be approved",

@@ -18,6 +18,8 @@ from toolgate.errors import ToolgateError
 
 COMMANDS: Final[Mapping[str, str]] = {
     "up": "toolgate.cli.up",
+    "control": "toolgate.cli.control",
+    "node": "toolgate.cli.node",
     "nodes": "toolgate.cli.nodes",
     "servers": "toolgate.cli.servers",
     "tasks": "toolgate.cli.tasks",

@@ -40,7 +40,7 @@ def _follow(client: RestClient, query: Mapping[str, str], output: Output) -> Non
     last: Any = None
     for event in client.events("/admin/api/watch", query):
         if event.name == "error":
-            raise _ended(event.data, last)
+            raise _ended(event.data["error"], last)
         last = event.data.get("revision", last)
         if output.as_json or event.name == "change":
             output.show({"event": event.name, **event.data}, render_event(event.data))

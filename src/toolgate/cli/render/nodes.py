@@ -19,12 +19,11 @@ def render_nodes(answer: Answer) -> RenderableType:
     table = grid("NODE", "STATE", "REVISION", "REPORTED", "SERVERS", "VERSION", "AT", flexible={"AT"})
     table.columns[2].justify = table.columns[4].justify = "right"
     for node in nodes:
-        is_behind = node["revision"] < answer["revision"]
         table.add_row(
             cell(node["node_id"], "bold"),
             _state(node),
-            cell(f"{node['revision']:,}", WARN if is_behind else ""),
-            cell(f"{node['age_s']:.0f} s ago"),
+            cell(f"{node['revision']:,}", "" if node["is_current"] else WARN),
+            cell(f"{node['age_ms'] / 1000:.0f} s ago"),
             cell(node["servers"]),
             cell(node["version"], DIM),
             cell(node["url"]),

@@ -22,7 +22,7 @@ def render_server_tools(answer: Answer) -> RenderableType:
         table.add_row(
             Text("✓", style=OK) if one["allowed"] else Text("✗", style=BAD),
             cell(one["name"], "bold" if one["allowed"] else ""),
-            cell(f"{one['tokens']:,}" if one["tokens"] is not None else None),
+            cell(f"{one['tokens']:,}" if one["digest"] else None),
             cell((one["digest"] or "")[:12], DIM),
             _decision(one),
         )

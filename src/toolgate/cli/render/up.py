@@ -36,5 +36,17 @@ def render_control_ready(url: str, grpc: str) -> RenderableType:
     )
 
 
+def render_node_ready(url: str, control: str) -> RenderableType:
+    """Where a node is, and whom it follows."""
+    return stack(
+        Group(
+            sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", cell(url, "bold")),
+            sentence("and follows ", cell(control, "bold")),
+        ),
+        verbatim(f"toolgate connect claude-code{_at(url)}"),
+        Text("Ctrl-C stops it and all its servers.", style=DIM),
+    )
+
+
 def _at(url: str) -> str:
     return "" if url == DEFAULT_URL else f" --url {url}"

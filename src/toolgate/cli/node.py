@@ -1,0 +1,69 @@
+"""`toolgate node`: serves what a control governs."""
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Option
+
+from toolgate import __version__
+from toolgate.app.node import open_node
+from toolgate.app.serving import App, run
+from toolgate.cli.output import Output
+from toolgate.cli.render.up import render_node_ready
+from toolgate.cli.setting_options import SettingOptions
+from toolgate.cli.spreading import spread_options
+
+app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """What a node has beyond a gateway in one process."""
+
+    control: Annotated[
+        str | None,
+        Option("--control", metavar="HOST:PORT", help="The control to follow; replicas: `a:8090,b:8090`."),
+    ] = None
+    control_key_file: Annotated[
+        Path | None, Option("--control-key-file", help="File with the node's key, of role `node`.")
+    ] = None
+    control_ca_file: Annotated[
+        Path | None, Option("--control-ca-file", help="Certificates, in PEM, that sign that of control.")
+    ] = None
+    node_id: Annotated[
+        str | None, Option("--node-id", help="Name to report under. Default: that of the machine.")
+    ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        settings = {
+            "control": self.control,
+            "control_key_file": self.control_key_file,
+            "control_ca_file": self.control_ca_file,
+            "node_id": self.node_id,
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+@app.command("node")
+@spread_options
+def node_command(
+    settings: SettingOptions,
+    node: NodeOptions,
+    *,
+    as_json: Annotated[bool, Option("--json", help="Print what is printed as JSON.")] = False,
+) -> None:
+    """Start a node: it serves agents and editors what a control governs, and keeps nothing itself.
+
+    Without its control it goes on with what it has; started without, it waits for it.
+    """
+    run(open_node, settings.load(**node.given), os.environ, partial(_announce, Output(as_json=as_json)))
+
+
+async def _announce(output: Output, started: App, url: str) -> None:
+    control = ", ".join(started.settings.control)
+    output.show({"url": url, "control": control, "version": __version__}, render_node_ready(url, control))
