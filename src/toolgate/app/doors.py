@@ -1,6 +1,6 @@
 """The data plane, as `up` and `node` both have it: servers, gateway, the MCP door beside REST."""
 
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from toolgate.app.parts import describe_gateway, limits_of
@@ -20,6 +20,10 @@ from toolgate.upstream.pool import Pool
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.stdio import StdioOpener
 from toolgate.upstream.streamable import StreamableOpener
+
+
+def _nothing() -> None:
+    """For a process that tells nobody."""
 
 
 class Doors:
@@ -54,14 +58,20 @@ async def open_openers(
 
 @asynccontextmanager
 async def open_gateway(
-    settings: Settings, environ: Mapping[str, str], audit: AuditLog, metrics: Metrics
+    settings: Settings,
+    environ: Mapping[str, str],
+    audit: AuditLog,
+    metrics: Metrics,
+    *,
+    on_change: Callable[[], None] = _nothing,
 ) -> AsyncIterator[Gateway]:
-    """The pipeline over a pool of its own."""
+    """The pipeline over a pool of its own. `on_change` is told that the tools of a server have changed."""
     async with AsyncExitStack() as stack:
         openers = await stack.enter_async_context(open_openers(settings, environ))
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
+            on_change()
 
         pool = Pool(openers, on_change=changed, metrics=metrics)
         gateway = Gateway(

@@ -26,6 +26,10 @@ def _nothing() -> None:
     """For a process that keeps no streams open."""
 
 
+def _ignore(_url: str) -> None:
+    """For a process that need not know where it listens."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
     """A running process without its HTTP listener."""
@@ -37,6 +41,8 @@ class App:
     loader: DirectoryLoader | None = None
     end_streams: Callable[[], None] = _nothing
     """Gives each open stream its proper last word."""
+    on_listening: Callable[[str], None] = _ignore
+    """Gets the base URL once it listens."""
     details: Mapping[str, str] = field(default_factory=dict)
     """For whoever started it: what else it listens on."""
 
@@ -77,6 +83,7 @@ async def serve(
             with _handling({signal.SIGHUP: reload}):
                 server = HttpServer(app.front)
                 serving = tasks.create_task(server.serve(listener, stopped, drain_s=settings.drain_s))
+                app.on_listening(_base_url(listener))
                 if on_ready is not None:
                     await on_ready(app, _base_url(listener))
                 await serving

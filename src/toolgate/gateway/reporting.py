@@ -44,6 +44,8 @@ class Reporter:
         self._link = link
         self._servers = servers
         self._itself = itself
+        self.url = itself.url
+        """Where the node is called; it may not know before it listens."""
         self._status = status
         self._changed = asyncio.Event()
         self._known: dict[str, _Known] = {}
@@ -98,6 +100,7 @@ class Reporter:
         }
         return replace(
             self._itself,
+            url=self.url,
             epoch=status.epoch,
             revision=status.revision,
             is_degraded=status.is_degraded,

@@ -1,0 +1,208 @@
+"""`toolgate node`: the doors and the servers behind them, governed by a control elsewhere.
+
+It keeps nothing on disk but, where it is given a data directory, its audit log.
+"""
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+from toolgate import __version__
+from toolgate.app.doors import Doors, describe_doors, open_gateway
+from toolgate.app.parts import (
+    SESSION_KEY_BYTES,
+    discovery_of,
+    make_private,
+    open_audit,
+    open_identities,
+    own_hosts,
+    read_key_file,
+    wall_ms,
+)
+from toolgate.app.serving import App
+from toolgate.audit.log import AuditLog
+from toolgate.audit.sinks import MemorySink
+from toolgate.errors import StartRefused
+from toolgate.gateway.freshness import Freshness
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import Identities
+from toolgate.gateway.reporting import Reporter
+from toolgate.govern.control import Serving, Standing
+from toolgate.model.reports import NodeReport
+from toolgate.registry.control_link import ControlAddress, open_control_link
+from toolgate.registry.source import RegistryState
+from toolgate.registry.sync import ControlLink, NodeSync
+from toolgate.settings import Settings
+from toolgate.surfaces.http.asgi import AsgiDoor
+from toolgate.surfaces.http.guard import Guard
+from toolgate.surfaces.mcp.door import McpDoor
+from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.rest.app import node_app
+from toolgate.telemetry import Metrics
+
+AUDIT_FILE: Final = "audit.jsonl"
+
+_log: Final = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
+    """Serve what control governs. It is ready once it has heard from control, and goes on without."""
+    address = _address(settings)
+    admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
+    async with AsyncExitStack() as stack:
+        audit = _open_audit(settings)
+        stack.callback(audit.close)
+        metrics = Metrics()
+
+        def tools_changed() -> None:
+            following.reporter.on_change()
+
+        gateway = await stack.enter_async_context(
+            open_gateway(settings, environ, audit, metrics, on_change=tools_changed)
+        )
+        identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
+        sessions = Sessions(secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time)
+        link = await stack.enter_async_context(open_control_link(address))
+        following = Following(settings, link, gateway=gateway, identities=identities, sessions=sessions)
+        await stack.enter_async_context(following.running())
+        serving = Serving(
+            gateway=gateway,
+            identities=identities,
+            clock_ms=wall_ms,
+            standing=following.standing,
+            discovery=discovery_of(settings),
+        )
+        mcp = McpDoor(gateway, identities, sessions=sessions, discovery=serving.discovery)
+        describe_doors(metrics, gateway, sessions)
+        following.describe(metrics)
+        rest = node_app(serving, elsewhere=f"this is a node: what it serves is governed at {_said(settings)}")
+        yield App(
+            settings=settings,
+            gateway=gateway,
+            front=Guard(Doors(mcp, AsgiDoor(rest)), own_hosts(settings)),
+            end_streams=mcp.close,
+            on_listening=following.on_listening,
+        )
+
+
+class Following:
+    """A node's tie to control: what comes from there is applied, what happens here is reported."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        link: ControlLink,
+        *,
+        gateway: Gateway,
+        identities: Identities,
+        sessions: Sessions,
+    ) -> None:
+        self._settings = settings
+        self._gateway = gateway
+        self._identities = identities
+        self._sessions = sessions
+        self._freshness = Freshness(gateway, max_staleness_s=settings.max_policy_staleness_s)
+        identities.await_keys()
+        self._sync = NodeSync(link, apply=self._apply, on_contact=self._freshness.on_contact)
+        itself = NodeReport(
+            node_id=settings.node_id or socket.gethostname(),
+            url=settings.public_url or "",
+            version=__version__,
+        )
+        self.reporter = Reporter(link, gateway.pool, itself=itself, status=lambda: self._sync.status)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follow control while the block runs."""
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(self._sync.run()), tasks.create_task(self.reporter.run())]
+            try:
+                yield
+            finally:
+                self._freshness.close()
+                for task in running:
+                    task.cancel()
+
+    def _apply(self, state: RegistryState) -> None:
+        if state.session_key is not None:
+            self._sessions.use_key(state.session_key)
+        self._identities.apply(state.keys)
+        self._gateway.apply(state)
+        self.reporter.on_change()
+
+    def standing(self) -> Standing:
+        """How the node stands, for those who watch over it."""
+        obstacle = self._gateway.obstacle
+        return Standing(
+            is_degraded=self._sync.status.is_degraded, obstacle=None if obstacle is None else obstacle.code
+        )
+
+    def on_listening(self, url: str) -> None:
+        """The node is reported under `url`, unless it has a public one."""
+        if not self._settings.public_url:
+            port = urlsplit(url).port
+            self.reporter.url = (
+                f"http://{socket.gethostname()}:{port}" if self._settings.is_everywhere else url
+            )
+
+    def describe(self, metrics: Metrics) -> None:
+        """The gauges of a process that follows."""
+        began_s = time.monotonic()
+
+        def age_s() -> float:
+            contact_s = self._sync.status.last_contact_s
+            return time.monotonic() - (began_s if contact_s is None else contact_s)
+
+        metrics.gauge(
+            "toolgate_sync_degraded",
+            "1 while control cannot be reached.",
+            lambda: float(self._sync.status.is_degraded),
+        )
+        metrics.gauge("toolgate_sync_age_s", "Seconds since control was last heard.", age_s)
+        metrics.gauge(
+            "toolgate_sync_relists_total",
+            "Times a watch of control could not be taken up again.",
+            lambda: float(self._sync.status.relists),
+        )
+
+
+def _address(settings: Settings) -> ControlAddress:
+    """Where control is. Raises StartRefused."""
+    if not settings.control:
+        raise StartRefused("a node needs a control to follow", hint="name it with `--control HOST:PORT`")
+    for target in settings.control:
+        host, _, port = target.rpartition(":")
+        if not host or not port.isdecimal():
+            raise StartRefused(f"`{target}` is not HOST:PORT", hint="correct `control`")
+    ca = settings.control_ca_file
+    try:
+        certificates = None if ca is None else ca.read_bytes()
+    except OSError as exc:
+        raise StartRefused(f"cannot read `control_ca_file` `{ca}`: {exc.strerror}") from exc
+    if settings.mcp_registry_dir is not None:
+        _log.warning("`mcp_registry_dir` is not used by a node: server files belong to its control")
+    return ControlAddress(
+        targets=settings.control,
+        key=read_key_file(settings.control_key_file, "control_key_file"),
+        ca=certificates,
+        allows_plaintext=settings.allow_plaintext_grpc,
+    )
+
+
+def _open_audit(settings: Settings) -> AuditLog:
+    if "data_dir" not in settings.model_fields_set:
+        _log.warning("calls are not audited here: set `data_dir` for a log of them")
+        return AuditLog(MemorySink(keep=0))
+    make_private(settings.data_dir)
+    return open_audit(settings.data_dir / AUDIT_FILE)
+
+
+def _said(settings: Settings) -> str:
+    return ", ".join(f"`{target}`" for target in settings.control)
