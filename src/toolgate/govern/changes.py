@@ -186,8 +186,8 @@ async def _check_and_commit(
         edits, listing = await check_saving(control, actor, drafts, plan_id=plan_id, prune=prune)
         try:
             return edits, await _commit(control, actor, edits, seen=listing.revision)
-        except Conflict:
-            if control.store.revision == listing.revision:
+        except Conflict as exc:
+            if "store_revision" not in exc.data:
                 raise  # it is a record's own precondition that fails
     raise Conflict("the registry changes too fast to check this change against the other records")
 

@@ -90,7 +90,10 @@ def record_after(change: Change) -> Stored | None:
 def check_store_revision(revision: int, if_store_revision: int | None) -> None:
     """Raises Conflict when the store has moved on from the revision a decision was made at."""
     if if_store_revision is not None and if_store_revision != revision:
-        raise Conflict(f"the registry is at revision {revision}, not {if_store_revision}")
+        raise Conflict(
+            f"the registry is at revision {revision}, not {if_store_revision}",
+            data={"store_revision": revision},
+        )
 
 
 def _check_precondition(key: RecordKey, write: Write, stored: Stored | None) -> None:
