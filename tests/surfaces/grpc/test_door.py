@@ -49,9 +49,13 @@ async def control() -> AsyncIterator[Control]:
 async def refused(call: Any) -> grpc.aio.AioRpcError:
     """How a call fails."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        while await call.read() is not grpc.aio.EOF:
-            pass
+        await exhaust(call)
     return caught.value
+
+
+async def exhaust(call: Any) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
 
 
 async def refused_answer(answer: Any) -> grpc.aio.AioRpcError:

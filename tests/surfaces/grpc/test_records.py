@@ -1,0 +1,266 @@
+"""Listing and writing records over gRPC: what is shown, what is kept, what is refused."""
+
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import pytest
+
+from tests.surfaces.grpc.grpc_house import SERVERS, GrpcHouse, open_house, refusal_of, server_message
+from tests.surfaces.rest_house import http, secret_of, stdio, task
+from toolgate.gateway.identity import hash_key
+from toolgate.govern.terms import Terms
+from toolgate.proto import mcp_registry_pb2 as sms
+from toolgate.proto import policy_pb2 as policy
+
+pytestmark = pytest.mark.anyio
+
+LIST: Final = f"{SERVERS}/ListMcpServers"
+UPSERT: Final = f"{SERVERS}/UpsertMcpServer"
+DELETE: Final = f"{SERVERS}/DeleteMcpServer"
+CANARY: Final = "canary-5f2c"
+
+
+async def refused(answer: Any) -> tuple[str, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await answer
+    return refusal_of(caught.value)
+
+
+async def body_of(house: GrpcHouse, server_id: str) -> Any:
+    stored = await house.store.get("server", server_id)
+    assert stored is not None
+    return stored.body
+
+
+async def test_a_listing_has_one_revision_and_each_record_its_own() -> None:
+    async with open_house() as house:
+        await house.upsert(server_message("b"))
+        await house.upsert(server_message("a"))
+        listing = await house.ask(LIST, sms.ListMcpServersRequest())
+
+        assert (listing.revision, listing.epoch) == (house.store.revision, house.store.epoch)
+    assert [(one.server_id, one.revision) for one in listing.servers] == [
+        ("a", listing.revision),
+        ("b", listing.revision - 1),
+    ]
+    assert {one.updated_at_ms for one in listing.servers} == {1_700_000_000_000}
+
+
+async def test_an_unchanged_listing_may_come_without_bodies_and_only_if_asked_for_so() -> None:
+    async with open_house() as house:
+        now = await house.upsert(server_message("git"))
+        epoch = house.store.epoch
+        asked = [
+            sms.ListMcpServersRequest(since_revision=now, epoch=epoch, may_omit_unchanged=True),
+            sms.ListMcpServersRequest(since_revision=now, epoch=epoch),
+            sms.ListMcpServersRequest(since_revision=now - 1, epoch=epoch, may_omit_unchanged=True),
+            sms.ListMcpServersRequest(since_revision=now, epoch="another", may_omit_unchanged=True),
+            sms.ListMcpServersRequest(since_revision=now, may_omit_unchanged=True),
+        ]
+        answers = [await house.ask(LIST, request) for request in asked]
+
+    assert [(one.unchanged, len(one.servers)) for one in answers] == [(True, 0)] + [(False, 1)] * 4
+    assert {one.revision for one in answers} == {now}
+
+
+async def test_sec_1_secrets_are_masked_for_everyone_but_a_node() -> None:
+    async with open_house() as house:
+        await house.rest.seed(
+            server=[
+                stdio("git", stdio={"env": {"API_KEY": CANARY}, "args": ["--token", CANARY]}),
+                http("web", http={"headers": {"Authorization": f"Bearer {CANARY}"}}),
+            ]
+        )
+        shown = {
+            role: str(await house.servers(key=secret_of(role))) for role in ("viewer", "publisher", "admin")
+        }
+        node = await house.servers(key=secret_of("node"))
+
+    assert [role for role, text in shown.items() if CANARY in text] == []
+    assert node["git"].stdio.env["API_KEY"] == CANARY
+    assert node["web"].http.headers["Authorization"] == f"Bearer {CANARY}"
+
+
+async def test_a_listed_record_that_is_changed_and_sent_back_loses_nothing() -> None:
+    body = stdio(
+        "git",
+        stdio={"env": {"API_KEY": CANARY}, "env_from": ["HOME"], "cwd": "/srv"},
+        tags=["code"],
+        sharing="per_session",
+        idle_timeout_s=60,
+        budgets={"max_concurrency": 3},
+    )
+    async with open_house() as house:
+        await house.rest.seed(server=[body])
+        before = await body_of(house, "git")
+        record = (await house.servers())["git"]
+        record.display_name = "Git"
+        await house.upsert(record, if_revision=record.revision)
+
+        assert await body_of(house, "git") == before | {"display_name": "Git"}
+
+
+async def test_a_client_without_our_fields_leaves_what_they_hold() -> None:
+    async with open_house() as house:
+        await house.rest.seed(server=[stdio("git", tags=["code"], category="dev", enabled=False)])
+        await house.upsert(server_message("git", display_name="Git"))
+
+        body = await body_of(house, "git")
+    assert (body["tags"], body["category"], body["enabled"]) == (["code"], "dev", False)
+    assert body["display_name"] == "Git"
+
+
+async def test_a_client_with_our_fields_replaces_them_all() -> None:
+    async with open_house() as house:
+        await house.rest.seed(server=[stdio("git", tags=["code"], category="dev", enabled=False)])
+        await house.upsert(server_message("git", extras=sms.McpServerExtras(tags=["vcs"])))
+
+        body = await body_of(house, "git")
+    assert body["tags"] == ["vcs"]
+    assert "category" not in body
+    assert "enabled" not in body
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        pytest.param(server_message(""), "server_id", id="no id"),
+        pytest.param(server_message("git", transport=0), "transport", id="no transport"),
+        pytest.param(server_message("git", transport=7), "transport", id="a transport nobody knows"),
+        pytest.param(
+            server_message("git", stdio=sms.McpStdioConfig(args=["x"])), "stdio.command", id="no command"
+        ),
+        pytest.param(
+            server_message("web", transport=2, stdio=None, http=sms.McpHttpConfig(auth_ref="x")),
+            "http.url",
+            id="no url",
+        ),
+        pytest.param(server_message("git", stdio=None), "stdio", id="no stdio"),
+        pytest.param(
+            server_message("git", approval_policy=sms.McpApprovalPolicy(default_policy="perhaps")),
+            "approval_policy.default",
+            id="a policy nobody knows",
+        ),
+        pytest.param(
+            server_message("git", budgets=sms.McpBudgets(max_tool_output_bytes=2**64 - 1)),
+            "budgets.max_tool_output_bytes",
+            id="a budget past all bounds",
+        ),
+        pytest.param(
+            server_message("git", stdio=sms.McpStdioConfig(command="x", env={"API_KEY": "***"})),
+            "stdio.env.API_KEY",
+            id="a mask that stands for nothing",
+        ),
+    ],
+)
+async def test_a_wrong_record_is_refused_by_the_name_of_its_field(
+    record: sms.McpServerRecord, field: str
+) -> None:
+    async with open_house() as house:
+        before = house.store.revision
+        with pytest.raises(grpc.aio.AioRpcError, match=f"`{field}`") as caught:
+            await house.upsert(record)
+
+        assert refusal_of(caught.value) == ("INVALID_ARGUMENT", "invalid_record")
+        assert house.store.revision == before
+
+
+async def test_adm_12_a_stale_revision_aborts_and_changes_nothing() -> None:
+    async with open_house() as house:
+        first = await house.upsert(server_message("git"), if_revision=0)
+        again = refused(house.upsert(server_message("git"), if_revision=0))
+        stale = refused(house.upsert(server_message("git", display_name="x"), if_revision=first - 1))
+        gone = refused(house.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git", if_revision=first + 1)))
+
+        assert [await again, await stale, await gone] == [("ABORTED", "conflict")] * 3
+        assert house.store.revision == first
+
+
+async def test_removing_what_is_not_there_is_not_found() -> None:
+    async with open_house() as house:
+        await house.upsert(server_message("git"))
+        removed = await house.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"))
+        again = await refused(house.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git")))
+
+        assert removed.revision == house.store.revision
+    assert again == ("NOT_FOUND", "not_found")
+
+
+async def test_what_still_names_a_removed_server_is_told() -> None:
+    async with open_house() as house:
+        await house.rest.seed(server=[stdio("git")], task=[task("review", default_server_ids=["git"])])
+        removed = await house.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"))
+
+    assert any("review" in warning for warning in removed.warnings)
+
+
+async def test_a_command_that_may_not_be_started_is_not_stored() -> None:
+    async with open_house() as house:
+        object.__setattr__(house.rest.control, "terms", Terms(allowed_commands=("uvx",)))
+
+        assert await refused(house.upsert(server_message("git"))) == ("INVALID_ARGUMENT", "invalid_record")
+        assert await house.upsert(server_message("git", stdio=sms.McpStdioConfig(command="uvx")))
+
+
+async def test_where_changes_are_reviewed_they_name_their_plan() -> None:
+    async with open_house() as house:
+        object.__setattr__(house.rest.control, "terms", Terms(requires_plan=True))
+        record = server_message("git")
+        unplanned = await refused(house.upsert(record))
+        outdated = await refused(house.upsert(record, plan="0" * 32))
+        body = {"kind": "server", "id": "git", "body": stdio("git")}
+        plan = await house.rest.post("/admin/api/plan", body)
+
+        assert await house.upsert(record, plan=plan["id"]) == house.store.revision
+    assert unplanned == ("FAILED_PRECONDITION", "plan_required")
+    assert outdated == ("FAILED_PRECONDITION", "plan_outdated")
+
+
+async def test_tasks_profiles_and_pins_are_written_listed_and_removed_alike() -> None:
+    written = {
+        "Task": policy.Task(task_id="a", display_name="A", config={"mcp.enabled": "true"}),
+        "Profile": policy.Profile(
+            profile_id="a",
+            selection=policy.Selection(servers=policy.Names(), deny=["push"]),
+            environments={"prod": policy.Selection(allow=policy.Names(values=["read_*"]))},
+        ),
+        "Pin": policy.Pin(server_id="a", tools={"read": "0" * 64}),
+    }
+    async with open_house() as house:
+        for noun, message in written.items():
+            service, field = f"toolgate.v1.{noun}Service", noun.lower()
+            request = getattr(policy, f"Upsert{noun}Request")(**{field: message})
+            done = await house.ask(f"{service}/Upsert{noun}", request)
+            (listed,) = getattr(await house.ask(f"{service}/List{noun}s", policy.ListRequest()), f"{field}s")
+            assert listed.revision == done.revision == house.store.revision
+            listed.ClearField("revision")
+            listed.ClearField("updated_at_ms")
+            assert listed == message
+            await house.ask(f"{service}/Delete{noun}", policy.DeleteRequest(id="a"))
+            gone = await house.ask(f"{service}/List{noun}s", policy.ListRequest())
+            assert not getattr(gone, f"{field}s")
+
+
+async def test_adm_8_nobody_grants_more_than_they_have() -> None:
+    secret = "tg_bound" * 8
+    bound = {"key_id": "bound", "role": "publisher", "ceiling": {"servers": ["git"]}}
+    async with open_house() as house:
+        await house.rest.seed(key=[bound | {"sha256": hash_key(secret)}])
+
+        def write(server_id: str) -> Any:
+            config = {"mcp.default_server_ids": f'["{server_id}"]'}
+            request = policy.UpsertTaskRequest(task=policy.Task(task_id="t", config=config))
+            return house.ask("toolgate.v1.TaskService/UpsertTask", request, key=secret)
+
+        await write("git")
+        assert await refused(write("fs")) == ("PERMISSION_DENIED", "forbidden")
+
+
+async def test_every_write_stands_in_the_audit_log() -> None:
+    async with open_house() as house:
+        await house.upsert(server_message("git"), key=secret_of("admin"))
+        await house.ask(DELETE, sms.DeleteMcpServerRequest(server_id="git"), key=secret_of("admin"))
+
+        noted = [(one.principal, one.operation, one.record_id) for one in house.rest.audited]
+    assert noted == [("key:admin", "put", "git"), ("key:admin", "delete", "git")]
