@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from toolgate.audit.events import AdminRecorded
 from toolgate.errors import Conflict, InvalidRecord, PlanOutdated
@@ -138,7 +138,9 @@ async def warn_of_edits(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
     return [*_sources(edits), *await asyncio.to_thread(_foresee_and_warn, served, edits)]
 
 
-def note(control: Control, actor: Principal, *, operation: str, kind: Kind, record_id: str) -> None:
+def note(
+    control: Control, actor: Principal, *, operation: str, kind: Kind | Literal["registry"], record_id: str
+) -> None:
     """Take note of what was done, in the audit log."""
     control.gateway.audit.record(
         AdminRecorded(

@@ -7,7 +7,7 @@ whoever resumes from what it saw last misses nothing and repeats nothing.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -83,7 +83,7 @@ class Heartbeat:
 
 async def beating(
     batches: AsyncIterator[Batch], end: asyncio.Event, *, every_s: float
-) -> AsyncIterator[Batch | Heartbeat]:
+) -> AsyncGenerator[Batch | Heartbeat, None]:
     """The batches until `end` is set, and a sign of life whenever there was none for `every_s`."""
     ending = asyncio.ensure_future(end.wait())
     reading: asyncio.Future[Batch] | None = None

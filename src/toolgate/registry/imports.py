@@ -1,5 +1,5 @@
 """Server definitions of other programs, as bodies of ours: the `mcpServers` JSON of Claude, Cursor, Windsurf
-and their kin, and the `servers` JSON of VS Code.
+and their kin, the `servers` JSON of VS Code, the `server.json` of the official registry, and our own files.
 
 What is read here is not checked: a body still has to pass `parse_server`. No tool of an imported server is
 allowed until somebody says which.
@@ -7,11 +7,16 @@ allowed until somebody says which.
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import MAX_SERVER_ID
+from toolgate.registry.server_json import is_server_json, parse_server_json, server_json_name
+
+Format = Literal["auto", "registry", "mcpServers", "server.json"]
 
 _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp", "mcpServers"))
 _URL_FIELDS: Final = ("url", "serverUrl", "httpUrl")
@@ -24,12 +29,86 @@ _VARIABLE = re.compile(r"\$\{(?:(env|input):)?([A-Za-z_][\w-]*)(:-[^}]*)?\}")
 _NOT_IN_ID = re.compile(r"[^a-z0-9]+")
 
 
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """What was found: bodies with an id, and what no body could be made of, with the reason."""
+
+    bodies: list[dict[str, Any]]
+    skipped: dict[str, str]
+
+
+def parse_imports(content: object, form: Format = "auto") -> Imports:
+    """The servers in `content`: JSON as it is or as text, or TOML. Raises InvalidRecord if there is none."""
+    document = _parse_text(content) if isinstance(content, str) else content
+    match _form_of(document) if form == "auto" else form:
+        case "registry":
+            return Imports(_records(document), {})
+        case "server.json":
+            return _official(document)
+        case _:
+            return Imports(_foreign(document), {})
+
+
 def parse_mcp_servers_json(text: str) -> list[dict[str, Any]]:
     """One body per server in the file, in its order. Raises InvalidRecord when there is none to read."""
+    return _foreign(_parse_json(text))
+
+
+def _parse_text(text: str) -> object:
+    """JSON if it begins like JSON, which may hold comments; else TOML."""
+    if _keep_strings(_COMMENT, text[:4096]).lstrip()[:1] in {"{", "["}:
+        return _parse_json(text)
     try:
-        document = json.loads(_keep_strings(_TRAILING_COMMA, _keep_strings(_COMMENT, text)))
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as exc:
+        raise InvalidRecord(f"this is neither JSON nor TOML: {exc}") from exc
+
+
+def _parse_json(text: str) -> object:
+    try:
+        return json.loads(_keep_strings(_TRAILING_COMMA, _keep_strings(_COMMENT, text)))
     except (ValueError, RecursionError) as exc:
         raise InvalidRecord(f"this is not JSON: {exc}") from exc
+
+
+def _form_of(document: object) -> Format:
+    first = document[0] if isinstance(document, list) and document else document
+    if not isinstance(first, dict):
+        return "mcpServers"  # which says best what is missing
+    if "server_id" in first:
+        return "registry"
+    inner = first.get("server")
+    return "server.json" if is_server_json(inner if isinstance(inner, dict) else first) else "mcpServers"
+
+
+def _records(document: object) -> list[dict[str, Any]]:
+    found = document if isinstance(document, list) else [document]
+    bodies = [one for one in found if isinstance(one, dict) and isinstance(one.get("server_id"), str)]
+    if not bodies or len(bodies) < len(found):
+        raise InvalidRecord("there is no `server_id` in this: it is no server file of this gateway")
+    return bodies
+
+
+def _official(document: object) -> Imports:
+    """One `server.json`, the registry's own answer around one, or a list of either."""
+    imports, taken = Imports([], {}), set[str]()
+    for one in document if isinstance(document, list) else [document]:
+        inner = one.get("server", one) if isinstance(one, dict) else None
+        if not isinstance(inner, dict) or not is_server_json(inner):
+            raise InvalidRecord(
+                "this is no `server.json`: it has no `name`, or no `packages` and no `remotes`"
+            )
+        stem, shown = server_json_name(inner)
+        try:
+            body = parse_server_json(inner)
+        except InvalidRecord as exc:
+            imports.skipped[shown] = str(exc)
+        else:
+            imports.bodies.append({"server_id": _unique_id(stem, taken), "display_name": shown[:200], **body})
+    return imports
+
+
+def _foreign(document: object) -> list[dict[str, Any]]:
     servers = _find_servers(document)
     taken: set[str] = set()
     return [_body(_unique_id(name, taken), name, server) for name, server in servers.items()]

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from starlette.responses import Response
@@ -22,6 +22,14 @@ Shape: TypeAlias = type[object] | UnionType
 Events: TypeAlias = AsyncGenerator[bytes, None]
 """Server-sent events, each with its end."""
 
+
+class Stream(NamedTuple):
+    """An answer that goes on. It has begun, so whoever sends it closes it in any case."""
+
+    first: bytes
+    rest: Events
+
+
 # `no-store`: an answer is for one caller at one moment, and no cache on the way can tell callers apart.
 _HARDENING: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
@@ -37,7 +45,7 @@ _UNBUFFERED: Final[Mapping[str, str]] = {"cache-control": "no-store, no-transfor
 class Answer:
     """What a handler answers with: a value or plain data to be encoded, finished bytes, or a stream."""
 
-    body: Mapping[str, Any] | Shown | bytes | Events
+    body: Mapping[str, Any] | Shown | bytes | Stream
     status: int = 200
     revision: int | None = None
     """Of the record answered with; becomes its ETag."""
@@ -46,8 +54,8 @@ class Answer:
 
 def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
     """The answer as it goes out."""
-    if isinstance(answer.body, AsyncGenerator):
-        return _Stream(answer.body, media_type=media_type, headers={**_HARDENING, **_UNBUFFERED})
+    if isinstance(answer.body, Stream):
+        return _StreamResponse(answer.body, media_type=media_type, headers={**_HARDENING, **_UNBUFFERED})
     body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
     etag = {} if answer.revision is None else {"etag": f'"{answer.revision}"'}
     return Response(
@@ -58,28 +66,34 @@ def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
     )
 
 
-class _Stream(Response):
+class _StreamResponse(Response):
     """An answer that goes on. Whoever goes away cancels it: the listener sees to that."""
 
-    def __init__(self, events: Events, *, media_type: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, stream: Stream, *, media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(media_type=media_type, headers=headers)
         del self.headers["content-length"]
-        self._events = events
+        self._stream = stream
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        async with aclosing(self._events) as events:
+        async with aclosing(self._stream.rest) as rest:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             if scope["method"] != "HEAD":
-                async for event in events:
+                await send({"type": "http.response.body", "body": self._stream.first, "more_body": True})
+                async for event in rest:
                     await send({"type": "http.response.body", "body": event, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def encode_error(exc: ToolgateError, headers: Mapping[str, str] = EMPTY) -> Response:
+    """A failure as it goes out."""
+    if isinstance(exc, MethodNotAllowed):
+        headers = {**headers, "allow": ", ".join(exc.data["allowed"])}
+    return encode_answer(Answer({"error": show_error(exc)}, exc.wire.http, headers=headers))
+
+
+def show_error(exc: ToolgateError) -> Mapping[str, Any]:
     """The one shape of every REST error."""
     error: dict[str, Any] = {"code": exc.code, "message": str(exc), "hint": exc.hint}
     if exc.data:
         error["data"] = exc.data
-    if isinstance(exc, MethodNotAllowed):
-        headers = {**headers, "allow": ", ".join(exc.data["allowed"])}
-    return encode_answer(Answer({"error": error}, exc.wire.http, headers=headers))
+    return error

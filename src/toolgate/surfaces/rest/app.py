@@ -9,9 +9,11 @@ from starlette.routing import Router
 
 from toolgate.govern.control import Control, Serving
 from toolgate.surfaces.rest import (
+    backups,
     changes,
     directory,
     discovery,
+    imports,
     keys,
     nodes,
     pins,
@@ -19,6 +21,8 @@ from toolgate.surfaces.rest import (
     scopes,
     servers,
     status,
+    trials,
+    watch,
 )
 from toolgate.surfaces.rest.answers import JSON, Answer
 from toolgate.surfaces.rest.openapi import describe
@@ -65,11 +69,15 @@ ENDPOINTS: Final = _documented(
     (
         *_SERVING,
         *servers.ENDPOINTS,
+        *trials.ENDPOINTS,
+        *imports.ENDPOINTS,
         *policies.ENDPOINTS,
         *pins.ENDPOINTS,
         *keys.ENDPOINTS,
         *changes.ENDPOINTS,
+        *watch.ENDPOINTS,
         *nodes.ENDPOINTS,
         *directory.ENDPOINTS,
+        *backups.ENDPOINTS,
     )
 )

@@ -26,7 +26,7 @@ class NodeShown(Shown):
     """It could not reach control for a while, and served what it had."""
     is_lost: bool
     """It has not reported for 30 seconds."""
-    age_ms: int
+    age_s: float
     """How long ago it reported."""
     servers: int
     """How many servers it knows."""
@@ -59,7 +59,7 @@ def _show_node(control: Control, report: NodeReport) -> NodeShown:
         is_current=(report.epoch, report.revision) == (store.epoch, store.revision),
         is_degraded=report.is_degraded,
         is_lost=report.is_lost(now_ms),
-        age_ms=max(0, now_ms - report.at_ms),
+        age_s=max(0, now_ms - report.at_ms) / 1000,
         servers=len(report.servers),
     )
 

@@ -1,0 +1,51 @@
+"""A copy of the whole registry, written beside its data while everything goes on."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolgate.errors import NotFound, StorageFailed
+from toolgate.govern.changes import note
+from toolgate.govern.control import Control
+from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint
+from toolgate.surfaces.rest.shapes import NoBody, Revision, Shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupAnswer(Shown):
+    """A copy that was written."""
+
+    path: str
+    """Where the gateway put it, on its own machine."""
+    revision: Revision
+    """The revision it is of."""
+    records: int
+
+
+async def make_backup(control: Control, call: Call[NoBody]) -> Answer:
+    """Write everything the registry holds into a new file in the gateway's data directory.
+
+    The file can be read by its owner only: it holds the hashes of keys and what records hold of secrets.
+    """
+    if control.backup_dir is None:
+        raise NotFound("this process keeps no files", hint="copy the database itself with `toolgate export`")
+    name = f"backup-{control.clock_ms()}-{control.store.revision}.jsonl"
+    path = control.backup_dir.resolve() / name
+    done = await control.store.export(path)
+    note(control, call.caller, operation="backup", kind="registry", record_id=name)
+    return Answer(BackupAnswer(path=str(path), revision=done.revision, records=done.records), 201)
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="POST",
+        path="/admin/api/backup",
+        role="admin",
+        summary="Write a backup",
+        handler=make_backup,
+        body=NOTHING,
+        answer=BackupAnswer,
+        statuses=(201,),
+        errors=(NotFound, StorageFailed),
+    ),
+)

@@ -1,0 +1,119 @@
+"""Servers from the files of other programs, stored together or not at all."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import Field, JsonValue
+
+from toolgate.errors import Conflict, InvalidRecord, PlanOutdated, PlanRequired, StorageFailed
+from toolgate.govern.changes import check_drafts, commit_drafts, warn_of_edits
+from toolgate.govern.control import Control
+from toolgate.govern.drafts import Draft
+from toolgate.govern.planning import plan_edits
+from toolgate.registry.bodies import Body
+from toolgate.registry.fields import Patterns
+from toolgate.registry.imports import Format, Imports, parse_imports
+from toolgate.registry.records import parse_id
+from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.change_shapes import MAX_CHANGES, ChangeShown, show_edits
+from toolgate.surfaces.rest.routing import PLAN, Call, Endpoint, checked
+from toolgate.surfaces.rest.servers import SERVERS
+from toolgate.surfaces.rest.shapes import Revision, Shown
+
+
+class ImportSent(Body):
+    """Definitions of servers, as another program keeps them."""
+
+    content: dict[str, JsonValue] | list[JsonValue] | str
+    """The file: JSON as it is, or as text, which may hold comments; or TOML as text."""
+    format: Format = "auto"
+    """`mcpServers` (Claude, Cursor, VS Code), `server.json` (the official registry), `registry` (our own)."""
+    allowed_tools: Patterns = Field(default_factory=list)
+    """Patterns of the tools to allow. Without any, a server that is new offers nothing."""
+    dry_run: bool = False
+    """Say what would change, and change nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedShown(Shown):
+    """A definition that no record could be made of."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportAnswer(Shown):
+    """What became of the definitions."""
+
+    revision: Revision
+    servers: list[str]
+    """The ids of all that were found."""
+    changes: list[ChangeShown]
+    skipped: list[SkippedShown]
+    warnings: list[str]
+    plan: str | None
+    """Of a dry run: the id of its plan."""
+
+
+async def import_servers(control: Control, call: Call[ImportSent]) -> Answer:
+    """Store the servers that a file of another program defines. What is allowed of a known one stays so."""
+    sent, served = call.body, control.gateway.snapshot
+    found = await asyncio.to_thread(parse_imports, sent.content, sent.format)
+    if len(found.bodies) > MAX_CHANGES:
+        raise InvalidRecord(f"the file defines more than {MAX_CHANGES} servers")
+    drafts = [await _draft(control, body, sent.allowed_tools) for body in found.bodies]
+    if not sent.dry_run:
+        done = await commit_drafts(control, call.caller, drafts, plan_id=call.plan_id)
+        shown = await asyncio.to_thread(show_edits, done.edits)
+        return Answer(_answer(found, done.revision, shown, warnings=done.warnings))
+    edits, listing = await check_drafts(control, call.caller, drafts)
+    shown = await asyncio.to_thread(show_edits, edits)
+    plan = (await plan_edits(control, edits)).id
+    warnings = await warn_of_edits(served, edits)
+    return Answer(_answer(found, listing.revision, shown, warnings=warnings, plan=plan))
+
+
+async def _draft(control: Control, body: Mapping[str, Any], allowed: list[str]) -> Draft:
+    server_id = parse_id("server", body["server_id"])
+    sent = dict(body)
+    if allowed:
+        sent["allowed_tools"] = allowed
+    elif "allowed_tools" not in sent and (stored := await control.store.get("server", server_id)) is not None:
+        sent["allowed_tools"] = stored.body.get("allowed_tools", [])
+    return Draft(kind="server", id=server_id, sent=sent, is_declared=True)
+
+
+def _answer(
+    found: Imports,
+    revision: int,
+    changes: list[ChangeShown],
+    *,
+    warnings: list[str],
+    plan: str | None = None,
+) -> ImportAnswer:
+    return ImportAnswer(
+        revision=revision,
+        servers=[body["server_id"] for body in found.bodies],
+        changes=changes,
+        skipped=[SkippedShown(name=name, reason=reason) for name, reason in found.skipped.items()],
+        warnings=warnings,
+        plan=plan,
+    )
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="POST",
+        path=f"{SERVERS.path}/import",
+        role="admin",
+        summary="Import servers of another program",
+        handler=import_servers,
+        body=checked(ImportSent),
+        headers=(PLAN,),
+        answer=ImportAnswer,
+        errors=(InvalidRecord, Conflict, PlanRequired, PlanOutdated, StorageFailed),
+    ),
+)

@@ -1,0 +1,45 @@
+"""The shapes of tools as an administrator looks at them, in and out."""
+
+from dataclasses import dataclass
+
+from toolgate.model.tools import ListState
+from toolgate.policy.scope import Layer, Reason
+from toolgate.surfaces.rest.shapes import Revision, Shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPreview(Shown):
+    """One tool a server lists, and what becomes of it."""
+
+    tool: str
+    """As the server calls it."""
+    name: str
+    """On the MCP door."""
+    chat_name: str
+    """In chat."""
+    description: str
+    digest: str | None
+    """SHA-256 of its definition, as a pin names it. Null: the definition was refused."""
+    tokens: int
+    """About what the definition costs a model."""
+    allowed: bool
+    layer: Layer
+    """The layer that decided."""
+    reason: Reason | None
+    """Null exactly when allowed."""
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewAnswer(Shown):
+    """All tools a server lists, after filtering."""
+
+    revision: Revision
+    server_id: str
+    state: ListState
+    """Of the newest list."""
+    is_stale: bool
+    """The tools are known from an earlier time."""
+    tools: list[ToolPreview]
+    tokens: int
+    """Of those that are allowed."""

@@ -1,0 +1,186 @@
+"""Trying a server, listing it again, and a look at what it offers.
+
+What may not be saved is never started: a record that is only sent along passes every check of saving it
+first, the role and the plan included.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from toolgate.catalog.naming import chat_names, door_name
+from toolgate.errors import InvalidRecord, InvalidRequest, NotFound, PlanOutdated, PlanRequired
+from toolgate.govern.changes import check_saving, note
+from toolgate.govern.control import Control
+from toolgate.govern.drafts import Draft
+from toolgate.govern.records import find_record
+from toolgate.model.names import ToolRef, parse_task_id
+from toolgate.model.principals import Ceiling
+from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import ServerTools
+from toolgate.policy.explain import explain
+from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
+from toolgate.policy.offers import offered_names
+from toolgate.policy.scope import Decision
+from toolgate.registry.records import parse_server
+from toolgate.registry.redaction import redact_text
+from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.record_shapes import RefreshAnswer, ServerSent, TrialAnswer
+from toolgate.surfaces.rest.routing import NOTHING, PLAN, Call, Endpoint, Parameter, unchecked
+from toolgate.surfaces.rest.servers import SERVERS, show_health
+from toolgate.surfaces.rest.shapes import NoBody
+from toolgate.surfaces.rest.tool_shapes import PreviewAnswer, ToolPreview
+
+_ONE: Final = f"{SERVERS.path}/{{server_id}}"
+
+
+async def try_server(control: Control, call: Call[Mapping[str, Any]]) -> Answer:
+    """Connect to a server once, beside the connection in use, and list its tools.
+
+    It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
+    """
+    server_id = call.ids["server_id"]
+    record = await _record_to_try(control, call, server_id)
+    note(control, call.caller, operation="test", kind="server", record_id=server_id)
+    report = await control.gateway.pool.test(record)
+    return Answer(
+        TrialAnswer(
+            ok=not report.error,
+            connect_ms=report.connect_ms,
+            list_ms=report.list_ms,
+            era=report.era,
+            version=report.version,
+            tools=sorted(report.tools),
+            quarantined=dict(report.quarantined),
+            error=redact_text(report.error),
+            stderr_tail=redact_text(report.stderr_tail),
+        )
+    )
+
+
+async def _record_to_try(control: Control, call: Call[Mapping[str, Any]], server_id: str) -> ServerRecord:
+    if not call.body:
+        return parse_server((await find_record(control, "server", server_id)).body, strict=False)
+    draft = Draft(kind="server", id=server_id, sent=call.body)
+    (edit,), _ = await check_saving(control, call.caller, [draft], plan_id=call.plan_id)
+    assert isinstance(edit.record, ServerRecord)
+    return edit.record
+
+
+async def refresh_server(control: Control, call: Call[NoBody]) -> Answer:
+    """List the tools of the server again now. What came of it stands in its health."""
+    server_id = call.ids["server_id"]
+    pool = control.gateway.pool
+    await pool.refresh(server_id)
+    health, offer = pool.health().get(server_id), pool.tools().get(server_id)
+    if health is None or offer is None:
+        raise NotFound(f"there is no server `{server_id}` any more")
+    return Answer(
+        RefreshAnswer(
+            server_id=server_id,
+            health=show_health(health),
+            tools=sorted(offer.tools),
+            quarantined=dict(offer.quarantined),
+        )
+    )
+
+
+async def preview_tools(control: Control, call: Call[None]) -> Answer:
+    """Every tool the server lists: its names on the doors, and whether it passes, or what keeps it out.
+
+    That is by the platform's own rules; with `task`, by those of the task as well, for a request that asks
+    for nothing in particular.
+    """
+    server_id = call.ids["server_id"]
+    await find_record(control, "server", server_id)
+    snapshot = control.gateway.snapshot
+    task = _task(snapshot, call.query.get("task"))
+    offer = snapshot.servers.get(server_id)
+    tools = [] if offer is None else _preview(snapshot, offer, task)
+    return Answer(
+        PreviewAnswer(
+            revision=snapshot.revision,
+            server_id=server_id,
+            state="pending" if offer is None else offer.state,
+            is_stale=offer is not None and offer.is_stale,
+            tools=tools,
+            tokens=sum(tool.tokens for tool in tools if tool.allowed),
+        )
+    )
+
+
+def _task(snapshot: Snapshot, task_id: str | None) -> TaskPolicy | None:
+    if task_id is None:
+        return None
+    try:
+        parse_task_id(task_id)
+    except InvalidRecord as exc:
+        raise InvalidRequest(str(exc)) from exc
+    task = snapshot.tasks.get(task_id)
+    if task is None:
+        raise NotFound(f"there is no task `{task_id}`")
+    return parse_task_policy(task)
+
+
+def _preview(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | None) -> list[ToolPreview]:
+    record = offer.record
+    alone = replace(snapshot, servers=MappingProxyType({record.server_id: offer}))
+    found = explain(alone, Ceiling(), task=task, request=SessionRequest())
+    refs = [ToolRef(record.server_id, name) for name in sorted(offered_names(offer))]
+    aliases = chat_names(refs, {record.server_id: record.tool_namespace})
+    by_ref = {ref: alias for alias, ref in aliases.items()}
+    decisions = {one.tool: one for one in found.tools if one.server_id == record.server_id}
+    return [_show_tool(offer, ref, by_ref[ref], decisions[ref.name]) for ref in refs if ref.name in decisions]
+
+
+def _show_tool(offer: ServerTools, ref: ToolRef, alias: str, decision: Decision) -> ToolPreview:
+    tool = offer.tools.get(ref.name)
+    return ToolPreview(
+        tool=ref.name,
+        name=door_name(ref),
+        chat_name=alias,
+        description="" if tool is None else tool.description,
+        digest=None if tool is None else tool.digest,
+        tokens=0 if tool is None else tool.tokens,
+        allowed=decision.allowed,
+        layer=decision.layer,
+        reason=decision.reason,
+        rule=decision.rule,
+    )
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="POST",
+        path=f"{_ONE}/test",
+        role="admin",
+        summary="Try a server",
+        handler=try_server,
+        body=unchecked(ServerSent, may_be_empty=True),
+        headers=(PLAN,),
+        answer=TrialAnswer,
+        errors=(NotFound, InvalidRecord, PlanRequired, PlanOutdated),
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_ONE}/refresh",
+        role="admin",
+        summary="List the tools of a server again",
+        handler=refresh_server,
+        body=NOTHING,
+        answer=RefreshAnswer,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_ONE}/tools",
+        role="viewer",
+        summary="Preview the tools of a server",
+        handler=preview_tools,
+        query=(Parameter("task", "Say what this task gets of them."),),
+        answer=PreviewAnswer,
+        errors=(NotFound,),
+    ),
+)
