@@ -208,7 +208,7 @@ class NotReady(ToolgateError):
     """A node that has not heard from control yet, and so does not know what anybody may do."""
 
     code = "not_ready"
-    default_hint = "retry in a moment; `/healthz` of the node says what it waits for"
+    default_hint = "retry in a moment; `/readyz` says when calls can be sent here"
     retryable = True
 
 
@@ -216,7 +216,7 @@ class PolicyStale(ToolgateError):
     """A node that has not heard from control for longer than it may serve without."""
 
     code = "policy_stale"
-    default_hint = "retry when the node reaches control again; its `/healthz` says why it does not"
+    default_hint = "retry when the node reaches control again; `/healthz` and its log say why it does not"
     retryable = True
 
 

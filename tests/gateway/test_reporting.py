@@ -25,7 +25,14 @@ pytestmark = pytest.mark.anyio
 
 ITSELF = NodeReport(node_id="n1", url="http://n1", version="1.2")
 CURRENT = SyncStatus(
-    is_degraded=False, since_ms=None, last_error="", revision=7, epoch="e", last_contact_s=0.0, relists=0
+    is_degraded=False,
+    since_ms=None,
+    last_error="",
+    code="",
+    revision=7,
+    epoch="e",
+    last_contact_s=0.0,
+    relists=0,
 )
 
 

@@ -132,6 +132,7 @@ async def test_rep_3_without_control_a_node_starts_not_ready_and_keeps_trying_ev
             is_degraded=True,
             since_ms=1_000_000,
             last_error="nobody listens there",
+            code="control_unavailable",
             revision=0,
             epoch="",
             last_contact_s=None,

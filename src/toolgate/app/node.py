@@ -139,9 +139,11 @@ class Following:
 
     def standing(self) -> Standing:
         """How the node stands, for those who watch over it."""
-        obstacle = self._gateway.obstacle
+        obstacle, status = self._gateway.obstacle, self._sync.status
         return Standing(
-            is_degraded=self._sync.status.is_degraded, obstacle=None if obstacle is None else obstacle.code
+            is_degraded=status.is_degraded,
+            degraded_by=status.code if status.is_degraded else None,
+            obstacle=None if obstacle is None else obstacle.code,
         )
 
     def on_listening(self, url: str) -> None:

@@ -20,6 +20,8 @@ class Standing:
 
     is_degraded: bool = False
     """It cannot reach what it follows, and goes on with what it has."""
+    degraded_by: str | None = None
+    """The code of the error that it is degraded by."""
     obstacle: str | None = None
     """The code of the error that callers are refused with for now. None: it is ready."""
 

@@ -87,6 +87,8 @@ class SyncStatus:
     """Wall clock at which that began."""
     last_error: str
     """Why, or why it last was."""
+    code: str
+    """Of that error."""
     revision: int
     epoch: str
     last_contact_s: float | None
@@ -155,6 +157,7 @@ class NodeSync:
             is_degraded=self._degraded_since_ms is not None,
             since_ms=self._degraded_since_ms,
             last_error=self._last_error,
+            code=self._last_code,
             revision=0 if state is None else state.revision,
             epoch="" if state is None else state.epoch,
             last_contact_s=self._last_contact_s,

@@ -67,6 +67,8 @@ class HealthAnswer(Shown):
     uptime_s: float
     degraded: bool
     """What is served is not known to be current: what this process follows cannot be reached."""
+    degraded_by: str | None = None
+    """The code of the error that keeps it from that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from toolgate.telemetry import CONTENT_TYPE
 async def show_health(serving: Serving, _call: Call[None]) -> Answer:
     """Answers once the gateway serves. Needs no key, and names no server."""
     states = Counter(health.state for health in serving.gateway.pool.health().values())
+    standing = serving.standing()
     return Answer(
         HealthAnswer(
             status="ok",
@@ -23,7 +24,8 @@ async def show_health(serving: Serving, _call: Call[None]) -> Answer:
             revision=serving.gateway.snapshot.revision,
             servers=dict(states),
             uptime_s=max(0, serving.clock_ms() - serving.started_at_ms) / 1000,
-            degraded=serving.standing().is_degraded,
+            degraded=standing.is_degraded,
+            degraded_by=standing.degraded_by,
         )
     )
 
