@@ -12,14 +12,25 @@ import pytest
 from tests.contract.node_service import KEY, NodeService, serving
 from tests.registry.control_play import MemoryControl
 from tests.upstream.certificates import Authority
+from tests.upstream.memory_link import MemoryNet, pool_of
+from toolgate.audit.log import AuditLog
+from toolgate.audit.sinks import MemorySink
 from toolgate.errors import Compacted, ControlUnavailable, Unauthenticated
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import Identities, hash_key
+from toolgate.govern.control import Control
+from toolgate.model.principals import Key
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.revisions import Batch, Write
+from toolgate.model.snapshot import Snapshot
+from toolgate.policy.limits import Limits
 from toolgate.proto import node_pb2
 from toolgate.registry.control_link import ControlAddress, GrpcControlLink, is_loopback, open_control_link
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.source import RegistryState, state_of
 from toolgate.registry.sync import ControlLink, NodeSync, Position
+from toolgate.surfaces.grpc.server import open_grpc_server
+from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio
 
@@ -37,12 +48,30 @@ async def open_grpc(store: MemoryStore) -> AsyncIterator[ControlLink]:
         yield link
 
 
+@asynccontextmanager
+async def open_control(store: MemoryStore) -> AsyncIterator[ControlLink]:
+    """gRPC to the real thing."""
+    async with pool_of(MemoryNet()) as pool:
+        gateway = Gateway(
+            pool, AuditLog(MemorySink()), metrics=Metrics(), limits=Limits(), snapshot=Snapshot()
+        )
+        identities = Identities(admin_key=None, trusts_local=False, clock_s=lambda: 0.0)
+        identities.apply({"n": Key(key_id="n", sha256=hash_key(KEY), role="node")})
+        control = Control(gateway=gateway, store=store, identities=identities, clock_ms=lambda: 0)
+        async with open_grpc_server(control, "127.0.0.1:0") as target, opened(target) as link:
+            yield link
+
+
 def opened(*targets: str, key: str | None = KEY) -> AbstractAsyncContextManager[GrpcControlLink]:
     return open_control_link(ControlAddress(targets=targets, key=key), jitter=lambda: 0.0)
 
 
 OpenLink = Callable[[MemoryStore], AbstractAsyncContextManager[ControlLink]]
-LINKS: Final[dict[str, OpenLink]] = {"memory": open_memory, "grpc": open_grpc}
+LINKS: Final[dict[str, OpenLink]] = {
+    "memory": open_memory,
+    "grpc": open_grpc,
+    "control": open_control,
+}
 
 
 @pytest.fixture(params=LINKS)
