@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -33,11 +34,21 @@ class Issuer:
         self.keys: dict[str, Private] = {"first": rsa_key()}
         self.extra_keys: list[Any] = []
         """Entries of the key document that stand there as they are."""
-        self.metadata: Json = {"issuer": url, "jwks_uri": f"{url}/keys"}
+        self.metadata: Json = {
+            "issuer": url,
+            "jwks_uri": f"{url}/keys",
+            "authorization_endpoint": f"{url}/authorize",
+            "token_endpoint": f"{url}/token",
+            "registration_endpoint": f"{url}/register",
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+        }
         self.status = 200
         self.headers: dict[str, str] = {}
         self.padding = 0
         self.asked: list[str] = []
+        self.wanted_for: list[str] = []
+        """What tokens were asked for, at the token endpoint."""
 
     def token(
         self, *, kid: str | None = "first", headers: Mapping[str, Any] | None = None, **claims: Any
@@ -61,8 +72,16 @@ class Issuer:
         }
         return {name: value for name, value in (good | claims).items() if value is not None}
 
+    def accept(self, path: str, body: str) -> Any:
+        """What a POST is answered with: any client may register, and any code is good for a token."""
+        if path == "/register":
+            return json.loads(body) | {"client_id": "client"}
+        form = parse_qs(body)
+        self.wanted_for += form["resource"]
+        return {"access_token": self.token(), "token_type": "Bearer", "expires_in": 600}
+
     def document(self, path: str) -> Any:
-        if path == "/.well-known/openid-configuration":
+        if path != "/keys":
             return self.metadata
         published = [jwk_of(key) | {"kid": kid, "use": "sig"} for kid, key in self.keys.items()]
         return {"keys": [*published, *self.extra_keys]}
@@ -100,8 +119,17 @@ def serving_issuer() -> Iterator[Issuer]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             issuer.asked.append(self.path)
-            body = json.dumps(issuer.document(self.path)).encode() + b" " * issuer.padding
-            self.send_response(issuer.status)
+            is_known = self.path in {"/.well-known/openid-configuration", "/keys"}
+            self._answer(issuer.status if is_known else 404, issuer.document(self.path))
+
+        def do_POST(self) -> None:
+            sent = self.rfile.read(int(self.headers["content-length"])).decode()
+            self._answer(201 if self.path == "/register" else 200, issuer.accept(self.path, sent))
+
+        def _answer(self, status: int, document: Any) -> None:
+            body = json.dumps(document).encode() + b" " * issuer.padding
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
             for name, value in issuer.headers.items():
                 self.send_header(name, value)
             self.send_header("content-length", str(len(body)))

@@ -1,0 +1,213 @@
+"""An issuer of tokens beside a real gateway: clients find it by themselves, and nobody else's tokens pass."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthToken,
+)
+from pydantic import AnyUrl
+
+from tests.gateway.issuer import AUDIENCE, Issuer, forged, serving_issuer
+from tests.scenarios.clients import LegacyClient, ModernClient
+from tests.scenarios.gateway import Gateway, Site, run, running
+
+pytestmark = pytest.mark.xdist_group("scenario-oidc")
+
+ROLES = {"agents": "agent", "readers": "viewer", "owners": "admin"}
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[Issuer]:
+    with serving_issuer() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def gateway(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    site = Site(tmp_path_factory.mktemp("oidc"))
+    site.place(site.stage("one"), site.stage("two"))
+    oidc = {"issuer": issuer.url, "audience": AUDIENCE, "roles": ROLES, "servers_claim": "servers"}
+    environ = {"TOOLGATE_OIDC": json.dumps(oidc), "TOOLGATE_TRUST_LOOPBACK": "false"}
+    with running(site, environ=environ) as found:
+        yield found
+
+
+def bearing(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def ask(gateway: Gateway, path: str, token: str | None = None) -> httpx2.Response:
+    return gateway.http.get(path, headers={} if token is None else bearing(token))
+
+
+@contextmanager
+def calling(gateway: Gateway, era: str, token: str) -> Iterator[LegacyClient | ModernClient]:
+    """A client that shows this token."""
+    url = gateway.url + "/api/mcp"
+    with httpx2.Client(timeout=10, trust_env=False, headers=bearing(token)) as http:
+        yield LegacyClient(http, url) if era == "legacy" else ModernClient(http, url)
+
+
+def servers_seen(gateway: Gateway, era: str, token: str) -> set[str]:
+    with calling(gateway, era, token) as client:
+        return {name.split(".")[0] for name in client.tools()}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_token_reaches_what_its_claims_say_on_both_eras(gateway: Gateway, issuer: Issuer, era: str) -> None:
+    assert servers_seen(gateway, era, issuer.token()) == {"one", "two"}
+    assert servers_seen(gateway, era, issuer.token(sub="bob", servers=["two"])) == {"two"}
+
+
+def test_roles_come_from_the_token(gateway: Gateway, issuer: Issuer) -> None:
+    statuses = {
+        role: [
+            ask(gateway, path, issuer.token(sub=role, roles=[role])).status_code
+            for path in ("/api/v1/mcp/tools", "/admin/api/mcp/servers")
+        ]
+        for role in ("agents", "readers", "owners", "others")
+    }
+
+    assert statuses == {
+        "agents": [200, 403],
+        "readers": [200, 200],
+        "owners": [200, 200],
+        "others": [403, 403],
+    }
+    refused = ask(gateway, "/admin/api/mcp/servers", issuer.token())
+    assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
+
+
+def test_adm_6_what_the_issuer_did_not_say_is_401_on_every_surface(gateway: Gateway, issuer: Issuer) -> None:
+    now = int(time.time())
+    wrong = [
+        forged({"alg": "none"}, issuer.claims()),
+        issuer.token(aud="https://other.example"),
+        issuer.token(iss="https://other.example"),
+        issuer.token(exp=now - 60),
+        issuer.token(headers={"kid": "../../x"}),
+        issuer.token()[:-4] + "AAAA",
+    ]
+    for token in wrong:
+        listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        answers = [
+            gateway.http.post("/api/mcp", json=listing, headers=bearing(token)),
+            ask(gateway, "/api/v1/mcp/tools", token),
+            ask(gateway, "/healthz", token),
+        ]
+        assert [answer.status_code for answer in answers] == [401] * 3
+        assert all('error="invalid_token"' in answer.headers["www-authenticate"] for answer in answers)
+
+
+def test_without_a_token_the_answer_says_where_to_get_one(gateway: Gateway, issuer: Issuer) -> None:
+    refused = gateway.http.post("/api/mcp/t/review", json={})
+    url = f"{gateway.url}{WELL_KNOWN}/api/mcp/t/review"
+
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"] == f'Bearer realm="toolgate", resource_metadata="{url}"'
+    assert gateway.http.get(url).json() == {
+        "resource": f"{gateway.url}/api/mcp/t/review",
+        "authorization_servers": [issuer.url],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Toolgate",
+    }
+    assert gateway.http.get(WELL_KNOWN).json()["resource"] == gateway.url
+    assert (
+        gateway.http.get(f"{WELL_KNOWN}/api/mcp/s/one").json()["resource"] == f"{gateway.url}/api/mcp/s/one"
+    )
+    assert gateway.http.get(f"{WELL_KNOWN}/elsewhere").status_code == 401
+
+
+class Storage:
+    """Where the client keeps what it was given."""
+
+    tokens: OAuthToken | None = None
+    client_info: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client_info
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client_info = client_info
+
+
+def signing_in(url: str) -> OAuthClientProvider:
+    """The official client's way to a token, for somebody who agrees to everything."""
+    visited: list[str] = []
+
+    async def visit(page: str) -> None:
+        visited.append(page)
+
+    async def come_back() -> AuthorizationCodeResult:
+        (state,) = parse_qs(urlsplit(visited[-1]).query)["state"]
+        return AuthorizationCodeResult(code="agreed", state=state)
+
+    metadata = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1:1/callback")])
+    return OAuthClientProvider(url, metadata, Storage(), visit, come_back)
+
+
+def test_the_official_client_finds_the_issuer_signs_in_and_calls(gateway: Gateway, issuer: Issuer) -> None:
+    url = f"{gateway.url}/api/mcp"
+
+    async def use() -> list[str]:
+        async with (
+            asyncio.timeout(20),
+            httpx2.AsyncClient(auth=signing_in(url), trust_env=False) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            return sorted(tool.name for tool in (await client.list_tools()).tools)
+
+    assert "one.echo" in asyncio.run(use())
+    assert issuer.wanted_for == [url]
+
+
+@pytest.mark.parametrize(("era", "words"), [("legacy", 0), ("modern", 2)])
+def test_a_stream_ends_with_the_token_it_was_opened_with(
+    gateway: Gateway, issuer: Issuer, era: str, words: int
+) -> None:
+    token = issuer.token(exp=int(time.time()) + 2)
+    with calling(gateway, era, token) as client, client.changes() as changes:
+        assert len(list(changes)) == words
+
+
+def test_while_the_issuer_is_away_those_it_knows_go_on(gateway: Gateway, issuer: Issuer) -> None:
+    issuer.status = 503
+    try:
+        assert servers_seen(gateway, "modern", issuer.token(sub="carol")) == {"one", "two"}
+    finally:
+        issuer.status = 200
+
+
+def test_a_gateway_without_an_issuer_has_nothing_to_tell(site: Site, issuer: Issuer) -> None:
+    with running(site) as plain:
+        assert plain.http.get(WELL_KNOWN).status_code == 404
+        assert plain.http.get("/healthz", headers=bearing(issuer.token())).status_code == 401
+
+
+def test_adm_5_an_issuer_that_anybody_could_play_is_refused_at_the_start(site: Site) -> None:
+    oidc = {"issuer": "http://issuer.example", "audience": AUDIENCE, "roles": ROLES}
+    ran = run(site.up(), {"TOOLGATE_OIDC": json.dumps(oidc)})
+
+    assert ran.code != 0
+    assert "https" in ran.err
+    assert "Traceback" not in ran.err
