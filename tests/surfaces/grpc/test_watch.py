@@ -1,0 +1,313 @@
+"""Watching over gRPC keeps every promise of the store's own watch, and adds a sign of life."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import pytest
+
+from tests.contract.watch_guarantees import broken_guarantees, events
+from tests.surfaces.grpc.grpc_house import SERVERS, GrpcHouse, batch_of, open_house, refusal_of
+from tests.surfaces.rest_house import secret_of, stdio, task
+from toolgate.govern.watches import narrow_batch
+from toolgate.model.revisions import Batch, Kind, Write
+from toolgate.proto import mcp_registry_pb2 as sms
+from toolgate.proto import node_pb2
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.store import WATCH_BUFFER
+from toolgate.registry.sync import DEFAULT_LIMITS
+from toolgate.surfaces.grpc.watching import BOOKMARK_S, watch_batches
+
+pytestmark = pytest.mark.anyio
+
+LIGHT: Final = f"{SERVERS}/WatchMcpServers"
+FULL: Final = "toolgate.v1.NodeService/WatchRecords"
+DEADLINE_S: Final = 30
+Watch = Callable[[GrpcHouse, int], Any]
+
+
+def watch_lightly(house: GrpcHouse, since: int, epoch: str = "") -> Any:
+    request = sms.WatchMcpServersRequest(since_revision=since, epoch=epoch)
+    return house.stream(LIGHT, request, key=secret_of("node"), timeout_s=DEADLINE_S)
+
+
+def watch_fully(house: GrpcHouse, since: int, epoch: str = "") -> Any:
+    request = node_pb2.WatchRecordsRequest(since_revision=since, epoch=epoch)
+    return house.stream(FULL, request, key=secret_of("node"), timeout_s=DEADLINE_S)
+
+
+WATCHES: Final = pytest.mark.parametrize("watch", [watch_lightly, watch_fully])
+
+
+def put(kind: Kind, record_id: str, nonce: float = 0) -> Write:
+    if kind == "server":
+        return Write(kind=kind, id=record_id, body=stdio(record_id, enabled=False, display_name=str(nonce)))
+    return Write(kind=kind, id=record_id, body=task(record_id) | {"display_name": str(nonce)})
+
+
+async def read(call: Any, count: int) -> list[Batch]:
+    return [batch_of(await call.read()) for _ in range(count)]
+
+
+def outline(batches: list[Batch]) -> list[tuple[int, list[str]]]:
+    return [(one.revision, [change.id for change in one.changes]) for one in batches]
+
+
+async def refused(call: Any) -> tuple[str, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await exhaust(call)
+    return refusal_of(caught.value)
+
+
+async def exhaust(call: Any) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
+
+
+@WATCHES
+async def test_wat_6_a_watch_replays_then_bookmarks_then_goes_live(watch: Watch) -> None:
+    async with open_house() as house:
+        start = house.store.revision
+        for name in ("a", "b"):
+            await house.store.write([put("server", name)], actor="test")
+        call = watch(house, start)
+        replayed = await read(call, 3)
+        await house.store.write([Write(kind="server", id="a", body=None)], actor="test")
+        (live,) = await read(call, 1)
+        call.cancel()
+
+    assert outline([*replayed, live]) == [
+        (start + 1, ["a"]),
+        (start + 2, ["b"]),
+        (start + 2, []),
+        (start + 3, ["a"]),
+    ]
+    assert live.changes[0].operation == "delete"
+
+
+async def test_a_transaction_without_servers_is_not_sent_to_those_who_watch_servers() -> None:
+    async with open_house() as house:
+        start = house.store.revision
+        call = watch_lightly(house, start)
+        await read(call, 1)
+        await house.store.write([put("task", "t")], actor="test")
+        await house.store.write([put("task", "t", 1), put("server", "a")], actor="test")
+        (live,) = await read(call, 1)
+        call.cancel()
+
+    assert outline([live]) == [(start + 2, ["a"])]
+
+
+@WATCHES
+async def test_wat_3_a_watch_from_before_the_compaction_says_to_list_again(watch: Watch) -> None:
+    async with open_house() as house:
+        for n in range(6):
+            await house.store.write([put("server", "a", n)], actor="test")
+        await house.store.compact(keep_revisions=2, keep_ms=0)
+
+        assert await refused(watch(house, 3)) == ("FAILED_PRECONDITION", "compacted")
+        newest = house.store.revision
+        assert outline(await read(watch(house, newest - 1), 2)) == [(newest, ["a"]), (newest, [])]
+
+
+@pytest.mark.parametrize("watch", [watch_lightly, watch_fully])
+async def test_a_watch_of_another_epoch_says_to_list_again(watch: Any) -> None:
+    async with open_house() as house:
+        now = house.store.revision
+
+        assert await refused(watch(house, now, "another")) == ("FAILED_PRECONDITION", "compacted")
+        assert outline(await read(watch(house, now, house.store.epoch), 1)) == [(now, [])]
+
+
+@WATCHES
+async def test_wat_4_a_watch_from_the_future_sees_nothing_older_and_no_early_bookmark(watch: Watch) -> None:
+    async with open_house() as house:
+        start = house.store.revision
+        call = watch(house, start + 3)
+        for n in range(5):
+            await house.store.write([put("server", "a", n)], actor="test")
+        seen = await read(call, 3)
+        call.cancel()
+
+    # It may have begun before the writes or after them: the bookmark stands where the replay ended.
+    assert [change.id for batch in seen for change in batch.changes] == ["a", "a"]
+    assert [one.revision for one in events(seen)] == [start + 4, start + 5]
+    assert min(one.revision for one in seen if not one.changes) >= start + 3
+
+
+async def test_wat_5_a_reader_that_does_not_read_is_cut_off_and_costs_the_others_nothing() -> None:
+    # A window of fixed size: what the client takes in unread is no affair of the gateway's.
+    narrow = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 64 * 1024))
+    async with open_house() as house, grpc.aio.insecure_channel(house.address, options=narrow) as channel:
+        start = house.store.revision
+        slow = watch_fully(GrpcHouse(house.rest, house.address, channel), start)
+        fast = watch_fully(house, start)
+        assert outline(await read(slow, 1)) == outline(await read(fast, 1)) == [(start, [])]
+        for n in range(WATCH_BUFFER + 200):
+            body = stdio("a", enabled=False, stdio={"args": ["x" * 2_000, str(n)]})
+            await house.store.write([Write(kind="server", id="a", body=body)], actor="test")
+            assert [one.revision for one in await read(fast, 1)] == [start + n + 1]
+
+        assert await refused(slow) == ("ABORTED", "watch_lagged")
+        fast.cancel()
+
+
+async def traffic(house: GrpcHouse, rng: random.Random, *, transactions: int) -> dict[int, list[Write]]:
+    """Random transactions over several kinds, as their writer knows them."""
+    committed: dict[int, list[Write]] = {}
+    alive: set[tuple[Kind, str]] = set()
+    names: list[tuple[Kind, str]] = [("server", f"s{n}") for n in range(8)] + [
+        ("task", f"t{n}") for n in range(8)
+    ]
+    for _ in range(transactions):
+        chosen = rng.sample(names, rng.randint(1, 5))
+        writes = [
+            Write(kind=kind, id=name, body=None)
+            if (kind, name) in alive and rng.random() < 0.4
+            else put(kind, name, rng.random())
+            for kind, name in chosen
+        ]
+        for write in writes:
+            (alive.discard if write.body is None else alive.add)((write.kind, write.id))
+        committed[await house.store.write(writes, actor="traffic")] = writes
+        if rng.random() < 0.3:
+            await asyncio.sleep(0)
+    return committed
+
+
+async def follow(open_watch: Callable[[int], Any], since: int, last: int, rng: random.Random) -> list[Batch]:
+    """A watcher that hangs up now and then, to resume from what it has."""
+    seen: list[Batch] = []
+    cursor = since
+    while cursor < last:
+        call = open_watch(cursor)
+        while cursor < last and rng.random() > 0.02:
+            batch = batch_of(await call.read())
+            seen.append(batch)
+            cursor = batch.revision
+        call.cancel()
+    return seen
+
+
+async def follow_store(house: GrpcHouse, since: int, last: int) -> list[Batch]:
+    seen = []
+    async with house.store.watch(since) as batches:
+        async for batch in batches:
+            seen.append(batch)
+            if batch.revision >= last:
+                break
+    return seen
+
+
+def essence(batches: list[Batch]) -> list[Any]:
+    """What a watcher was told, without what only the log knows."""
+    return [
+        (one.revision, [(change.kind, change.id, change.after) for change in one.changes])
+        for one in events(batches)
+    ]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_wat_1_wat_7_wat_9_every_watcher_gets_every_guarantee_and_the_same_sequence(seed: int) -> None:
+    transactions, rng = 400, random.Random(seed)
+    async with open_house() as house:
+        start = house.store.revision
+        committed = await traffic(house, rng, transactions=20)
+        last = start + 20 + transactions
+
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            store = group.create_task(follow_store(house, start, last))
+            full = [
+                group.create_task(follow(lambda cursor: watch_fully(house, cursor), since, last, rng))
+                for since in (start, start + 7, start + 20)
+            ]
+            light = group.create_task(collect_light(house, start, last))
+            committed |= await traffic(house, rng, transactions=transactions)
+            await house.store.write([put("server", "end")], actor="test")
+
+    assert [
+        broken_guarantees(one.result(), committed, since=since)
+        for one, since in zip(full, (start, start + 7, start + 20), strict=True)
+    ] == [[]] * 3
+    assert essence(full[0].result()) == essence(store.result())
+    servers: tuple[Kind, ...] = ("server",)
+    told = [narrow_batch(one, servers) for one in store.result()]
+    assert light_essence(light.result()) == light_essence(told)
+
+
+async def collect_light(house: GrpcHouse, since: int, last: int) -> list[Batch]:
+    call = watch_lightly(house, since)
+    seen: list[Batch] = []
+    while not seen or seen[-1].revision <= last:
+        seen.append(batch_of(await call.read()))
+    call.cancel()
+    return seen[:-1]
+
+
+def light_essence(batches: list[Batch]) -> list[Any]:
+    return [
+        (one.revision, {(change.id, change.operation) for change in one.changes}) for one in events(batches)
+    ]
+
+
+# The sign of life
+
+
+async def narrowed(store: MemoryStore, kind: Kind | None) -> AsyncIterator[Batch]:
+    async for batch in watch_batches(store, epoch="", since=0, kind=kind, idle_s=0.001):
+        yield batch
+
+
+async def test_an_idle_watch_is_told_that_it_is_current() -> None:
+    store = MemoryStore(lambda: 0)
+    await store.write([put("server", "a")], actor="test")
+    async with asyncio.timeout(DEADLINE_S):
+        batches = narrowed(store, "server")
+        seen = [await anext(batches) for _ in range(4)]
+        await store.write([put("server", "b")], actor="test")
+        while not (batch := await anext(batches)).changes:
+            pass
+
+    assert outline(seen) == [(1, ["a"]), (1, []), (1, []), (1, [])]
+    assert outline([batch]) == [(2, ["b"])]
+
+
+async def test_what_one_does_not_watch_moves_the_bookmark() -> None:
+    store = MemoryStore(lambda: 0)
+    async with asyncio.timeout(DEADLINE_S):
+        batches = narrowed(store, "server")
+        first = await anext(batches)
+        for n in range(5):
+            await store.write([put("task", "t", n)], actor="test")
+        while (batch := await anext(batches)).revision < 5:
+            assert not batch.changes
+
+    assert outline([first, batch]) == [(0, []), (5, [])]
+
+
+async def test_wat_4_there_is_no_sign_of_life_before_the_replay_is_over() -> None:
+    store = MemoryStore(lambda: 0)
+    batches = watch_batches(store, epoch="", since=2, idle_s=0.001)
+    waiting = asyncio.ensure_future(anext(batches))
+    for n in range(3):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done() or n == 2
+        await store.write([put("server", "a", n)], actor="test")
+
+    assert await asyncio.wait_for(waiting, DEADLINE_S) == Batch(revision=2)
+    await batches.aclose()
+
+
+async def test_a_store_that_closes_ends_the_watch() -> None:
+    store = MemoryStore(lambda: 0)
+    await store.aclose()
+
+    assert [batch async for batch in watch_batches(store, epoch="", since=0)] == [Batch(revision=0)]
+
+
+def test_a_node_that_hears_nothing_for_two_bookmarks_gives_up() -> None:
+    assert DEFAULT_LIMITS.silence_s >= 2 * BOOKMARK_S
