@@ -67,7 +67,7 @@ class Door(grpc.GenericRpcHandler):
 
     async def _refuse(self, _requests: AsyncIterator[bytes], context: Context) -> None:
         try:
-            await self._authenticate(context)
+            await self._authenticate(context, "")
         except Exception as exc:
             await _abort(context, exc, "an unknown RPC")
         unknown = MethodNotFound("this gateway has no such RPC", hint="see the reference for those there are")
@@ -94,17 +94,17 @@ class Door(grpc.GenericRpcHandler):
     async def _admit(self, rpc: Rpc, raw: bytes | AsyncIterator[bytes], context: Context) -> Call[Any]:
         principal = None
         if rpc.roles != ANYONE or _authorization(context) is not None:
-            principal = await self._authenticate(context)
+            principal = await self._authenticate(context, rpc.path)
         if rpc.roles != ANYONE:
             _check_role(rpc, principal)
         request = _parse(rpc, raw) if isinstance(raw, bytes) else _parse_all(rpc, raw)
         return Call(principal=principal, request=request)
 
-    async def _authenticate(self, context: Context) -> Principal:
+    async def _authenticate(self, context: Context, path: str) -> Principal:
         authorization = _authorization(context)
         if authorization is None and not self._is_local:
             raise Unauthenticated("this gateway needs a key")
-        return await self._control.identities.admit(authorization, peer=_peer(context))
+        return await self._control.identities.admit(authorization, peer=_peer(context), place=path)
 
     @asynccontextmanager
     async def _tenure(self, context: Context) -> AsyncIterator[None]:
