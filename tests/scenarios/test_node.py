@@ -1,0 +1,166 @@
+"""A node as a process of its own: how it starts without control, and how it stops."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.fleet import Fleet, open_fleet
+from tests.scenarios.gateway import TOOLGATE, Gateway, Site, run, started
+from tests.scenarios.waiting import eventually, settle_on
+from tests.upstream.certificates import Authority
+
+DRAIN_S = 10.0
+NOBODY = "127.0.0.1:1"
+KEY = "tg_node_0123456789abcdefghijklmnopqrstuv"
+
+
+@contextmanager
+def lonely_node(site: Site, *, key: str = KEY, **settings: str) -> Iterator[Gateway]:
+    """A node whose control is not there, unless `settings` say otherwise."""
+    key_file = site.root / "node.key"
+    key_file.write_text(key)
+    environ = {
+        "TOOLGATE_LISTEN": "127.0.0.1:0",
+        "TOOLGATE_CONTROL": NOBODY,
+        "TOOLGATE_CONTROL_KEY_FILE": str(key_file),
+        **settings,
+    }
+    with started(site, [TOOLGATE, "node", "--json"], environ) as node:
+        yield node
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with open_fleet(tmp_path, None, controls=1, nodes=1) as fleet:
+        yield fleet
+
+
+def degraded_by(node: Gateway) -> str:
+    """The code of the error; empty while there is none."""
+    return node.get("/healthz")["degraded_by"] or ""
+
+
+def takes_calls(node: Gateway) -> bool:
+    return node.http.get("/readyz").status_code == 200
+
+
+def test_rep_3_a_node_without_control_says_so_and_calls_no_key_wrong(site: Site) -> None:
+    with lonely_node(site) as node:
+        settle_on(lambda: degraded_by(node), "control_unavailable")
+        readiness = node.http.get("/readyz")
+        wrong = {"authorization": "Bearer " + "x" * 40}
+        refused = node.modern().ask("tools/list")["error"]["data"]
+        doors = [
+            node.http.post("/api/mcp", json={}, headers=wrong),
+            node.http.get("/api/v1/mcp/tools", headers=wrong),
+            node.http.get("/api/v1/mcp/servers"),
+        ]
+
+    assert (readiness.status_code, readiness.json()["error"]["data"]) == (503, {"reason": "not_ready"})
+    assert (refused["code"], refused["retryable"]) == ("not_ready", True)
+    assert [answer.status_code for answer in doors] == [503, 503, 503]
+    assert all("not_ready" in answer.text for answer in doors)
+    assert doors[0].headers["retry-after"] == "1"
+    assert node.log.count("degraded, nothing is served yet") == 1
+
+
+@pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])
+def test_shu_6_a_node_that_never_found_its_control_stops_at_once(site: Site, word: signal.Signals) -> None:
+    with lonely_node(site) as node:
+        settle_on(lambda: degraded_by(node), "control_unavailable")
+        began_s = time.monotonic()
+        node.signal(word)
+
+        assert node.wait(DRAIN_S) == 0
+        assert time.monotonic() - began_s < DRAIN_S
+        node.check_stopped()
+
+
+def test_shu_6_a_node_stops_while_control_is_down_and_takes_its_servers_with_it(fleet: Fleet) -> None:
+    [node] = fleet.nodes
+    fleet.controls[0].kill()
+    settle_on(node.is_degraded, True)
+    node.serves()
+
+    node.stop()
+
+
+def test_a_node_that_was_there_first_is_ready_once_control_is(fleet: Fleet) -> None:
+    [control], [node] = fleet.controls, fleet.nodes
+    node.stop()
+    control.stop()
+    node.start()
+    settle_on(lambda: degraded_by(node.gateway), "control_unavailable")
+    ready_early = takes_calls(node.gateway)
+
+    control.start()
+    eventually(lambda: takes_calls(node.gateway), 20.0)
+
+    node.serves()
+    assert ready_early is False
+    settle_on(node.is_degraded, False)
+
+
+def test_a_key_that_control_does_not_take_is_named_as_the_cause(fleet: Fleet) -> None:
+    site = Site(fleet.root / "stranger")
+    site.root.mkdir()
+    with lonely_node(site, TOOLGATE_CONTROL=fleet.grpc[0]) as node:
+        settle_on(lambda: degraded_by(node), "unauthenticated")
+
+        assert "put a key of role `node` into the file" in node.log
+        assert KEY not in node.log
+
+
+def test_the_line_to_control_is_encrypted_where_it_has_a_certificate(site: Site, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.server_context(["127.0.0.1"], days=1)
+    certificate = str(tmp_path / "server.pem")
+    environ = {
+        "TOOLGATE_LISTEN": "127.0.0.1:0",
+        "TOOLGATE_GRPC_LISTEN": "127.0.0.1:0",
+        "TOOLGATE_GRPC_CERT_FILE": certificate,
+        "TOOLGATE_GRPC_KEY_FILE": certificate,
+        "TOOLGATE_DATA_DIR": str(site.data),
+    }
+    with started(site, [TOOLGATE, "control", "--json"], environ) as control:
+        made = control.http.post("/admin/api/keys", json={"key_id": "n", "role": "node"}).json()
+        settings = {"TOOLGATE_CONTROL": control.announced["grpc"]}
+        with lonely_node(site, key=made["secret"], **settings) as node:
+            settle_on(lambda: degraded_by(node), "control_unavailable")
+        with lonely_node(
+            site, key=made["secret"], TOOLGATE_CONTROL_CA_FILE=str(authority.path), **settings
+        ) as node:
+            eventually(lambda: takes_calls(node))
+
+
+def test_a_node_keeps_nothing_on_disk(site: Site, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    environ = {"TOOLGATE_CONTROL": NOBODY, "TOOLGATE_LISTEN": "127.0.0.1:0", "HOME": str(place)}
+    with started(site, ["env", "-C", str(place), TOOLGATE, "node", "--json"], environ) as node:
+        settle_on(lambda: degraded_by(node), "control_unavailable")
+
+    assert list(place.iterdir()) == []
+    assert "calls are not audited here" in node.log
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ([], "a node needs a control to follow"),
+        (["--control", "control"], "`control` is not HOST:PORT"),
+        (["--control", "a:1,:2"], "`:2` is not HOST:PORT"),
+        (["--control", NOBODY, "--control-key-file", "missing.key"], "cannot read `control_key_file`"),
+        (["--control", NOBODY, "--control-ca-file", "missing.pem"], "cannot read `control_ca_file`"),
+    ],
+)
+def test_a_node_does_not_start_where_it_could_not_follow(options: list[str], problem: str) -> None:
+    ran = run([TOOLGATE, "node", "--listen", "127.0.0.1:0", *options])
+
+    assert ran.code == 1
+    assert problem in ran.err
+    assert "Traceback" not in ran.err
