@@ -1,0 +1,304 @@
+"""Two controls on one PostgreSQL and three nodes: a change is a change everywhere, and any one may fail."""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from psycopg import sql
+
+from tests.postgres import PostgresServer, own_server
+from tests.scenarios.clients import LegacyClient, McpClient, ModernClient
+from tests.scenarios.fleet import WITHIN_S, Fleet, Member, open_fleet
+from tests.scenarios.gateway import TOOLGATE, run
+from tests.scenarios.soak import rounds
+from tests.scenarios.waiting import eventually, settle_on
+
+WRITES = rounds(suite=20, soak=500)
+CUTS = rounds(suite=3, soak=50)
+KILLS = rounds(suite=1, soak=10)
+STALENESS_S = 8
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with own_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    root = tmp_path_factory.mktemp("fleet")
+    with open_fleet(root, postgres.create_database(), controls=2, nodes=3) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def fleet(shared: Fleet) -> Fleet:
+    """Whole, whatever the test before has done to it."""
+    shared.settle()
+    return shared
+
+
+def show_times(what: str, times_s: list[float]) -> None:
+    """For whoever runs with `-s`; how busy the machine is makes no test fail."""
+    ordered = sorted(times_s)
+    p99_s = ordered[max(0, -(-len(ordered) * 99 // 100) - 1)]
+    sys.stdout.write(
+        f"\n{what}: {len(ordered)} times, p50 {statistics.median(ordered) * 1e3:.0f} ms,"
+        f" p99 {p99_s * 1e3:.0f} ms, longest {ordered[-1] * 1e3:.0f} ms\n"
+    )
+
+
+# What is written
+
+
+@pytest.mark.soak
+def test_rep_2_a_write_at_either_replica_reaches_every_node(fleet: Fleet) -> None:
+    times_s = []
+    for number in range(WRITES):
+        began_s = time.monotonic()
+        fleet.reaches_all(fleet.put_task("wave", number, at=number % 2))
+        times_s.append(time.monotonic() - began_s)
+
+    show_times("from the request to the last node", times_s)
+
+
+@pytest.mark.soak
+def test_rep_2_also_after_the_line_to_control_was_cut(fleet: Fleet) -> None:
+    node = fleet.nodes[-1]
+    times_s = []
+    for number in range(CUTS):
+        assert sum(wire.cut() for wire in fleet.wires) > 0
+        began_s = time.monotonic()
+        node.follows(fleet.put_task("cut", number, at=number % 2))
+        times_s.append(time.monotonic() - began_s)
+        eventually(lambda: any(wire.is_carrying for wire in fleet.wires))
+
+    show_times("from the request to the node that was cut off", times_s)
+    settle_on(node.is_degraded, False, WITHIN_S)
+
+
+def test_rep_4_who_names_a_revision_reads_nothing_older_anywhere(fleet: Fleet) -> None:
+    for number in range(5):
+        revision = fleet.put_task("read", number, at=number % 2)
+        reader = fleet.controls[1 - number % 2].gateway.http
+        answer = reader.get("/admin/api/tasks/read", headers={"toolgate-min-revision": str(revision)})
+
+        assert answer.json()["config"] == {"mcp.tool_denylist": json.dumps([str(number)])}
+    with ThreadPoolExecutor(len(fleet.members)) as threads:
+        seen = list(threads.map(partial(_read_at, revision), fleet.members))
+        ahead = list(threads.map(partial(_read_at, revision + 1_000), fleet.members))
+
+    assert seen == [(200, "")] * len(fleet.members)
+    assert ahead == [(412, "revision_not_reached")] * len(fleet.members)
+
+
+def _read_at(revision: int, member: Member) -> tuple[int, str]:
+    """Status and code of a read that names a revision."""
+    headers = {"toolgate-min-revision": str(revision)}
+    answer = member.gateway.http.get("/api/v1/mcp/servers", headers=headers)
+    return answer.status_code, answer.json().get("error", {"code": ""})["code"]
+
+
+# Who may call
+
+
+def test_rep_5_a_key_revoked_at_one_control_is_refused_at_every_node_and_its_streams_end(
+    fleet: Fleet,
+) -> None:
+    secret = fleet.make_key("leaver", role="agent")
+    fleet.reaches_all(fleet.controls[0].state["revision"])
+    clients: list[McpClient] = []
+    for node in fleet.nodes:
+        http, url = fleet.caller(node, secret), f"{node.gateway.url}/api/mcp?tools=local.echo"
+        clients += ModernClient(http, url), LegacyClient(http, url)
+    with ThreadPoolExecutor(len(clients)) as threads:
+        streams = [threads.submit(_listen_to_the_end, client) for client in clients]
+        before = [client.tools() for client in clients]
+        began_s = time.monotonic()
+        fleet.revoke("leaver", at=0)
+        ended = [stream.result(WITHIN_S) for stream in streams]
+        took_s = time.monotonic() - began_s
+    refused = [fleet.caller(node, secret).post("/api/mcp", json={}).status_code for node in fleet.nodes]
+
+    show_times("from the request to the end of the last stream", [took_s])
+    assert before == [["local.echo"]] * len(clients)
+    assert ended == [True] * len(clients)
+    assert refused == [401] * len(fleet.nodes)
+
+
+def _listen_to_the_end(client: McpClient) -> bool:
+    assert isinstance(client, ModernClient | LegacyClient)
+    with client.changes() as methods:
+        for _ in methods:
+            pass
+    return True
+
+
+def test_rep_1_a_session_opened_at_one_node_goes_on_at_every_other_with_the_same_scope(fleet: Fleet) -> None:
+    secret = fleet.make_key("traveller", role="agent", at=1)
+    stranger = fleet.make_key("stranger", role="agent", at=1)
+    fleet.reaches_all(max(control.state["revision"] for control in fleet.controls))
+    first, *others = fleet.nodes
+    opened = LegacyClient(fleet.caller(first, secret), f"{first.gateway.url}/api/mcp?tools=local.echo")
+    listed = opened.tools()
+    for node in others:
+        url = f"{node.gateway.url}/api/mcp"
+        there = LegacyClient(fleet.caller(node, secret), url, opened.session)
+        stolen = fleet.caller(node, stranger).post(
+            url, json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers=opened.session
+        )
+
+        assert listed == there.tools() == ["local.echo"]
+        assert there.text("local.echo", text="still here") == "still here"
+        assert there.call("remote.echo", text="wider")["error"]["message"] == "Unknown tool: remote.echo"
+        assert stolen.status_code == 404
+
+
+# Who fails
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("which", [0, 1])
+def test_kill_9_of_a_control_leaves_the_other_one_and_all_nodes_at_work(fleet: Fleet, which: int) -> None:
+    for number in range(KILLS):
+        killed = fleet.controls[which]
+        killed.kill()
+        fleet.reaches_all(fleet.put_task(f"orphan-{which}", number, at=1 - which))
+        for node in fleet.nodes:
+            node.serves()
+        killed.start()
+        fleet.settle()
+        fleet.reaches_all(fleet.put_task(f"heir-{which}", number, at=which))
+
+
+@pytest.mark.soak
+def test_kill_9_of_a_node_leaves_the_others_and_it_catches_up_when_it_is_back(fleet: Fleet) -> None:
+    for number in range(KILLS):
+        killed, *others = fleet.nodes
+        killed.kill()
+        revision = fleet.put_task("missed", number)
+        for node in others:
+            node.follows(revision)
+            node.serves()
+        killed.start()
+        killed.follows(revision)
+        killed.serves()
+
+
+@pytest.mark.soak
+def test_kill_9_of_the_database_stops_writes_alone_and_all_recovers(
+    fleet: Fleet, postgres: PostgresServer
+) -> None:
+    for number in range(KILLS):
+        before = fleet.put_task("kept", number)
+        fleet.reaches_all(before)
+        postgres.crash()
+        refused = [
+            control.gateway.http.put(
+                "/admin/api/tasks/refused", json={"task_id": "refused", "config": {}}, timeout=60
+            )
+            for control in fleet.controls
+        ]
+        for node in fleet.nodes:
+            node.serves()
+        postgres.start()
+        for at in (0, 1):
+            eventually(partial(_writes, fleet, at), WITHIN_S)
+        fleet.settle()
+        kept = [control.gateway.get("/admin/api/tasks/kept") for control in fleet.controls]
+
+        assert [answer.status_code for answer in refused] == [503, 503]
+        assert [answer.json()["error"]["code"] for answer in refused] == ["storage_unavailable"] * 2
+        assert [task["config"] for task in kept] == [{"mcp.tool_denylist": json.dumps([str(number)])}] * 2
+
+
+def _writes(fleet: Fleet, at: int) -> bool:
+    body = {"task_id": f"back-{at}", "config": {}}
+    return fleet.controls[at].gateway.http.put(f"/admin/api/tasks/back-{at}", json=body).is_success
+
+
+def test_rep_3_without_any_control_nodes_serve_on_marked_and_refuse_where_that_was_asked_for(
+    fleet: Fleet,
+) -> None:
+    strict = fleet.add_node(TOOLGATE_MAX_POLICY_STALENESS_S=str(STALENESS_S))
+    strict.serves()
+    for control in fleet.controls:
+        control.stop()
+    for node in fleet.nodes:
+        settle_on(node.is_degraded, True, WITHIN_S)
+        settle_on(partial(node.gauge, "toolgate_sync_degraded"), 1.0, WITHIN_S)
+    settle_on(lambda: _code_of_a_list(strict), "policy_stale", WITHIN_S)
+    for node in fleet.nodes[:-1]:
+        node.serves()
+    for control in fleet.controls:
+        control.start()
+    fleet.settle()
+
+    assert [node.gauge("toolgate_sync_degraded") for node in fleet.nodes] == [0.0] * 4
+    fleet.dismiss(strict)
+
+
+def _code_of_a_list(node: Member) -> str:
+    answer = node.gateway.modern().ask("tools/list")
+    return str(answer["error"]["data"]["code"]) if "error" in answer else ""
+
+
+def test_a_node_that_joins_late_has_everything_and_is_seen(fleet: Fleet) -> None:
+    revision = fleet.put_task("before", 1)
+    late = fleet.add_node()
+    late.follows(revision)
+    late.serves()
+    for control in fleet.controls:
+        eventually(partial(_is_shown, control, late), WITHIN_S)
+    fleet.dismiss(late)
+
+
+def _is_shown(control: Member, node: Member) -> bool:
+    """Whether control shows that `local` is connected on this node."""
+    shown = control.gateway.get("/admin/api/mcp/servers/local")["nodes"]
+    return node.name in [each["node_id"] for each in shown if each["state"] == "connected"]
+
+
+def test_all_notice_that_the_database_was_replaced_by_a_backup_of_it(
+    fleet: Fleet, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """WAT-3, REP-2: a new epoch is no change one could watch for."""
+    assert fleet.database is not None
+    before = fleet.put_task("before-the-backup", 1)
+    _copy("export", str(tmp_path / "backup"), fleet.database)
+    fleet.reaches_all(fleet.put_task("after-the-backup", 1))
+    relists = [node.gauge("toolgate_sync_relists_total") for node in fleet.nodes]
+    restored = postgres.create_database()
+    _copy("import", str(tmp_path / "backup"), restored)
+    old, new = (sql.Identifier(_name_of(url)) for url in (fleet.database, restored))
+    postgres.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(old))
+    postgres.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(new, old))
+    for member in fleet.members:
+        settle_on(partial(_revision_of, member), before, WITHIN_S)
+    fleet.settle()
+    fleet.reaches_all(fleet.put_task("after-the-restore", 1))
+
+    for node, relisted in zip(fleet.nodes, relists, strict=True):
+        assert node.gauge("toolgate_sync_relists_total") > relisted
+
+
+def _copy(command: str, file: str, database: str) -> None:
+    ran = run([TOOLGATE, command, file, "--database", database])
+
+    assert ran.code == 0, ran.err
+
+
+def _name_of(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
+
+
+def _revision_of(member: Member) -> int:
+    return int(member.state["revision"])
