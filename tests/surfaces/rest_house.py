@@ -5,11 +5,12 @@ import importlib
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx2
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.upstream.memory_link import MemoryNet, pool_of
 from toolgate.audit.events import AdminRecorded
@@ -23,6 +24,7 @@ from toolgate.model.revisions import Kind, Write
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.limits import Limits
 from toolgate.registry.memory import MemoryStore
+from toolgate.registry.records import ID_FIELDS
 from toolgate.registry.source import watch_registry
 from toolgate.registry.store import Store
 from toolgate.surfaces.rest.app import ENDPOINTS, rest_app
@@ -34,11 +36,13 @@ Json = dict[str, Any]
 BASE_URL: Final = "http://127.0.0.1:8080"
 NOW_MS: Final = 1_700_000_000_000
 DOCUMENT: Final = describe(ENDPOINTS)
-ROLES: Final[tuple[Role, ...]] = ("viewer", "publisher", "agent", "admin")
+ROLES: Final[tuple[Role, ...]] = ("viewer", "publisher", "agent", "admin", "node")
 SERVERS: Final = "/admin/api/mcp/servers"
 TASKS: Final = "/admin/api/tasks"
 PROFILES: Final = "/admin/api/profiles"
 KEYS: Final = "/admin/api/keys"
+PINS: Final = "/admin/api/pins"
+WATCH: Final = "/admin/api/watch"
 
 # Has no type information, which the strict checker would hold against a plain import.
 _jsonschema = importlib.import_module("jsonschema")
@@ -81,6 +85,7 @@ class RestHouse:
     store: Store
     http: httpx2.AsyncClient
     sink: MemorySink
+    app: ASGIApp
     answers: int = field(default=0)
 
     async def ask(
@@ -117,7 +122,7 @@ class RestHouse:
     async def seed(self, **records: list[Json]) -> None:
         """Write records past the surface: kind to bodies. Returns when they are served and listed."""
         writes = [
-            Write(kind=_kind(kind), id=body[f"{kind}_id"], body=body)
+            Write(kind=_kind(kind), id=body[ID_FIELDS[_kind(kind)]], body=body)
             for kind, bodies in records.items()
             for body in bodies
         ]
@@ -146,9 +151,14 @@ def error_of(answer: httpx2.Response) -> tuple[int, str]:
 
 @asynccontextmanager
 async def open_rest(
-    net: MemoryNet | None = None, *, loader: Any = None, trusts_local: bool = True, store: Store | None = None
+    net: MemoryNet | None = None,
+    *,
+    loader: Any = None,
+    trusts_local: bool = True,
+    store: Store | None = None,
+    **parts: Any,
 ) -> AsyncIterator[RestHouse]:
-    """A house with a key for each role, and nothing else in its registry."""
+    """A house with a key for each role, and nothing else in its registry. `parts` are those of `Control`."""
     net = net or MemoryNet()
     store = store or MemoryStore(lambda: NOW_MS)
     sink = MemorySink()
@@ -162,7 +172,12 @@ async def open_rest(
         )
         identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: NOW_MS / 1000)
         control = Control(
-            gateway=gateway, store=store, identities=identities, loader=loader, clock_ms=lambda: NOW_MS
+            gateway=gateway,
+            store=store,
+            identities=identities,
+            loader=loader,
+            clock_ms=lambda: NOW_MS,
+            **parts,
         )
 
         async def follow() -> None:
@@ -170,11 +185,12 @@ async def open_rest(
                 identities.apply(state.keys)
                 gateway.apply(state)
 
-        transport = httpx2.ASGITransport(app=rest_app(control))
+        app = rest_app(control)
+        transport = httpx2.ASGITransport(app=_begun(app))
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(follow())
             async with httpx2.AsyncClient(transport=transport, base_url=BASE_URL) as client:
-                house = RestHouse(net, control, store, client, sink)
+                house = RestHouse(net, control, store, client, sink, app)
                 await house.seed(
                     key=[
                         {"key_id": role, "sha256": hash_key(secret_of(role)), "role": role} for role in ROLES
@@ -182,6 +198,30 @@ async def open_rest(
                 )
                 yield house
             following.cancel()
+
+
+class _Enough(Exception):
+    """Of an answer that goes on, the beginning was seen."""
+
+
+def _begun(app: ASGIApp) -> ASGIApp:
+    """`app`, of whose event streams only the first event is sent: the client would wait for their end."""
+
+    async def begun(scope: Scope, receive: Receive, send: Send) -> None:
+        is_stream = False
+
+        async def relay(message: Message) -> None:
+            nonlocal is_stream
+            is_stream |= (b"content-type", b"text/event-stream") in message.get("headers", ())
+            ends = is_stream and message["type"] == "http.response.body"
+            await send({**message, "more_body": False} if ends else message)
+            if ends:
+                raise _Enough
+
+        with suppress(_Enough):
+            await app(scope, receive, relay)
+
+    return begun
 
 
 def check_documented(method: str, path: str, answer: httpx2.Response) -> None:
@@ -206,7 +246,8 @@ def _operation(method: str, path: str) -> Json | None:
     for template, item in DOCUMENT["paths"].items():
         if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path, re.DOTALL):
             found: Json | None = item.get("get" if method == "HEAD" else method.lower())
-            return found
+            if found is not None:
+                return found  # an action may stand where an id could, and has other methods
     return None
 
 
@@ -219,6 +260,6 @@ def operations() -> Iterator[tuple[str, str]]:
 
 def _kind(text: str) -> Kind:
     match text:
-        case "server" | "task" | "profile" | "key":
+        case "server" | "task" | "profile" | "key" | "pin":
             return text
     raise AssertionError(text)

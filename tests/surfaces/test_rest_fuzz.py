@@ -46,6 +46,10 @@ GOOD_BODIES: Final[dict[str, Any]] = {
     "ProfileSent": {"profile_id": "coding", "allow": ["*"]},
     "KeySent": {"key_id": "new", "role": "agent"},
     "PlanSent": {"kind": "server", "id": "git", "body": http("git")},
+    "PinSent": {"server_id": "git", "tools": {"log": "0" * 64}},
+    "RollbackSent": {"revision": 1},
+    "ApplySent": {"changes": [{"kind": "task", "id": "review", "body": None}], "prune": False},
+    "ImportSent": {"content": {"mcpServers": {"one": {"command": "serve", "env": {"A": "b"}}}}},
     "NoBody": {},
 }
 
@@ -62,8 +66,13 @@ json_values = st.recursive(
     max_leaves=8,
 )
 odd_headers = st.dictionaries(
-    st.sampled_from(["if-match", "if-none-match", "content-type", "content-encoding"]),
-    st.sampled_from(['"1"', "*", "x", "application/json", "text/plain", "identity", "gzip", ""]),
+    st.sampled_from(
+        [
+            *("if-match", "if-none-match", "content-type", "content-encoding"),
+            *("toolgate-plan", "toolgate-min-revision", "last-event-id"),
+        ]
+    ),
+    st.sampled_from(['"1"', "*", "x", "application/json", "text/plain", "identity", "gzip", "", "1"]),
     max_size=2,
 )
 callers = st.sampled_from(["admin"] * 6 + ["agent", "viewer", "publisher", "nobody"])
@@ -126,6 +135,7 @@ async def _send_all(sent: list[dict[str, Any]]) -> None:
             task=[task("review", default_server_ids=["git"])],
             profile=[{"profile_id": "coding"}],
             key=[{"key_id": "spare", "role": "agent", "sha256": "0" * 64}],
+            pin=[{"server_id": "git"}],
         )
         for request in sent:
             answer = await house.http.request(**request)

@@ -295,6 +295,8 @@ async def test_health_and_metrics_tell_what_is_served() -> None:
             "revision": 2,
             "servers": {"connected": 1},
             "uptime_s": 0.0,
+            "degraded": False,
+            "degraded_by": None,
         }
         assert metrics.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert "# TYPE mcp_tool_call_total counter" in metrics.text

@@ -44,7 +44,14 @@ async def test_a_key_is_shown_once_works_at_once_and_is_stored_as_a_hash() -> No
         assert used.status_code == 200
         assert read == {**sent, "ceiling": {"servers": ["git"], "deny": []}, "revision": 2}
         assert made == {**read, "secret": made["secret"], "warnings": made["warnings"]}
-        assert [one["key_id"] for one in listed["keys"]] == ["admin", "agent", "ci", "publisher", "viewer"]
+        assert [one["key_id"] for one in listed["keys"]] == [
+            "admin",
+            "agent",
+            "ci",
+            "node",
+            "publisher",
+            "viewer",
+        ]
         assert not any("sha256" in one or "secret" in one for one in listed["keys"])
         assert stored is not None
         assert stored.body["sha256"] == hash_key(made["secret"])

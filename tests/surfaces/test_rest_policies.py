@@ -1,5 +1,6 @@
 """Plan, lint, overview and reload over REST: what a change would do is told before it is made."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,18 @@ async def test_a_plan_shows_what_each_task_would_gain_and_lose_and_changes_nothi
         )
         await house.served()
 
+        assert re.fullmatch("[0-9a-f]{32}", plan.pop("id"))
         assert plan == {
+            "revision": 2,
+            "changes": [
+                {
+                    "operation": "changed",
+                    "kind": "server",
+                    "id": "git",
+                    "fields": [{"field": "allowed_tools", "before": ["*"], "after": ["log"]}],
+                }
+            ],
+            "warnings": [],
             "tasks": [
                 {
                     "task_id": None,

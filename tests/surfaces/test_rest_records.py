@@ -75,6 +75,7 @@ async def test_a_server_is_created_read_replaced_and_deleted() -> None:
             "prewarm": False,
             "revision": 2,
             "health": None,
+            "nodes": [],
         }
         assert read.json()["health"]["state"] == "connected"
         assert replaced.json()["server"]["display_name"] == "Git"
@@ -140,8 +141,9 @@ async def test_lists_are_sorted_and_stand_at_one_revision() -> None:
                 {"task_id": name, "display_name": "", "config": {"mcp.enabled": "true"}, "revision": 2}
                 for name in ("y", "z")
             ],
+            "next_cursor": None,
         }
-        assert profiles == {"revision": 2, "profiles": []}
+        assert profiles == {"revision": 2, "profiles": [], "next_cursor": None}
 
 
 async def test_config_values_may_be_json_and_are_stored_as_their_text() -> None:

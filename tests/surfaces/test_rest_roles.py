@@ -21,47 +21,75 @@ from toolgate.gateway.identity import hash_key
 
 pytestmark = pytest.mark.anyio
 
-CALLERS: Final = ("none", "wrong", "expired", "agent", "viewer", "publisher", "admin")
+CALLERS: Final = ("none", "wrong", "expired", "node", "agent", "viewer", "publisher", "admin")
 # One column for each caller, in that order. A route that is not here fails the test below.
 MATRIX: Final = {
-    "GET /healthz": "200 401 401 200 200 200 200",
-    "GET /openapi.json": "200 401 401 200 200 200 200",
-    "GET /.well-known/oauth-protected-resource": "404 401 401 404 404 404 404",
-    "GET /.well-known/oauth-protected-resource/api/mcp": "404 401 401 404 404 404 404",
-    "GET /.well-known/oauth-protected-resource/api/mcp/s/{server_id}": "404 401 401 404 404 404 404",
-    "GET /.well-known/oauth-protected-resource/api/mcp/t/{task_id}": "404 401 401 404 404 404 404",
-    "GET /.well-known/oauth-protected-resource/mcp": "404 401 401 404 404 404 404",
-    "GET /.well-known/oauth-protected-resource/mcp/s/{server_id}": "404 401 401 404 404 404 404",
-    "GET /.well-known/oauth-protected-resource/mcp/t/{task_id}": "404 401 401 404 404 404 404",
-    "GET /metrics": "401 401 401 403 200 200 200",
-    "GET /admin/api/mcp/servers": "401 401 401 403 200 200 200",
-    "POST /admin/api/mcp/servers": "401 401 401 403 403 403 201",
-    "GET /admin/api/mcp/servers/{server_id}": "401 401 401 403 200 200 200",
-    "PUT /admin/api/mcp/servers/{server_id}": "401 401 401 403 403 403 200",
-    "DELETE /admin/api/mcp/servers/{server_id}": "401 401 401 403 403 403 200",
-    "POST /admin/api/mcp/servers/{server_id}/test": "401 401 401 403 403 403 200",
-    "POST /admin/api/mcp/servers/{server_id}/refresh": "401 401 401 403 403 403 200",
-    "GET /admin/api/tasks": "401 401 401 403 200 200 200",
-    "POST /admin/api/tasks": "401 401 401 403 403 201 201",
-    "GET /admin/api/tasks/{task_id}": "401 401 401 403 200 200 200",
-    "PUT /admin/api/tasks/{task_id}": "401 401 401 403 403 200 200",
-    "DELETE /admin/api/tasks/{task_id}": "401 401 401 403 403 200 200",
-    "GET /admin/api/profiles": "401 401 401 403 200 200 200",
-    "POST /admin/api/profiles": "401 401 401 403 403 201 201",
-    "GET /admin/api/profiles/{profile_id}": "401 401 401 403 200 200 200",
-    "PUT /admin/api/profiles/{profile_id}": "401 401 401 403 403 200 200",
-    "DELETE /admin/api/profiles/{profile_id}": "401 401 401 403 403 200 200",
-    "GET /admin/api/keys": "401 401 401 403 200 200 200",
-    "POST /admin/api/keys": "401 401 401 403 403 403 201",
-    "GET /admin/api/keys/{key_id}": "401 401 401 403 200 200 200",
-    "DELETE /admin/api/keys/{key_id}": "401 401 401 403 403 403 200",
-    "POST /admin/api/plan": "401 401 401 403 200 200 200",
-    "GET /admin/api/lint": "401 401 401 403 200 200 200",
-    "GET /admin/api/mcp/tasks-overview": "401 401 401 403 200 200 200",
-    "POST /admin/api/registry/reload": "401 401 401 403 403 403 404",
-    "GET /api/v1/mcp/servers": "401 401 401 200 200 200 200",
-    "GET /api/v1/mcp/tools": "401 401 401 200 200 200 200",
-    "GET /api/v1/mcp/explain": "401 401 401 200 200 200 200",
+    "GET /healthz": "200 401 401 200 200 200 200 200",
+    "GET /readyz": "200 401 401 200 200 200 200 200",
+    "GET /openapi.json": "200 401 401 200 200 200 200 200",
+    "GET /.well-known/oauth-protected-resource": "404 401 401 404 404 404 404 404",
+    "GET /.well-known/oauth-protected-resource/api/mcp": "404 401 401 404 404 404 404 404",
+    "GET /.well-known/oauth-protected-resource/api/mcp/s/{server_id}": "404 401 401 404 404 404 404 404",
+    "GET /.well-known/oauth-protected-resource/api/mcp/t/{task_id}": "404 401 401 404 404 404 404 404",
+    "GET /.well-known/oauth-protected-resource/mcp": "404 401 401 404 404 404 404 404",
+    "GET /.well-known/oauth-protected-resource/mcp/s/{server_id}": "404 401 401 404 404 404 404 404",
+    "GET /.well-known/oauth-protected-resource/mcp/t/{task_id}": "404 401 401 404 404 404 404 404",
+    "GET /metrics": "401 401 401 403 403 200 200 200",
+    "GET /admin/api/mcp/servers": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/mcp/servers": "401 401 401 403 403 403 403 201",
+    "GET /admin/api/mcp/servers/{server_id}": "401 401 401 403 403 200 200 200",
+    "PUT /admin/api/mcp/servers/{server_id}": "401 401 401 403 403 403 403 200",
+    "DELETE /admin/api/mcp/servers/{server_id}": "401 401 401 403 403 403 403 200",
+    "GET /admin/api/mcp/servers/{server_id}/history": "401 401 401 403 403 200 200 200",
+    "GET /admin/api/mcp/servers/{server_id}/diff": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/mcp/servers/{server_id}/rollback": "401 401 401 403 403 403 403 200",
+    "GET /admin/api/mcp/servers/{server_id}/tools": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/mcp/servers/import": "401 401 401 403 403 403 403 200",
+    "POST /admin/api/mcp/servers/{server_id}/test": "401 401 401 403 403 403 403 200",
+    "POST /admin/api/mcp/servers/{server_id}/refresh": "401 401 401 403 403 403 403 200",
+    "GET /admin/api/tasks": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/tasks": "401 401 401 403 403 403 201 201",
+    "GET /admin/api/tasks/{task_id}": "401 401 401 403 403 200 200 200",
+    "PUT /admin/api/tasks/{task_id}": "401 401 401 403 403 403 200 200",
+    "DELETE /admin/api/tasks/{task_id}": "401 401 401 403 403 403 200 200",
+    "GET /admin/api/tasks/{task_id}/history": "401 401 401 403 403 200 200 200",
+    "GET /admin/api/tasks/{task_id}/diff": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/tasks/{task_id}/rollback": "401 401 401 403 403 403 200 200",
+    "GET /admin/api/profiles": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/profiles": "401 401 401 403 403 403 201 201",
+    "GET /admin/api/profiles/{profile_id}": "401 401 401 403 403 200 200 200",
+    "PUT /admin/api/profiles/{profile_id}": "401 401 401 403 403 403 200 200",
+    "DELETE /admin/api/profiles/{profile_id}": "401 401 401 403 403 403 200 200",
+    "GET /admin/api/profiles/{profile_id}/history": "401 401 401 403 403 200 200 200",
+    "GET /admin/api/profiles/{profile_id}/diff": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/profiles/{profile_id}/rollback": "401 401 401 403 403 403 200 200",
+    "GET /admin/api/pins": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/pins": "401 401 401 403 403 403 403 201",
+    "GET /admin/api/pins/{server_id}": "401 401 401 403 403 200 200 200",
+    "PUT /admin/api/pins/{server_id}": "401 401 401 403 403 403 403 200",
+    "DELETE /admin/api/pins/{server_id}": "401 401 401 403 403 403 403 200",
+    "GET /admin/api/pins/{server_id}/history": "401 401 401 403 403 200 200 200",
+    "GET /admin/api/pins/{server_id}/diff": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/pins/{server_id}/rollback": "401 401 401 403 403 403 403 200",
+    "GET /admin/api/keys": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/keys": "401 401 401 403 403 403 403 201",
+    "GET /admin/api/keys/{key_id}": "401 401 401 403 403 200 200 200",
+    "DELETE /admin/api/keys/{key_id}": "401 401 401 403 403 403 403 200",
+    "GET /admin/api/keys/{key_id}/history": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/plan": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/apply": "401 401 401 403 403 403 200 200",
+    "GET /admin/api/watch": "401 401 401 403 403 200 200 200",
+    "GET /admin/api/nodes": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/backup": "401 401 401 403 403 403 403 404",
+    "GET /admin/api/lint": "401 401 401 403 403 200 200 200",
+    "GET /admin/api/mcp/tasks-overview": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/registry/reload": "401 401 401 403 403 403 403 404",
+    "GET /api/v1/mcp/servers": "401 401 401 403 200 200 200 200",
+    "GET /api/v1/mcp/servers/{server_id}": "401 401 401 403 404 200 200 200",
+    "GET /api/v1/mcp/health": "401 401 401 403 200 200 200 200",
+    "GET /api/v1/mcp/scope": "401 401 401 403 200 200 200 200",
+    "GET /api/v1/mcp/tools": "401 401 401 403 200 200 200 200",
+    "GET /api/v1/mcp/explain": "401 401 401 403 200 200 200 200",
 }
 BODIES: Final[dict[str, Any]] = {
     "POST /admin/api/mcp/servers": stdio("new"),
@@ -71,12 +99,29 @@ BODIES: Final[dict[str, Any]] = {
     "POST /admin/api/profiles": {"profile_id": "new"},
     "PUT /admin/api/profiles/{profile_id}": {"deny": ["push"]},
     "POST /admin/api/keys": {"key_id": "new", "role": "agent"},
+    "POST /admin/api/pins": {"server_id": "web"},
+    "PUT /admin/api/pins/{server_id}": {"tools": {"log": "0" * 64}},
+    "POST /admin/api/mcp/servers/import": {"content": {"mcpServers": {"new": {"command": "serve"}}}},
     "POST /admin/api/plan": {"kind": "task", "id": "review", "body": None},
+    "POST /admin/api/apply": {"changes": [{"kind": "task", "id": "review", "body": None}]},
+} | {
+    f"POST {path}/rollback": {"revision": 2}
+    for path in (
+        "/admin/api/mcp/servers/{server_id}",
+        "/admin/api/tasks/{task_id}",
+        "/admin/api/profiles/{profile_id}",
+        "/admin/api/pins/{server_id}",
+    )
 }
 SECRETS: Final = {"none": None, "wrong": "tg_wrong", "expired": "tg_late" * 8} | {
     role: secret_of(role) for role in ROLES
 }
 IDS: Final = {"server_id": "git", "task_id": "review", "profile_id": "coding", "key_id": "spare"}
+
+
+def url_of(path: str) -> str:
+    """The path of an operation with ids in it, and with what it cannot do without in its query."""
+    return path.format(**IDS) + ("?since=2" if path.endswith("/diff") else "")
 
 
 def test_adm_1_the_matrix_and_the_routes_match_both_ways() -> None:
@@ -96,8 +141,9 @@ async def test_adm_1_every_route_answers_every_caller_as_the_matrix_says(row: st
                 task=[task("review")],
                 profile=[{"profile_id": "coding"}],
                 key=[late, spare],
+                pin=[{"server_id": "git"}],
             )
-            answer = await house.ask(method, path.format(**IDS), BODIES.get(row), key=SECRETS[caller])
+            answer = await house.ask(method, url_of(path), BODIES.get(row), key=SECRETS[caller])
         found.append(str(answer.status_code))
 
     assert " ".join(found) == MATRIX[row]
@@ -175,11 +221,17 @@ async def test_adm_3_and_4_a_viewer_or_publisher_starts_no_program() -> None:
 
 async def test_adm_2_no_get_changes_state() -> None:
     async with open_rest() as house:
-        await house.seed(server=[stdio("git")], task=[task("review")], profile=[{"profile_id": "coding"}])
+        await house.seed(
+            server=[stdio("git")],
+            task=[task("review")],
+            profile=[{"profile_id": "coding"}],
+            pin=[{"server_id": "git"}],
+            key=[{"key_id": "spare", "role": "agent", "sha256": "0" * 64}],
+        )
         before = await house.store.list()
         for method, path in operations():
             if method == "GET":
-                answer = await house.ask("GET", path.format(**IDS | {"key_id": "agent"}))
+                answer = await house.ask("GET", url_of(path))
                 assert str(answer.status_code) == MATRIX[f"GET {path}"].split()[-1], path
         await house.served()
 
@@ -187,7 +239,7 @@ async def test_adm_2_no_get_changes_state() -> None:
         assert house.audited == []
 
 
-@pytest.mark.parametrize("path", [SERVERS, TASKS, PROFILES, KEYS, f"{SERVERS}/git/test", "/admin/api/plan"])
+@pytest.mark.parametrize("path", [SERVERS, TASKS, PROFILES, KEYS, f"{SERVERS}/git/test", "/admin/api/apply"])
 async def test_adm_2_a_form_that_a_foreign_page_can_send_is_refused(path: str) -> None:
     form = {"content_type": "application/x-www-form-urlencoded", "cookie": "session=valid"}
     async with open_rest() as house:

@@ -55,7 +55,7 @@ class Answer:
 def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
     """The answer as it goes out."""
     if isinstance(answer.body, Stream):
-        return _StreamResponse(answer.body, media_type=media_type, headers={**_HARDENING, **_UNBUFFERED})
+        return _StreamResponse(answer.body, {**_HARDENING, **_UNBUFFERED, "content-type": media_type})
     body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
     etag = {} if answer.revision is None else {"etag": f'"{answer.revision}"'}
     return Response(
@@ -69,8 +69,8 @@ def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
 class _StreamResponse(Response):
     """An answer that goes on. Whoever goes away cancels it: the listener sees to that."""
 
-    def __init__(self, stream: Stream, *, media_type: str, headers: Mapping[str, str]) -> None:
-        super().__init__(media_type=media_type, headers=headers)
+    def __init__(self, stream: Stream, headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
         del self.headers["content-length"]
         self._stream = stream
 
