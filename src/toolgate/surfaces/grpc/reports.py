@@ -28,7 +28,7 @@ MAX_DEFINITIONS_BYTES: Final = 8 * 1024 * 1024
 """Kept of one server. Its tools past that are named as left out."""
 MAX_NODES: Final = 1_000
 """Nodes that report by one key at a time."""
-MAX_TEXT: Final = 500
+MAX_TEXT: Final = 1_000
 MAX_COUNT: Final = 2**53
 
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]{0,126}[A-Za-z0-9])?")
@@ -40,7 +40,8 @@ T = TypeVar("T", bound=str)
 class ReportIntake:
     """Takes reports in. It remembers which nodes report, and which definitions are kept: it need not ask."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_nodes: int = MAX_NODES) -> None:
+        self._max_nodes = max_nodes
         self._seen_ms: dict[str, dict[str, int]] = {}
         self._digests: dict[str, str] = {}
 
@@ -64,11 +65,11 @@ class ReportIntake:
 
     def _count(self, principal_id: str, node_id: str, now_ms: int) -> None:
         seen_ms = self._seen_ms.setdefault(principal_id, {})
-        if node_id not in seen_ms and len(seen_ms) >= MAX_NODES:
+        if node_id not in seen_ms and len(seen_ms) >= self._max_nodes:
             live = {name: at_ms for name, at_ms in seen_ms.items() if now_ms - at_ms <= LOST_AFTER_MS}
-            if len(live) >= MAX_NODES:
+            if len(live) >= self._max_nodes:
                 raise SessionLimit(
-                    f"`{principal_id}` reports for {MAX_NODES} nodes, as many as it may",
+                    f"`{principal_id}` reports for {self._max_nodes} nodes, as many as it may",
                     hint="give the other nodes a key of their own",
                 )
             self._seen_ms[principal_id] = seen_ms = live

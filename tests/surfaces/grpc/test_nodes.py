@@ -1,0 +1,282 @@
+"""Nodes: they get everything as it is stored, in one piece, and what they report is taken with care."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import msgspec
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.catalog.definition_samples import tool
+from tests.surfaces.grpc.grpc_house import GrpcHouse, batch_of, open_house, refusal_of
+from tests.surfaces.rest_house import open_rest, secret_of, stdio, task
+from toolgate.errors import InvalidRequest, SessionLimit
+from toolgate.model.principals import Principal
+from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
+from toolgate.model.revisions import Write
+from toolgate.proto import node_pb2
+from toolgate.surfaces.grpc.nodes import MAX_BATCH_BYTES, PART_BYTES
+from toolgate.surfaces.grpc.reports import (
+    MAX_DEFINITIONS_BYTES,
+    MAX_SERVERS,
+    MAX_TEXT,
+    ReportIntake,
+    parse_definitions,
+    parse_node_id,
+    parse_report,
+)
+from toolgate.surfaces.grpc.rpc import Call
+
+pytestmark = pytest.mark.anyio
+
+SERVICE: Final = "toolgate.v1.NodeService"
+NODE: Final = secret_of("node")
+
+
+async def list_parts(house: GrpcHouse) -> list[Any]:
+    request = node_pb2.ListRecordsRequest()
+    return [part async for part in house.stream(f"{SERVICE}/ListRecords", request, key=NODE)]
+
+
+async def report(house: GrpcHouse, **fields: Any) -> list[str]:
+    request = node_pb2.ReportRequest(**fields)
+    return list((await house.ask(f"{SERVICE}/Report", request, key=NODE)).wanted)
+
+
+async def test_a_node_gets_every_kind_as_it_is_stored() -> None:
+    secret = {"secret_id": "session", "hex": "ab" * 32}
+    git = stdio("git", stdio={"env": {"API_KEY": "canary"}}, enabled=False)
+    async with open_house() as house:
+        await house.rest.seed(server=[git], task=[task("t")], profile=[{"profile_id": "p"}])
+        await house.store.write(
+            [
+                Write(kind="pin", id="git", body={"server_id": "git"}),
+                Write(kind="secret", id="session", body=secret),
+            ],
+            actor="test",
+        )
+        (part,) = await list_parts(house)
+        listing = await house.store.list()
+
+    assert (part.epoch, part.revision, part.is_last) == (listing.epoch, listing.revision, True)
+    assert [(one.kind, one.id, msgspec.json.decode(one.body)) for one in part.records] == [
+        (one.kind, one.id, one.body) for one in listing.records
+    ]
+    assert {one.kind for one in part.records} == {"server", "task", "profile", "key", "pin", "secret"}
+
+
+async def test_a_large_listing_comes_in_parts_of_one_revision() -> None:
+    async with open_house() as house:
+        writes = [
+            Write(kind="task", id=f"t{n}", body=task(f"t{n}") | {"config": {"note": f'"{"x" * 50_000}"'}})
+            for n in range(60)
+        ]
+        await house.store.write(writes, actor="test")
+        parts = await list_parts(house)
+        listing = await house.store.list()
+
+    assert len(parts) >= 3
+    assert max(part.ByteSize() for part in parts) < PART_BYTES + 60_000
+    assert {(part.epoch, part.revision) for part in parts} == {(listing.epoch, listing.revision)}
+    assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert [one.id for part in parts for one in part.records] == [one.id for one in listing.records]
+
+
+async def test_a_transaction_of_many_records_comes_as_one_message() -> None:
+    async with open_house() as house:
+        start = house.store.revision
+        writes = [Write(kind="task", id=f"t{n}", body=task(f"t{n}")) for n in range(1_000)]
+        await house.store.write(writes, actor="test")
+        request = node_pb2.WatchRecordsRequest(epoch=house.store.epoch, since_revision=start)
+        call = house.stream(f"{SERVICE}/WatchRecords", request, key=NODE)
+        batch = batch_of(await call.read())
+        call.cancel()
+
+    assert [change.id for change in batch.changes] == [write.id for write in writes]
+
+
+async def test_a_transaction_too_large_for_a_message_is_followed_by_listing() -> None:
+    async with open_house() as house:
+        start = house.store.revision
+        config = {"note": f'"{"x" * 250_000}"'}
+        writes = [
+            Write(kind="task", id=f"t{n}", body={"task_id": f"t{n}", "config": config})
+            for n in range(MAX_BATCH_BYTES // 250_000 + 1)
+        ]
+        await house.store.write(writes, actor="test")
+        request = node_pb2.WatchRecordsRequest(since_revision=start)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await house.stream(f"{SERVICE}/WatchRecords", request, key=NODE).read()
+
+    assert refusal_of(caught.value) == ("FAILED_PRECONDITION", "compacted")
+
+
+# Reports
+
+
+async def test_a_report_is_kept_under_the_name_of_its_key() -> None:
+    async with open_house() as house:
+        await house.rest.seed(server=[stdio("git", enabled=False)])
+        git = node_pb2.ServerReport(server_id="git", state="connected", list_state="ready", tools=3)
+        await report(
+            house,
+            node_id="edge-1",
+            url="http://10.0.0.7:8080",
+            version="0.1.0",
+            epoch="e",
+            revision=7,
+            servers=[git],
+        )
+        kept = await house.store.reports.list_reports()
+
+    assert kept == [
+        NodeReport(
+            node_id="node/edge-1",
+            url="http://10.0.0.7:8080",
+            version="0.1.0",
+            epoch="e",
+            revision=7,
+            at_ms=1_700_000_000_000,
+            servers=(ServerReport(server_id="git", state="connected", list_state="ready", tools=3),),
+        )
+    ]
+
+
+async def test_definitions_are_asked_for_once_and_found_by_whoever_hears_of_the_report() -> None:
+    async with open_house() as house:
+        await house.rest.seed(server=[stdio("git", enabled=False), stdio("fs", enabled=False)])
+        servers = [
+            node_pb2.ServerReport(server_id="git", state="connected", definitions="d1"),
+            node_pb2.ServerReport(server_id="fs", state="connected"),
+        ]
+        first = await report(house, servers=servers)
+        sent = node_pb2.Definitions(server_id="git", digest="d1", tools=[tool(name="read")])
+        second = await report(house, servers=servers, definitions=[sent])
+        third = await report(house, servers=servers)
+        servers[0].definitions = "d2"
+        changed = await report(house, servers=servers)
+        kept = await house.store.reports.list_definitions()
+
+    assert (first, second, third, changed) == (["git"], [], [], ["git"])
+    assert kept == [
+        Definitions(server_id="git", digest="d1", tools=(tool(name="read"),), at_ms=1_700_000_000_000)
+    ]
+
+
+async def test_a_replica_that_did_not_take_the_definitions_in_finds_them_all_the_same() -> None:
+    async with open_house() as house:
+        await house.rest.seed(server=[stdio("git", enabled=False)])
+        await house.store.reports.save_definitions(Definitions(server_id="git", digest="d1"))
+        git = node_pb2.ServerReport(server_id="git", state="connected", definitions="d1")
+
+        assert await report(house, servers=[git]) == []
+
+
+async def test_what_is_said_of_servers_that_are_not_registered_is_passed_over() -> None:
+    async with open_house() as house:
+        ghost = node_pb2.ServerReport(server_id="ghost", state="connected", definitions="d1")
+        definitions = node_pb2.Definitions(server_id="ghost", digest="d1", tools=[tool()])
+
+        assert await report(house, servers=[ghost], definitions=[definitions]) == []
+        assert await house.store.reports.list_definitions() == []
+        assert [one.servers for one in await house.store.reports.list_reports()] == [()]
+
+
+async def test_a_report_of_more_servers_than_there_can_be_is_refused() -> None:
+    servers = [node_pb2.ServerReport(server_id=f"s{n}") for n in range(MAX_SERVERS + 1)]
+    async with open_house() as house:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await report(house, servers=servers)
+
+    assert refusal_of(caught.value) == ("INVALID_ARGUMENT", "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", "edge"),
+        ("edge", "edge"),
+        ("edge/eu-1", "edge/eu-1"),
+        ("eu-1", "edge/eu-1"),
+        ("edge-2", "edge/edge-2"),
+        ("other/eu-1", "edge/other/eu-1"),
+        ("edge/", "edge"),
+    ],
+)
+def test_no_node_speaks_for_that_of_another_key(name: str, expected: str) -> None:
+    assert parse_node_id(Principal(id="key:edge", role="node"), name) == expected
+
+
+@pytest.mark.parametrize("name", ["a b", "/", "a\n", "é", "x" * 200, "../x", "edge//"])
+def test_a_node_has_a_name_one_can_read(name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_node_id(Principal(id="key:edge", role="node"), name)
+
+
+def test_definitions_are_checked_like_those_of_a_server() -> None:
+    sent = node_pb2.Definitions(
+        server_id="git",
+        digest="d",
+        tools=[tool(name="good"), b"not json", tool(name="bad", inputSchema=7)],
+        quarantined={"worse": "refused on the node"},
+    )
+    kept = parse_definitions(sent, 5)
+
+    assert (kept.tools, kept.digest, kept.at_ms) == ((tool(name="good"),), "d", 5)
+    assert set(kept.quarantined) == {"#2", "bad", "worse"}
+
+
+def test_definitions_past_the_limit_are_named_and_not_kept() -> None:
+    large = [tool(name=f"t{n}", _meta={"x": "y" * 900_000}) for n in range(12)]
+    kept = parse_definitions(node_pb2.Definitions(server_id="git", tools=large), 0)
+
+    assert sum(map(len, kept.tools)) <= MAX_DEFINITIONS_BYTES
+    assert len(kept.tools) + len(kept.quarantined) == 12
+    assert all("too large" in reason for reason in kept.quarantined.values())
+
+
+def test_sec_1_sec_8_the_words_of_a_node_are_cut_redacted_and_fit_for_one_line() -> None:
+    words = f"Bearer abcdefghijklmnop\r\n\x1b[31m{'x' * 1_000}"
+    sent = node_pb2.ReportRequest(
+        url="https://user:canary@host/", servers=[node_pb2.ServerReport(server_id="git", last_error=words)]
+    )
+    kept = parse_report(sent, node_id="n", servers={"git"}, at_ms=0)
+
+    assert kept.url == "https://***@host/"
+    (server,) = kept.servers
+    assert len(server.last_error) <= MAX_TEXT
+    assert server.last_error.startswith("Bearer ***")
+    assert server.last_error.isprintable()
+
+
+@given(raw=st.binary(max_size=80))
+def test_any_report_that_parses_can_be_kept(raw: bytes) -> None:
+    try:
+        sent = node_pb2.ServerReport.FromString(raw)
+    except DecodeError:
+        return
+    request = node_pb2.ReportRequest(servers=[sent, sent], revision=2**64 - 1)
+    kept = parse_report(request, node_id="n", servers={sent.server_id}, at_ms=0)
+
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(kept), type=NodeReport) == kept
+    assert len(kept.servers) == 1
+
+
+async def test_a_key_reports_for_no_more_nodes_than_it_may_and_lost_ones_do_not_count() -> None:
+    intake, principal = ReportIntake(max_nodes=3), Principal(id="key:edge", role="node")
+    async with open_rest() as rest:
+
+        async def report_at(now_ms: int, name: str) -> None:
+            control = replace(rest.control, clock_ms=lambda: now_ms)
+            request = node_pb2.ReportRequest(node_id=name)
+            await intake.receive(control, Call(principal=principal, request=request))
+
+        for name in ("a", "b", "c", "a"):
+            await report_at(0, name)
+        with pytest.raises(SessionLimit):
+            await report_at(LOST_AFTER_MS, "d")
+        await report_at(LOST_AFTER_MS + 1, "d")
