@@ -49,6 +49,9 @@ _log = logging.getLogger(__name__)
 FORGET_EVERY_S: Final = 3600
 FORGET_AFTER_MS: Final = 24 * 3600 * 1000
 """A node that has been silent for so long is taken for gone."""
+_ELSEWHERE: Final = (
+    "see `/openapi.json` for what there is; MCP clients call the nodes, which `/admin/api/nodes` lists"
+)
 
 
 @asynccontextmanager
@@ -87,7 +90,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
                 reflection=is_loopback(parse_listen(settings.grpc_listen)[0]),
             )
         )
-        front = Guard(AsgiDoor(rest_app(control)), own_hosts(settings))
+        front = Guard(AsgiDoor(rest_app(control, elsewhere=_ELSEWHERE)), own_hosts(settings))
         yield App(
             settings=settings, gateway=gateway, front=front, loader=loader, details={"grpc": grpc_address}
         )

@@ -26,16 +26,16 @@ from toolgate.surfaces.rest import (
 )
 from toolgate.surfaces.rest.answers import JSON, Answer
 from toolgate.surfaces.rest.openapi import describe
-from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint, make_router
+from toolgate.surfaces.rest.routing import ANYONE, SEE_DOCUMENT, Call, Endpoint, make_router
 
 
-def rest_app(control: Control) -> Router:
-    """The REST surface of a process that governs, as an ASGI application."""
-    return make_router(ENDPOINTS, control)
+def rest_app(control: Control, *, elsewhere: str = SEE_DOCUMENT) -> Router:
+    """The REST surface of a process that governs. `elsewhere` is a hint to who asks for what is not there."""
+    return make_router(ENDPOINTS, control, elsewhere=elsewhere)
 
 
 def node_app(serving: Serving, *, elsewhere: str) -> Router:
-    """That of a process that only serves. `elsewhere` is a hint to who asks for what is not there."""
+    """That of a process that only serves."""
     return make_router(NODE_ENDPOINTS, serving, elsewhere=elsewhere)
 
 

@@ -42,6 +42,7 @@ Method = Literal["GET", "POST", "PUT", "DELETE"]
 B = TypeVar("B")
 Model = TypeVar("Model", bound=BaseModel)
 
+SEE_DOCUMENT: Final = "see `/openapi.json` for what there is"
 ANYONE: Final = None
 """The role of an endpoint that needs no credential. A wrong one is still refused there."""
 
@@ -158,7 +159,7 @@ def make_router(
     endpoints: Sequence[Endpoint[Any]],
     control: Serving,
     *,
-    elsewhere: str = "see `/openapi.json` for what there is",
+    elsewhere: str = SEE_DOCUMENT,
 ) -> Router:
     """The routes of the table, and one answer for every other path, with a hint where to look instead."""
     by_path: dict[str, list[Endpoint[Any]]] = defaultdict(list)
