@@ -20,7 +20,7 @@ async def answer(_request: Request, peer: Peer) -> None:
 
 
 async def redirect(_request: Request, peer: Peer) -> None:
-    await peer.answer(status=302, headers=["Location: https://elsewhere.example/"])
+    await peer.answer(b"{}", status=302, headers=["Location: https://elsewhere.example/"])
 
 
 async def too_much(_request: Request, peer: Peer) -> None:
@@ -57,18 +57,18 @@ async def test_what_is_no_document_fails_and_nothing_else_is_asked(script: Scrip
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "reason"),
     [
-        pytest.param("http://issuer.example/keys", id="without TLS"),
-        pytest.param("http://10.0.0.1/keys", id="without TLS in a private network"),
-        pytest.param("https://169.254.169.254/keys", id="cloud metadata"),
-        pytest.param("file:///etc/passwd", id="a file"),
-        pytest.param("https://user:secret@issuer.example/", id="user information"),
-        pytest.param("https://issuer.example/\r\nX: y", id="a line break"),
+        pytest.param("http://issuer.example/keys", "must be reached by `https`", id="without TLS"),
+        pytest.param("http://10.0.0.1/keys", "must be reached by `https`", id="without TLS, privately"),
+        pytest.param("https://169.254.169.254/keys", "link-local", id="cloud metadata"),
+        pytest.param("file:///etc/passwd", "scheme", id="a file"),
+        pytest.param("https://user:secret@issuer.example/", "user information", id="user information"),
+        pytest.param("https://issuer.example/\r\nX: y", "percent-encoded", id="a line break"),
     ],
 )
-async def test_ssr_1_a_place_the_gateway_does_not_ask(url: str) -> None:
-    with pytest.raises(FetchFailed) as refused:
+async def test_ssr_1_a_place_the_gateway_does_not_ask(url: str, reason: str) -> None:
+    with pytest.raises(FetchFailed, match=reason) as refused:
         await Fetcher(ANY).get_json(url)
 
     assert "secret" not in str(refused.value)
