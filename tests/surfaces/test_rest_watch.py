@@ -1,0 +1,253 @@
+"""The watch over REST: server-sent events with the guarantees every watch has."""
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.contract.stores import delete, put
+from tests.contract.watch_guarantees import broken_guarantees, events
+from tests.surfaces.rest_events import Event, batch_of, open_events
+from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of, stdio, task
+from toolgate.govern.watches import Heartbeat, Watches, beating
+from toolgate.model.revisions import Batch, Write
+from toolgate.registry.memory import MemoryStore
+from toolgate.registry.store import WATCH_BUFFER
+
+pytestmark = pytest.mark.anyio
+
+WATCH = "/admin/api/watch"
+
+
+async def write(house: RestHouse, *writes: Write) -> int:
+    return await house.store.write(writes, actor="ada")
+
+
+async def test_wat_6_a_watch_starts_replays_bookmarks_and_goes_live() -> None:
+    async with open_rest() as house:
+        await house.seed(server=[stdio("git")], task=[task("review")])
+        async with open_events(house.app, f"{WATCH}?since=1") as stream:
+            replayed = await stream.read(3)
+            await write(house, delete("git"), put("web"))
+            live = await stream.read(1)
+
+    assert stream.status == 200
+    assert stream.headers["content-type"] == "text/event-stream"
+    assert stream.headers["cache-control"] == "no-store, no-transform"
+    assert [*replayed, *live] == [
+        Event("start", {"epoch": house.store.epoch, "revision": 1}),
+        Event(
+            "change",
+            {
+                "revision": 2,
+                "upserts": [{"kind": "server", "id": "git"}, {"kind": "task", "id": "review"}],
+                "deletes": [],
+            },
+            2,
+        ),
+        Event("bookmark", {"revision": 2}, 2),
+        Event(
+            "change",
+            {
+                "revision": 3,
+                "upserts": [{"kind": "server", "id": "web"}],
+                "deletes": [{"kind": "server", "id": "git"}],
+            },
+            3,
+        ),
+    ]
+
+
+async def test_without_a_revision_a_watch_begins_now() -> None:
+    async with open_rest() as house, open_events(house.app, WATCH) as stream:
+        begun = await stream.read(2)
+
+    assert [(one.name, one.data["revision"]) for one in begun] == [("start", 1), ("bookmark", 1)]
+
+
+async def test_the_last_event_id_says_where_to_go_on_whatever_the_url_says() -> None:
+    async with open_rest() as house:
+        for n in range(3):
+            await write(house, put("git", n=n))
+        async with open_events(house.app, f"{WATCH}?since=1", last_id=3) as stream:
+            resumed = await stream.read(3)
+
+    assert [(one.name, one.id) for one in resumed] == [("start", None), ("change", 4), ("bookmark", 4)]
+
+
+async def test_wat_4_a_watch_from_the_future_sees_nothing_older_and_no_early_bookmark() -> None:
+    async with open_rest() as house, open_events(house.app, f"{WATCH}?since=3") as stream:
+        begun = await stream.read(1)
+        for n in range(3):
+            await write(house, put("git", n=n))
+        seen = await stream.read(2)
+
+    assert [one.name for one in begun] == ["start"]
+    assert [(one.name, one.id) for one in seen] == [("bookmark", 3), ("change", 4)]
+
+
+async def test_wat_3_what_is_too_old_or_of_another_history_is_refused_before_the_stream_begins() -> None:
+    async with open_rest() as house:
+        for n in range(6):
+            await write(house, put("git", n=n))
+        await house.store.compact(keep_revisions=2, keep_ms=0)
+        old = await house.ask("GET", f"{WATCH}?since=3")
+        foreign = await house.ask("GET", f"{WATCH}?since=6&epoch=other")
+        own = await house.ask("GET", f"{WATCH}?since=6&epoch={house.store.epoch}")
+
+    assert [error_of(one) for one in (old, foreign)] == [(410, "compacted")] * 2
+    assert own.status_code == 200
+
+
+async def test_wat_5_a_reader_that_is_too_slow_is_told_so_and_the_others_are_not_affected() -> None:
+    async with (
+        open_rest() as house,
+        open_events(house.app, WATCH) as slow,
+        open_events(house.app, WATCH) as fast,
+    ):
+        await slow.read(2)
+        await fast.read(2)
+        seen = []
+        for n in range(WATCH_BUFFER + 3):
+            await write(house, put("git", n=n))
+            seen += await fast.read(1)
+        last = [event async for event in slow][-1]
+
+    assert (last.name, last.data["code"]) == ("error", "watch_lagged")
+    assert [one.id for one in seen] == list(range(2, WATCH_BUFFER + 5))
+
+
+async def test_a_revision_that_holds_nothing_for_the_reader_is_a_bookmark() -> None:
+    """Of keys only administrators hear, and of secrets nobody, whatever they ask for."""
+    async with open_rest() as house:
+        secret = Write(kind="secret", id="session", body={"secret_id": "session", "hex": "00" * 32})
+        await house.seed(key=[{"key_id": "new", "role": "agent", "sha256": "0" * 64}])
+        await write(house, secret)
+        url = f"{WATCH}?since=1"
+        async with (
+            open_events(house.app, url, key=secret_of("viewer")) as viewer,
+            open_events(house.app, url, key=secret_of("admin")) as admin,
+            open_events(house.app, f"{url}&kinds=server,task") as narrow,
+        ):
+            seen = [[(one.name, one.id) for one in await each.read(3)] for each in (viewer, admin, narrow)]
+        refused = [
+            await house.ask("GET", f"{WATCH}?kinds={kinds}", key=secret_of("viewer"))
+            for kinds in ("key", "secret", "server,nothing", "")
+        ]
+
+    hidden = [("start", None), ("bookmark", 2), ("bookmark", 3)]
+    assert seen == [hidden, [("start", None), ("change", 2), ("bookmark", 3)], hidden]
+    assert [error_of(one)[0] for one in refused] == [403, 400, 400, 400]
+
+
+async def test_a_stream_ends_with_the_key_it_was_opened_with() -> None:
+    async with open_rest() as house:
+        async with (
+            open_events(house.app, WATCH, key=secret_of("viewer")) as revoked,
+            open_events(house.app, WATCH, key=secret_of("admin")) as kept,
+        ):
+            await revoked.read(2)
+            await kept.read(2)
+            await house.ask("DELETE", "/admin/api/keys/viewer", key=secret_of("admin"))
+            told = [event async for event in revoked]
+            more = await kept.read(1)
+
+        assert told[-1].data["code"] == "unauthenticated"
+        assert [one.name for one in more] == ["change"]
+        assert len(house.control.watches) == 0
+
+
+async def test_shutting_down_ends_every_stream_and_lets_no_new_one_last() -> None:
+    async with open_rest() as house:
+        async with open_events(house.app, WATCH) as stream:
+            await stream.read(2)
+            house.control.watches.close()
+            rest = [event async for event in stream]
+        async with open_events(house.app, WATCH) as late:
+            begun = [event.name async for event in late]
+
+    assert rest == []
+    assert begun == ["start"]
+
+
+async def test_a_principal_has_only_so_many_watches_and_closing_one_makes_room() -> None:
+    async with open_rest(watches=Watches(most=2)) as house:
+        async with open_events(house.app, WATCH), open_events(house.app, WATCH):
+            full = await house.ask("GET", WATCH)
+            other = await house.ask("GET", WATCH, key=secret_of("viewer"))
+        again = await house.ask("GET", WATCH)
+        head = await house.ask("HEAD", WATCH)
+
+        assert error_of(full) == (503, "session_limit")
+        assert [one.status_code for one in (other, again, head)] == [200, 200, 200]
+        assert len(house.control.watches) == 0
+
+
+async def test_silence_is_broken_by_a_sign_of_life_and_loses_nothing() -> None:
+    store, end = MemoryStore(lambda: NOW_MS), asyncio.Event()
+    seen: list[Batch | Heartbeat] = []
+    async with asyncio.timeout(5), store.watch(0) as batches:
+        async for sign in beating(batches, end, every_s=0.001):
+            seen.append(sign)
+            if len(seen) == 3:
+                await store.write([put("git")], actor="ada")
+            if isinstance(sign, Batch) and sign.changes:
+                end.set()
+
+    assert [isinstance(sign, Heartbeat) for sign in seen[:3]] == [False, True, True]
+    assert isinstance(seen[-1], Batch)
+    assert seen[-1].revision == 1
+
+
+def light(write: Write) -> Write:
+    """A write as far as a light event tells of it."""
+    return replace(write, body=None if write.body is None else {})
+
+
+async def follow(house: RestHouse, since: int, last: int, rng: random.Random) -> list[Batch]:
+    """A reader that goes away now and then, to come back with the id of the last event it got."""
+    seen: list[Batch] = []
+    cursor = since
+    while cursor < last:
+        async with open_events(house.app, f"{WATCH}?kinds=server", last_id=cursor) as stream:
+            async for event in stream:
+                if event.name == "start":
+                    continue
+                assert event.id is not None
+                assert event.name != "error"
+                seen.append(batch_of(event))
+                cursor = event.id
+                if cursor >= last or rng.random() < 0.05:
+                    break
+    return seen
+
+
+async def test_wat_1_wat_7_wat_9_every_guarantee_holds_and_the_sequence_is_that_of_the_store() -> None:
+    rng, committed = random.Random(7), dict[int, list[Write]]()
+    async with open_rest() as house:
+        first = house.store.revision
+
+        async def traffic() -> None:
+            alive: set[str] = set()
+            for n in range(400):
+                ids = sorted(rng.sample([f"s{m}" for m in range(12)], rng.randint(1, 5)))
+                writes = [
+                    delete(one) if one in alive and rng.random() < 0.4 else put(one, nonce=n) for one in ids
+                ]
+                alive |= {one.id for one in writes if one.body is not None}
+                alive -= {one.id for one in writes if one.body is None}
+                committed[await write(house, *writes)] = [light(one) for one in writes]
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as group:
+            readers = [group.create_task(follow(house, first, first + 400, rng)) for _ in range(4)]
+            group.create_task(traffic())
+        seen = [reader.result() for reader in readers]
+
+        assert [broken_guarantees(one, committed, since=first) for one in seen] == [[]] * 4
+        async with house.store.watch(first) as batches:
+            in_process = [await anext(batches) for _ in range(400)]
+    told = [[(change.id, change.operation) for change in batch.changes] for batch in in_process]
+    for one in seen:
+        assert [[(change.id, change.operation) for change in batch.changes] for batch in events(one)] == told
