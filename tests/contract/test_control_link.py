@@ -9,8 +9,10 @@ from typing import Final
 import grpc
 import pytest
 
-from tests.contract.node_service import KEY, NodeService, serving
+from tests.contract.node_service import KEY, Context, NodeService, serving
 from tests.registry.control_play import MemoryControl
+from tests.scenarios.soak import rounds
+from tests.scenarios.wires import open_wire
 from tests.upstream.certificates import Authority
 from tests.upstream.memory_link import MemoryNet, pool_of
 from toolgate.audit.log import AuditLog
@@ -25,10 +27,11 @@ from toolgate.model.revisions import Batch, Write
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.limits import Limits
 from toolgate.proto import node_pb2
+from toolgate.registry import control_link
 from toolgate.registry.control_link import ControlAddress, GrpcControlLink, is_loopback, open_control_link
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.source import RegistryState, state_of
-from toolgate.registry.sync import ControlLink, NodeSync, Position
+from toolgate.registry.sync import ControlLink, NodeSync, Position, SyncLimits
 from toolgate.surfaces.grpc.server import open_grpc_server
 from toolgate.telemetry import Metrics
 
@@ -294,6 +297,120 @@ async def test_a_node_turns_from_a_replica_that_is_gone_to_the_next(store: Memor
     assert lists == (1, 0)
     assert states[-1] == state_of(await store.list())
     assert (two.lists, two.watches, sync.status.relists) == (0, 1, 0)
+
+
+@pytest.mark.soak
+async def test_wat_2_a_line_that_is_reset_every_few_events_costs_nothing_but_time(store: MemoryStore) -> None:
+    states: list[RegistryState] = []
+    cuts = 0
+    async with asyncio.timeout(10 * DEADLINE_S), AsyncExitStack() as stack:
+        target = await stack.enter_async_context(serving(NodeService(store)))
+        wire = stack.enter_context(open_wire(target))
+        link = await stack.enter_async_context(opened(wire.address))
+        sync = NodeSync(link, apply=states.append, limits=SyncLimits(backoff_s=0.01, backoff_max_s=0.05))
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(sync.run())
+            await sync.ready.wait()
+            for n in range(rounds(suite=100, soak=5_000)):
+                await store.write([task(f"t{n % 7}", n=str(n)), task(f"u{n % 3}")], actor="ada")
+                if n % 5 == 4:
+                    await store.write([Write(kind="task", id=f"t{n % 7}", body=None)], actor="ada")
+                if n % 9 == 8:
+                    while states[-1].revision < store.revision - 3:
+                        await asyncio.sleep(0.001)
+                    cuts += await asyncio.to_thread(wire.cut)
+            while states[-1].revision < store.revision:
+                await asyncio.sleep(0.001)
+            following.cancel()
+
+    assert states[-1] == state_of(await store.list())
+    assert [state.revision for state in states] == list(range(store.revision + 1))
+    assert cuts > 5
+    assert sync.status.relists == 0
+
+
+class Misspeaking(NodeService):
+    """Says these parts of a listing, whatever is in the store."""
+
+    def __init__(self, store: MemoryStore, *parts: node_pb2.ListRecordsResponse) -> None:
+        super().__init__(store)
+        self._parts = parts
+
+    async def list_records(
+        self, _request: node_pb2.ListRecordsRequest, _context: Context
+    ) -> AsyncIterator[node_pb2.ListRecordsResponse]:
+        for part in self._parts:
+            yield part
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        pytest.param([("e", 1, False)], "broke off", id="no last part"),
+        pytest.param([("e", 1, False), ("e", 2, True)], "mixed two listings", id="two revisions"),
+        pytest.param([("e", 1, False), ("f", 1, True)], "mixed two listings", id="two epochs"),
+        pytest.param([], "broke off", id="nothing"),
+    ],
+)
+async def test_part_of_a_listing_is_none(
+    store: MemoryStore, parts: list[tuple[str, int, bool]], problem: str
+) -> None:
+    said = [
+        node_pb2.ListRecordsResponse(epoch=epoch, revision=revision, is_last=is_last)
+        for epoch, revision, is_last in parts
+    ]
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(Misspeaking(store, *said)) as target,
+        opened(target) as link,
+    ):
+        with pytest.raises(ControlUnavailable, match=problem):
+            await link.list_records()
+
+
+async def test_a_listing_without_end_is_given_up(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_link, "MAX_LISTING_BYTES", 1_000)
+    await seed(store, *(f"t{n}" for n in range(100)))
+    async with asyncio.timeout(DEADLINE_S), serving(NodeService(store)) as target, opened(target) as link:
+        with pytest.raises(ControlUnavailable, match="lists more than 1000 bytes"):
+            await link.list_records()
+
+
+class Hanging(NodeService):
+    """Takes reports, and never answers them."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.asked = asyncio.Event()
+
+    async def report(self, _request: node_pb2.ReportRequest, _context: Context) -> node_pb2.ReportResponse:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_what_is_under_way_on_a_line_that_is_given_up_fails_and_is_not_cancelled(
+    store: MemoryStore,
+) -> None:
+    service = Hanging(store)
+    async with asyncio.timeout(DEADLINE_S), serving(service) as target, opened(target) as link:
+        reporting = asyncio.ensure_future(link.report(NodeReport(node_id="n"), ()))
+        await service.asked.wait()
+        await link.aclose()
+        with pytest.raises(ControlUnavailable, match="given up"):
+            await reporting
+
+        assert await link.newest() == Position("e", 0)
+
+
+async def test_a_call_of_our_own_that_is_cancelled_is_cancelled(store: MemoryStore) -> None:
+    service = Hanging(store)
+    async with asyncio.timeout(DEADLINE_S), serving(service) as target, opened(target) as link:
+        reporting = asyncio.ensure_future(link.report(NodeReport(node_id="n"), ()))
+        await service.asked.wait()
+        reporting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reporting
 
 
 async def test_a_line_with_an_authority_is_encrypted_and_the_other_end_must_prove_itself(
