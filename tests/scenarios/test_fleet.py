@@ -235,7 +235,10 @@ def test_rep_3_without_any_control_nodes_serve_on_marked_and_refuse_where_that_w
     for node in fleet.nodes:
         settle_on(node.is_degraded, True, WITHIN_S)
         settle_on(partial(node.gauge, "toolgate_sync_degraded"), 1.0, WITHIN_S)
-    settle_on(lambda: _code_of_a_list(strict), "policy_stale", WITHIN_S)
+    settle_on(partial(_code_of_a_list, strict), "policy_stale", WITHIN_S)
+    strict.kill()
+    strict.start()
+    settle_on(partial(_code_of_a_list, strict), "not_ready", WITHIN_S)
     for node in fleet.nodes[:-1]:
         node.serves()
     for control in fleet.controls:
