@@ -80,6 +80,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             clock_ms=wall_ms,
             discovery=discovery_of(settings),
             terms=terms_of(settings),
+            backup_dir=settings.data_dir,
         )
         describe_gateway(metrics, gateway)
         grpc_address = await stack.enter_async_context(
@@ -92,7 +93,12 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         )
         front = Guard(AsgiDoor(rest_app(control, elsewhere=_ELSEWHERE)), own_hosts(settings))
         yield App(
-            settings=settings, gateway=gateway, front=front, loader=loader, details={"grpc": grpc_address}
+            settings=settings,
+            gateway=gateway,
+            front=front,
+            loader=loader,
+            end_streams=control.watches.close,
+            details={"grpc": grpc_address},
         )
 
 

@@ -60,7 +60,13 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
             clock_ms=wall_ms,
             discovery=discovery_of(settings),
             terms=terms_of(settings),
+            backup_dir=settings.data_dir,
         )
+
+        def end_streams() -> None:
+            mcp.close()
+            control.watches.close()
+
         describe_doors(metrics, gateway, sessions)
         front = Guard(Doors(mcp, AsgiDoor(rest_app(control))), own_hosts(settings))
-        yield App(settings=settings, gateway=gateway, front=front, loader=loader, end_streams=mcp.close)
+        yield App(settings=settings, gateway=gateway, front=front, loader=loader, end_streams=end_streams)
