@@ -18,6 +18,7 @@ from pages.failures import errors_page
 from pages.limits import limits_page
 from pages.metrics import metrics_page
 from pages.models import policy_records_page, server_record_page, settings_page
+from pages.rpcs import rpcs_page
 
 REFERENCE: Final = Path(__file__).parent / "reference"
 
@@ -27,6 +28,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "policy-records.md": policy_records_page,
     "cli.md": commands_page,
     "rest.md": endpoints_page,
+    "grpc.md": rpcs_page,
     "errors.md": errors_page,
     "metrics.md": metrics_page,
     "limits.md": limits_page,

@@ -29,6 +29,8 @@ def _section(endpoint: Endpoint[Any]) -> str:
     if endpoint.query:
         parameters = (bullet(f"{code(f'?{one.name}=')} {one.description}") for one in endpoint.query)
         blocks.append("\n".join(parameters))
+    if endpoint.headers:
+        blocks.append("\n".join(bullet(f"{code(one.name)}: {one.description}") for one in endpoint.headers))
     if endpoint.is_conditional:
         blocks.append("Takes `If-Match` with the record's ETag, and `If-None-Match: *`.")
     answers = [*map(str, endpoint.statuses), *(code(error.code) for error in endpoint.errors)]

@@ -7,13 +7,18 @@ from pages.markdown import page, table
 from toolgate.audit import log as audit_log
 from toolgate.audit import sinks
 from toolgate.catalog import definitions, schemas
-from toolgate.gateway import identity, view
-from toolgate.model import names
+from toolgate.gateway import identity, refusals, subscriptions, view
+from toolgate.govern import changes, history, watches
+from toolgate.model import names, reports
 from toolgate.policy import layers, patterns
-from toolgate.registry import bodies, directory, store
+from toolgate.registry import bodies, directory, store, sync
 from toolgate.settings import Settings
+from toolgate.surfaces.grpc import reports as grpc_reports
+from toolgate.surfaces.grpc import rpc
+from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import intake, protocol, server
 from toolgate.surfaces.mcp import session
+from toolgate.surfaces.rest import change_shapes, freshness, paging
 from toolgate.upstream import child, discovery, health, limits, link, restarts
 
 Rows = Sequence[tuple[str, str, str]]
@@ -34,7 +39,9 @@ def limits_page() -> str:
         "Servers": _servers(),
         "Tool definitions": _definitions(),
         "Calls": _calls(),
-        "Node": _node(),
+        "Registry": _registry(),
+        "Nodes and gRPC": _fleet(),
+        "Process": _process(),
     }
     head = ("what", "limit", "past it")
     return page("Limits", _INTRO, *(f"## {title}\n\n{table(head, rows)}" for title, rows in sections.items()))
@@ -113,11 +120,40 @@ def _calls() -> Rows:
     )
 
 
-def _node() -> Rows:
+def _registry() -> Rows:
     kept = f"{store.KEEP_REVISIONS:,} revisions and {_time(store.KEEP_MS / 1000)}, whichever is more"
     return (
-        ("key of an administrator", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
+        ("records of each kind", f"{changes.MAX_RECORDS:,}", "`invalid_record`"),
+        ("changes in one `apply`", f"{change_shapes.MAX_CHANGES:,}", "`invalid_request`"),
+        ("records of a page", f"{paging.PAGE}, at most {paging.MAX_PAGE:,}", "the next page"),
         ("change log", kept, "older changes are compacted"),
+        ("changes of a record that `history` shows", f"{history.MAX_HISTORY}", "`compacted`"),
+        ("watches of one caller", f"{watches.MAX_WATCHES}", "`session_limit`"),
+        ("wait for `Toolgate-Min-Revision`", _time(freshness.PATIENCE_S), "412 `revision_not_reached`"),
+    )
+
+
+def _fleet() -> Rows:
+    limits = sync.DEFAULT_LIMITS
+    return (
+        ("a request over gRPC", _size(rpc.MAX_REQUEST_BYTES), "`RESOURCE_EXHAUSTED`"),
+        ("a node's report", _size(grpc_reports.MAX_REPORT_BYTES), "`RESOURCE_EXHAUSTED`"),
+        ("calls over gRPC at once", f"{grpc_server.MAX_CALLS:,}", "`RESOURCE_EXHAUSTED`"),
+        ("nodes that report", f"{grpc_reports.MAX_NODES:,}", "the report is refused"),
+        ("silence of a node", _time(reports.LOST_AFTER_MS / 1000), "shown as lost"),
+        ("silence of control", _time(limits.silence_s), "the watch is opened anew"),
+        ("polls of a node", f"every {limits.poll_min_s:g} to {_time(limits.poll_max_s)}", "a safety net"),
+        ("wait of a node between tries", f"up to {_time(limits.backoff_max_s)}", "it goes on for ever"),
+    )
+
+
+def _process() -> Rows:
+    wrong = f"{refusals.MAX_WRONG} in {_time(refusals.WINDOW_S)}"
+    share = subscriptions.MAX_OPEN // subscriptions.SHARE
+    return (
+        ("key of an administrator", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
+        ("wrong credentials from one address", wrong, "429 `too_many_attempts`"),
+        ("event streams, of one caller", f"{subscriptions.MAX_OPEN:,}, {share:,}", "503 `session_limit`"),
         ("audit file", _size(sinks.ROTATE_BYTES), "becomes `audit.jsonl.1`, replacing the one before"),
         (
             "audit events held while the disk fails",

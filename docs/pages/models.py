@@ -9,15 +9,16 @@ from pydantic_core import PydanticUndefined
 
 from pages.markdown import bullet, code, page, sentence, wrap
 from toolgate.registry import bodies
-from toolgate.settings import ALIASES, PREFIX, Settings
+from toolgate.settings import ALIASES, PREFIX, OidcSettings, Settings
 
 Models = Sequence[type[BaseModel]]
 Schema = Mapping[str, Any]
 
 _SETTINGS: Final = """
-A setting comes from an option of `toolgate up`, else from its variable (in brackets), else from the TOML
-file given with `--config`, else from its default. In a variable, a list is separated by commas. A setting
-that is wrong, or a key of the file that is unknown, is a refusal to start that names it.
+A setting comes from an option of `toolgate up`, `control` or `node`, else from its variable (in brackets),
+else from the TOML file given with `--config`, else from its default. In a variable, a list is separated by
+commas, and a table is JSON. A setting that is wrong, or a key of the file that is unknown, is a refusal to
+start that names it.
 """
 _SERVER: Final = """
 A server is one record: a file in the registry directory, the body of `PUT
@@ -43,6 +44,7 @@ _POLICY_MODELS: Final[Models] = (
     bodies.TaskBody,
     bodies.ProfileBody,
     bodies.SelectionBody,
+    bodies.PinBody,
     bodies.KeyBody,
     bodies.CeilingBody,
 )
@@ -57,7 +59,7 @@ def settings_page() -> str:
         shown = filter(None, (PREFIX + name.upper(), aliases.get(name)))
         return f" ({', '.join(map(code, shown))})"
 
-    return page("Settings", _SETTINGS, _fields(Settings, variables))
+    return page("Settings", _SETTINGS, _fields(Settings, variables), _section(OidcSettings))
 
 
 def server_record_page() -> str:
@@ -67,7 +69,7 @@ def server_record_page() -> str:
 
 def policy_records_page() -> str:
     """policy-records.md"""
-    return page("Tasks, profiles and keys", _POLICY, *map(_section, _POLICY_MODELS))
+    return page("Tasks, profiles, pins and keys", _POLICY, *map(_section, _POLICY_MODELS))
 
 
 def _section(model: type[BaseModel]) -> str:

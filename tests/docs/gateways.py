@@ -41,13 +41,27 @@ def demo_gateway(directory: Path) -> Iterator[Started]:
 @contextmanager
 def quick_start_gateway(directory: Path) -> Iterator[Started]:
     """`toolgate up` on the server files of the quick start, in a Git repository."""
+    with _in_repository(directory, "--mcp-registry-dir", str(EXAMPLES / "servers"), "--strict") as started:
+        yield started
+
+
+@contextmanager
+def empty_gateway(directory: Path) -> Iterator[Started]:
+    """`toolgate up` without any record, in a Git repository."""
+    with _in_repository(directory) as started:
+        yield started
+
+
+@contextmanager
+def _in_repository(directory: Path, *words: str) -> Iterator[Started]:
     make_repository(directory / "repository")
     programs = directory / "bin"
     programs.mkdir()
     _write_program(programs / "uvx", f'name=$1; shift; exec "{Path(sys.prefix, "bin")}/$name" "$@"')
-    words = ["--data", str(directory / "data"), "--mcp-registry-dir", str(EXAMPLES / "servers"), "--strict"]
     path = f"{programs}:{os.environ['PATH']}"
-    with _running(words, cwd=directory / "repository", path=path) as started:
+    with _running(
+        ["--data", str(directory / "data"), *words], cwd=directory / "repository", path=path
+    ) as started:
         yield started
 
 

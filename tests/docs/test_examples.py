@@ -20,6 +20,7 @@ from toolgate.settings import load_settings
 
 FILES = sorted(path for path in EXAMPLES.rglob("*") if path.is_file())
 RECORDS = [path for path in FILES if path.parent.name in {"servers", "complete", "tasks", "profiles"}]
+SETTINGS = [EXAMPLES / "toolgate.toml", *sorted((EXAMPLES / "settings").glob("*.toml"))]
 CLIENTS = sorted((EXAMPLES / "clients").glob("*.json"))
 LOCAL = "http://127.0.0.1:8080/api/mcp/t/review"
 REMOTE = "https://tools.example.com/api/mcp/t/review"
@@ -91,9 +92,8 @@ def test_the_complete_server_files_have_every_field() -> None:
     assert sorted({path for body in bodies for path in given_paths(body)}) == sorted(field_paths(ServerBody))
 
 
-def test_the_settings_file_is_read() -> None:
-    path = EXAMPLES / "toolgate.toml"
-
+@pytest.mark.parametrize("path", SETTINGS, ids=name_of)
+def test_a_settings_file_is_read(path: Path) -> None:
     settings = load_settings(path, {})
 
     assert settings.model_dump(mode="json", exclude_unset=True) == tomllib.loads(path.read_text("utf-8"))

@@ -1,6 +1,7 @@
 """The reference is what the code says, and nothing of the code is missing from the documents."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from toolgate.errors import WIRE
 from toolgate.policy.lint import FindingCode
 from toolgate.policy.scope import Reason
 from toolgate.settings import PREFIX, Settings
+from toolgate.surfaces.grpc.server import make_table
 from toolgate.surfaces.rest.app import ENDPOINTS
 
 FAMILIES = {"CounterMetricFamily": "_total", "GaugeMetricFamily": "", "HistogramMetricFamily": ""}
@@ -67,6 +69,17 @@ def test_every_endpoint_is_documented() -> None:
     documented = document("docs/reference/rest.md").text
 
     assert [one for one in ENDPOINTS if f"## `{one.method} {one.path}`\n" not in documented] == []
+
+
+def test_every_rpc_is_documented_with_its_service() -> None:
+    documented = document("docs/reference/grpc.md").text
+    services = dict(re.findall(r"^## `([\w.]+)`$(.*?)(?=^## |\Z)", documented, re.MULTILINE | re.DOTALL))
+
+    assert [
+        rpc.path
+        for rpc in make_table(with_reflection=True)
+        if f"### `{rpc.method}`\n" not in services[rpc.service]
+    ] == []
 
 
 @pytest.mark.parametrize("code", [*Reason, *get_args(FindingCode)])

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.documents import ROOT, Step, document, documents
-from tests.docs.gateways import TOOLGATE, Started, demo_gateway, quick_start_gateway
+from tests.docs.gateways import TOOLGATE, Started, demo_gateway, empty_gateway, quick_start_gateway
 from toolgate.cli import main
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 ON_DEMO = ["README.md", "docs/guides/policy.md", "docs/guides/clients.md"]
 ON_QUICK_START = ["docs/guides/getting-started.md"]
+ON_EMPTY = ["docs/guides/gitops.md"]
 
 Run = Callable[[str], list[str]]
 
@@ -87,7 +88,18 @@ def test_the_session_with_the_quick_start_prints_what_the_document_says(
     assert found == expected(steps)
 
 
+def test_the_session_with_records_in_files_prints_what_the_document_says(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = sessions(ON_EMPTY)
+    with empty_gateway(tmp_path) as gateway:
+        monkeypatch.setenv("TOOLGATE_URL", gateway.url)
+        found = printed(steps, gateway, run)
+
+    assert found == expected(steps)
+
+
 def test_no_session_stands_where_none_is_run() -> None:
     with_sessions = [str(one) for one in documents() if one.blocks("console")]
 
-    assert sorted(with_sessions) == sorted([*ON_DEMO, *ON_QUICK_START])
+    assert sorted(with_sessions) == sorted([*ON_DEMO, *ON_QUICK_START, *ON_EMPTY])

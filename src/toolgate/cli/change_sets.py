@@ -21,8 +21,7 @@ ChangeFilesOption = Annotated[
     Option(
         "--file",
         "-f",
-        help="TOML or JSON file, or a directory of them with all that is under it; `-` reads JSON."
-        " May be repeated.",
+        help="TOML or JSON file, or a directory of them at any depth; `-` reads JSON. May be repeated.",
     ),
 ]
 PruneOption = Annotated[

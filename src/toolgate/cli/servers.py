@@ -102,8 +102,7 @@ def import_command(
     file: Annotated[
         Path,
         Argument(
-            help="`mcpServers` JSON of Claude, Cursor or Windsurf, VS Code's `mcp.json`, a `server.json`,"
-            " or a server file of ours; `-` reads JSON."
+            help="`mcpServers` JSON, VS Code's `mcp.json`, a `server.json`, or a server file of ours."
         ),
     ],
     connection: Connection,

@@ -1,0 +1,55 @@
+"""`control`: the form scripts rely on, what it prints to people, and what it refuses."""
+
+import json
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.processes import running
+from tests.cli.screen import shown
+from toolgate.cli.render.up import render_control_ready
+
+
+def test_control_serves_rest_and_grpc_says_where_and_ends_with_0_on_sigint(tmp_path: Path) -> None:
+    where = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--data", str(tmp_path / "d"))
+    with running("control", *where) as (process, started):
+        host, _, port = started["grpc"].rpartition(":")
+        with urllib.request.urlopen(f"{started['url']}/admin/api/nodes", timeout=5) as answer:
+            assert json.load(answer)["nodes"] == []
+        with socket.create_connection((host, int(port)), timeout=5):
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=15) == 0
+
+
+def test_people_are_told_how_to_give_it_a_node() -> None:
+    assert shown(render_control_ready("http://127.0.0.1:8080", "127.0.0.1:8090"))[1:] == [
+        "nodes follow it at 127.0.0.1:8090",
+        "",
+        "A node needs a key, and is started with it:",
+        "  toolgate keys add node-1 --role node --out node.key",
+        "  toolgate node --control 127.0.0.1:8090 --control-key-file node.key",
+        "",
+        "Ctrl-C stops it; its nodes go on with what they have.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(("--grpc-listen", "0.0.0.0:0"), "in clear", id="plain gRPC"),
+        pytest.param(("--listen", "0.0.0.0:0"), "no key is configured", id="ADM-5"),
+        pytest.param(("--grpc-listen", "nowhere"), "setting `grpc_listen`", id="a wrong address"),
+    ],
+)
+def test_what_would_be_unsafe_is_refused_with_the_reason(
+    run: Run, tmp_path: Path, *, words: tuple[str, ...], message: str
+) -> None:
+    ran = run("control", "--data", str(tmp_path / "d"), "--listen", "127.0.0.1:0", *words)
+
+    assert ran.code == 1
+    assert message in ran.err
