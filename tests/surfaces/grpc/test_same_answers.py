@@ -1,0 +1,248 @@
+"""gRPC and REST are two ways to the same registry: whatever is asked, they answer alike."""
+
+import random
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import pytest
+
+from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
+from tests.surfaces.rest_house import RestHouse, secret_of
+from toolgate.errors import WIRE
+from toolgate.model.revisions import Kind
+from toolgate.proto import mcp_registry_pb2 as sms
+from toolgate.proto import policy_pb2 as policy
+from toolgate.surfaces.grpc.messages import encode_message
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, Any]
+REQUESTS: Final = 300
+"""For each seed; all of them together are more than a thousand."""
+PATHS: Final = {
+    "server": "/admin/api/mcp/servers",
+    "task": "/admin/api/tasks",
+    "profile": "/admin/api/profiles",
+    "pin": "/admin/api/pins",
+}
+SERVICES: Final = {
+    "server": "sms.McpRegistryService/{}McpServer",
+    "task": "toolgate.v1.TaskService/{}Task",
+    "profile": "toolgate.v1.ProfileService/{}Profile",
+    "pin": "toolgate.v1.PinService/{}Pin",
+}
+TRANSPORTS: Final = {"stdio": 1, "streamable_http": 2, "http_sse_legacy": 100, "carrier_pigeon": 55}
+IDS: Final = ("a", "b", "c-1", "Bad_Id", "x" * 41)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request, as both surfaces can say it."""
+
+    role: str | None
+    action: str
+    kind: Kind
+    record_id: str
+    body: Json
+    if_revision: int | None
+
+
+class Asker:
+    """Random requests: most of them sensible, the others wrong in every way both surfaces can say.
+
+    None comes from a node: its key opens nothing over REST.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+
+    def ask(self, revision: int) -> Ask:
+        rng = self._rng
+        kind: Kind = rng.choice(("server", "server", "task", "profile", "pin"))
+        record_id = rng.choices(IDS, (8, 8, 8, 1, 1))[0]
+        return Ask(
+            role=rng.choices(("admin", "publisher", "viewer", "agent", None), (12, 4, 2, 1, 1))[0],
+            action=rng.choices(("upsert", "delete", "list"), (6, 2, 2))[0],
+            kind=kind,
+            record_id=record_id,
+            body=getattr(self, f"_{kind}")(record_id),
+            if_revision=rng.choices((None, 0, rng.randint(1, revision + 1)), (8, 1, 3))[0],
+        )
+
+    def _some(self, chance: float = 0.4, **members: Any) -> Json:
+        return {name: value for name, value in members.items() if self._rng.random() < chance}
+
+    def _patterns(self) -> list[str]:
+        return self._rng.sample(["*", "read_*", "a/push", "[", "get", "x" * 300], self._rng.randint(0, 2))
+
+    def _server(self, record_id: str) -> Json:
+        rng = self._rng
+        stdio = self._some(0.9, command=rng.choice(("serve", "uvx"))) | self._some(
+            args=["--token", rng.choice(("s3cret", "***"))],
+            env={"API_KEY": rng.choice(("s3cret", "***", "${ENV:KEY}")), "MODE": "x"},
+            env_from=["HOME"],
+            cwd="/srv",
+        )
+        http = self._some(0.9, url=rng.choice(("https://a.example/mcp", "ftp://a"))) | self._some(
+            headers={"X-Token": rng.choice(("s3cret", "***"))}, auth_ref="token"
+        )
+        launch = rng.choice(
+            ({"stdio": stdio}, {"stdio": stdio}, {"http": http}, {"stdio": stdio, "http": http})
+        )
+        transport = rng.choices(list(TRANSPORTS), (9, 5, 1, 1))[0]
+        return {
+            **{name: part for name, part in launch.items() if part},
+            **self._some(0.95, server_id=record_id, transport=transport),
+            **self._some(
+                display_name=rng.choice(("A", "line\nbreak")),
+                tool_namespace=rng.choice(("one", "two", "Bad")),
+                allowed_tools=self._patterns(),
+                approval_policy={
+                    "default": rng.choice(("never", "always", "perhaps")),
+                    "per_tool": {"t": "policy"},
+                },
+                budgets={"tool_timeout_ms": rng.choice((50, 5_000)), "max_concurrency": 4},
+                tags=["code"],
+                category="dev",
+                enabled=False,
+                sharing=rng.choice(("per_session", "nobody")),
+                idle_timeout_s=rng.choice((60, 2**40)),
+                prewarm=True,
+            ),
+        }
+
+    def _task(self, record_id: str) -> Json:
+        config = self._some(
+            0.4,
+            **{
+                "mcp.enabled": self._rng.choice(("true", "yes")),
+                "mcp.default_server_ids": '["a"]',
+                "mcp.allowed_server_ids": self._rng.choice(('["a", "b"]', '["b"]', "[")),
+                "mcp.profile": '"a"',
+            },
+        )
+        return {"task_id": record_id, **self._some(0.7, config=config or {"note": "1"}, display_name="T")}
+
+    def _selection(self) -> Json:
+        return self._some(
+            servers=self._rng.choice(([], ["a"], ["Bad_Id"])),
+            tags=["code"],
+            allow=self._patterns(),
+            deny=self._patterns(),
+        )
+
+    def _profile(self, record_id: str) -> Json:
+        environments = {self._rng.choice(("dev", "prod", "moon")): self._selection()}
+        return {"profile_id": record_id, **self._selection(), **self._some(environments=environments)}
+
+    def _pin(self, record_id: str) -> Json:
+        digest = self._rng.choice(("0" * 64, "short"))
+        return {"server_id": record_id, **self._some(tools={self._rng.choice(("read", "bad name")): digest})}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What came of a request, in the terms of neither surface."""
+
+    code: str
+    revision: int | None = None
+    warnings: tuple[str, ...] = ()
+    listed: tuple[Any, ...] = ()
+
+
+async def ask_rest(house: RestHouse, ask: Ask) -> Said:
+    path, key = PATHS[ask.kind], secret_of(ask.role) if ask.role else None
+    headers = {}
+    if ask.if_revision is not None and ask.action != "list":
+        headers = {"if_match": f'"{ask.if_revision}"'} if ask.if_revision else {"if_none_match": "*"}
+    match ask.action:
+        case "list":
+            answer = await house.ask("GET", path, key=key)
+        case "delete":
+            answer = await house.ask("DELETE", f"{path}/{ask.record_id}", key=key, **headers)
+        case _:
+            answer = await house.ask("POST", path, ask.body, key=key, **headers)
+    told = answer.json()
+    if not answer.is_success:
+        code = told["error"]["code"]
+        assert answer.status_code == WIRE[code].http
+        return Said(code)
+    listed = [(one["revision"], encode_message(ask.kind, one)) for one in told.get(f"{ask.kind}s", ())]
+    return Said("ok", told["revision"], tuple(told.get("warnings", ())), tuple(listed))
+
+
+async def ask_grpc(house: GrpcHouse, ask: Ask) -> Said:
+    key = secret_of(ask.role) if ask.role else None
+    rpc = SERVICES[ask.kind].format(ask.action.capitalize()) + ("s" if ask.action == "list" else "")
+    try:
+        answer = await house.ask(rpc, grpc_request(ask), key=key)
+    except grpc.aio.AioRpcError as exc:
+        status, code = refusal_of(exc)
+        assert status == WIRE[code].grpc
+        return Said(code)
+    if ask.action != "list":
+        return Said("ok", answer.revision, tuple(answer.warnings))
+    listed = []
+    for one in getattr(answer, f"{ask.kind}s"):
+        revision = one.revision
+        one.ClearField("revision")
+        one.ClearField("updated_at_ms")
+        listed.append((revision, one))
+    return Said("ok", answer.revision, listed=tuple(listed))
+
+
+def grpc_request(ask: Ask) -> Any:
+    condition: Json = {} if ask.if_revision is None else {"if_revision": ask.if_revision}
+    is_server = ask.kind == "server"
+    if ask.action == "list":
+        return sms.ListMcpServersRequest() if is_server else policy.ListRequest()
+    if ask.action == "delete":
+        named: Json = {"server_id" if is_server else "id": ask.record_id} | condition
+        return sms.DeleteMcpServerRequest(**named) if is_server else policy.DeleteRequest(**named)
+    if is_server:
+        return sms.UpsertMcpServerRequest(record=server_message(ask.body), **condition)
+    noun = ask.kind.capitalize()
+    message = profile_message(ask.body) if ask.kind == "profile" else getattr(policy, noun)(**ask.body)
+    return getattr(policy, f"Upsert{noun}Request")(**{ask.kind: message}, **condition)
+
+
+def server_message(body: Json) -> sms.McpServerRecord:
+    fields = dict(body)
+    extras = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm")
+    fields["extras"] = {name: fields.pop(name) for name in extras if name in fields}
+    if "transport" in fields:
+        fields["transport"] = TRANSPORTS[fields["transport"]]
+    if approval := fields.pop("approval_policy", None):
+        fields["approval_policy"] = {"default_policy": approval["default"], "per_tool": approval["per_tool"]}
+    return sms.McpServerRecord(**fields)
+
+
+def profile_message(body: Json) -> policy.Profile:
+    environments = {name: selection(one) for name, one in body.get("environments", {}).items()}
+    return policy.Profile(profile_id=body["profile_id"], selection=selection(body), environments=environments)
+
+
+def selection(body: Json) -> policy.Selection:
+    lists = {name: policy.Names(values=body[name]) for name in ("servers", "tags", "allow") if name in body}
+    return policy.Selection(deny=body.get("deny", []), **lists)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_adm_11_grpc_and_rest_give_the_same_answers(seed: int) -> None:
+    asker, codes = Asker(seed), set()
+    async with AsyncExitStack() as stack:
+        by_rest = await stack.enter_async_context(open_house(trusts_local=False))
+        by_grpc = await stack.enter_async_context(open_house(trusts_local=False))
+        for _ in range(REQUESTS):
+            ask = asker.ask(by_rest.store.revision)
+            said = await ask_rest(by_rest.rest, ask)
+            assert await ask_grpc(by_grpc, ask) == said, ask
+            codes.add(said.code)
+            for house in (by_rest, by_grpc):
+                await house.rest.served()
+
+        assert (await by_grpc.store.list()).records == (await by_rest.store.list()).records
+    assert codes >= {"ok", "invalid_record", "forbidden", "unauthenticated", "not_found", "conflict"}
