@@ -1,0 +1,174 @@
+"""Commands against a gateway that runs: what the fake one answers is what a real one does."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.processes import running
+
+ECHO = Path(__file__).parents[2] / "examples" / "notes_server.py"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data = tmp_path_factory.mktemp("data")
+    config = data / "settings.toml"
+    config.write_text('allowed_commands = ["*"]\n', "utf-8")
+    with running("up", "--listen", "127.0.0.1:0", "--data", str(data), "--config", str(config)) as (_, shown):
+        yield shown["url"]
+
+
+@pytest.fixture
+def at_gateway(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("TOOLGATE_URL", url)
+    return run
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """A server and a task, in files."""
+    server = {
+        "server_id": "notes",
+        "transport": "stdio",
+        "allowed_tools": ["*"],
+        "stdio": {"command": sys.executable, "args": [str(ECHO)]},
+    }
+    task = {"task_id": "write", "config": {"mcp.enabled": True, "mcp.default_server_ids": ["notes"]}}
+    (tmp_path / "notes.json").write_text(json.dumps(server), "utf-8")
+    (tmp_path / "write.json").write_text(json.dumps(task), "utf-8")
+    return tmp_path
+
+
+def objects(out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_a_directory_is_planned_applied_and_then_the_same(at_gateway: Run, records: Path) -> None:
+    where = ("-f", str(records))
+
+    assert at_gateway("diff", *where).code == 1
+    plan = at_gateway("plan", *where, "--json").json
+    applied = at_gateway("apply", *where, "--require-plan", plan["id"], "--json").json
+
+    assert [(one["operation"], one["id"]) for one in applied["changes"]] == [
+        ("added", "notes"),
+        ("added", "write"),
+    ]
+    assert at_gateway("diff", *where).lines == ["no difference"]
+    assert at_gateway("apply", *where).lines == [f"✓ nothing to do (revision {applied['revision']})"]
+    assert at_gateway("apply", *where, "--require-plan", plan["id"]).code == 1
+
+
+def test_a_record_goes_back_to_what_it_was(at_gateway: Run, records: Path) -> None:
+    at_gateway("apply", "-f", str(records))
+    before = at_gateway("tasks", "get", "write", "--json").json
+    task = {"task_id": "write", "display_name": "another"}
+    (records / "write.json").write_text(json.dumps(task), "utf-8")
+    at_gateway("apply", "-f", str(records))
+    then = before["revision"]
+
+    [changed, *_] = objects(at_gateway("tasks", "history", "write", "--json").out)
+    differences = at_gateway("tasks", "diff", "write", "--since", str(then), "--json").json["fields"]
+    back = at_gateway("tasks", "rollback", "write", "--to", str(then))
+
+    assert "display_name" in {one["field"] for one in changed["fields"]}
+    assert {one["field"] for one in differences} == {one["field"] for one in changed["fields"]}
+    assert back.lines[0].startswith(f"✓ task write is as it was at {then}")
+    after = at_gateway("tasks", "get", "write", "--json").json
+    assert {**after, "revision": 0} == {**before, "revision": 0}
+
+
+def test_pinning_approves_the_tools_that_are_served(at_gateway: Run, records: Path) -> None:
+    at_gateway("apply", "-f", str(records))
+    at_gateway("servers", "refresh", "notes")
+
+    shown = objects(at_gateway("servers", "tools", "notes", "--json").out)
+    pinned = at_gateway("pins", "set", "notes")
+    [pin] = objects(at_gateway("pins", "list", "--json").out)
+
+    assert pin["tools"] == {one["tool"]: one["digest"] for one in shown}
+    assert len(shown) == 9
+    assert pinned.lines[0].startswith("✓ notes: 9 tools approved")
+    assert at_gateway("pins", "delete", "notes").code == 0
+
+
+def test_pruning_removes_what_is_in_no_file_and_nothing_from_elsewhere(
+    at_gateway: Run, records: Path
+) -> None:
+    at_gateway("apply", "-f", str(records))
+    (records / "write.json").unlink()
+
+    refused = at_gateway("apply", "-f", str(records), "--prune")
+    pruned = at_gateway("apply", "-f", str(records), "--prune", "--yes")
+
+    assert refused.code == 2
+    assert pruned.lines[0] == "- task write"
+    assert at_gateway("tasks", "get", "write").code == 1
+
+
+def test_a_wrong_file_changes_nothing_and_is_named_with_its_line(at_gateway: Run, records: Path) -> None:
+    (records / "bad.toml").write_text('task_id = "bad"\n\n[config]\nmcp.enabled = "perhaps"\n', "utf-8")
+    before = at_gateway("tasks", "list", "--json").out
+
+    ran = at_gateway("apply", "-f", str(records))
+
+    assert ran.code == 1
+    assert str(records / "bad.toml") in ran.err
+    assert "mcp.enabled" in ran.err
+    assert at_gateway("tasks", "list", "--json").out == before
+
+
+def test_servers_of_another_program_are_imported(at_gateway: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(
+        '{"mcpServers": {"Far Away": {"url": "https://x.example/mcp"},}} // trailing comma and all\n', "utf-8"
+    )
+
+    planned = at_gateway("servers", "import", str(file), "--dry-run")
+    imported = at_gateway("servers", "import", str(file), "--allow", "get_*")
+
+    assert planned.lines[0] == "+ server far-away"
+    assert imported.code == 0
+    assert at_gateway("servers", "get", "far-away", "--json").json["allowed_tools"] == ["get_*"]
+    at_gateway("servers", "delete", "far-away")
+
+
+def test_a_running_gateway_is_backed_up_into_a_file_that_can_be_imported(
+    at_gateway: Run, records: Path, tmp_path: Path
+) -> None:
+    at_gateway("apply", "-f", str(records))
+
+    backup = at_gateway("backup", "--json").json
+    imported = at_gateway("import", backup["path"], "--data", str(tmp_path / "new"), "--json").json
+
+    assert imported["revision"] == backup["revision"]
+    assert imported["records"] == backup["records"]
+
+
+def test_there_are_no_nodes_in_one_process(at_gateway: Run) -> None:
+    assert "no node has reported yet" in at_gateway("nodes").out
+
+
+def test_watch_follows_every_change(at_gateway: Run, records: Path) -> None:
+    with running("watch") as (process, start):
+        assert process.stdout is not None
+        at_gateway("apply", "-f", str(records), "--prune", "--yes")
+        (records / "more.json").write_text('{"profile_id": "more"}', "utf-8")
+        at_gateway("apply", "-f", str(records))
+        at_gateway("profiles", "delete", "more")
+        seen: list[dict[str, Any]] = []
+        while not any(one.get("deletes") == [{"kind": "profile", "id": "more"}] for one in seen):
+            seen.append(json.loads(process.stdout.readline()))
+
+    changes = [one for one in seen if one["event"] == "change"]
+    assert start["event"] == "start"
+    assert [(one["upserts"], one["deletes"]) for one in changes[-2:]] == [
+        ([{"kind": "profile", "id": "more"}], []),
+        ([], [{"kind": "profile", "id": "more"}]),
+    ]
+    assert changes[-1]["revision"] == changes[-2]["revision"] + 1

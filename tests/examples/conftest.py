@@ -1,0 +1,5 @@
+"""The command line, as its own tests use it."""
+
+from tests.cli.conftest import run
+
+__all__ = ["run"]
