@@ -143,8 +143,9 @@ class Settings(BaseModel):
     node_id: str | None = None
     """The name a node reports under. Unset: the name of its machine."""
 
-    max_policy_staleness_s: int | None = Field(default=None, ge=1)
-    """How long a node may serve without hearing from control before it refuses. Unset: for ever."""
+    max_policy_staleness_s: int | None = Field(default=None, ge=10)
+    """How long a node may serve without hearing from control, which speaks every 5 s, before it refuses.
+    Unset: for ever."""
 
     allow_private_upstreams: bool = True
     """Whether servers may be registered on loopback and private networks."""

@@ -23,7 +23,7 @@ from tests.scenarios.waiting import eventually, settle_on
 WRITES = rounds(suite=20, soak=500)
 CUTS = rounds(suite=3, soak=50)
 KILLS = rounds(suite=1, soak=10)
-STALENESS_S = 8
+STALENESS_S = 10
 
 
 @pytest.fixture(scope="module")
