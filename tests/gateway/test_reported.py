@@ -164,6 +164,35 @@ async def test_definitions_are_not_read_again_for_every_report() -> None:
         assert house.reports.reads == reads
 
 
+async def test_definitions_that_were_announced_and_never_come_are_looked_for_ever_more_seldom() -> None:
+    async with open_house() as house:
+        await house.define("one", "a")
+        house.reports.reads = 0
+        for calls in range(60):
+            await house.report("n1", seen(definitions="too large to be sent", calls=calls))
+        seldom = house.reports.reads
+        await house.report("n1", seen(definitions="d3"))
+        await house.define("one", "b", digest="d3")
+        await pass_time(2)
+
+        assert 5 <= seldom <= 9
+        assert house.offers["one"] == ["b"]
+
+
+async def test_a_report_nobody_was_prepared_for_does_not_end_the_following(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with open_house() as house:
+        await house.define("one", "a")
+        unheard_of: Any = "unheard of"
+        await house.report("n1", seen(state=unheard_of))
+        await house.report("n1", seen(state="degraded"))
+        await pass_time(10)
+
+        assert house.servers.health()["one"].state == "degraded"
+        assert "was not understood" in caplog.text
+
+
 async def test_reports_that_pour_in_are_read_a_few_times_a_second() -> None:
     async with open_house() as house:
         await house.define("one", "a")

@@ -7,6 +7,7 @@ A server is never called from here; only a trial connects to one, and only when 
 import asyncio
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import Final, NamedTuple, Self
@@ -27,13 +28,22 @@ from toolgate.upstream.trial import TrialReport, try_server
 LOOK_EVERY_S: Final = 5.0
 """That a node has gone silent is told by nobody: it is looked for so often."""
 GAP_S: Final = 0.5
-REST: Final = 10
-"""Reports are read at most once in GAP_S, and reading takes one part of the time in REST at most."""
+PAUSE: Final = 10
+"""After a look there is none for GAP_S, nor for PAUSE times as long as it took."""
 RETRY_S: Final = 1.0
+LONGEST_WAIT_S: Final = 30.0
+"""Definitions that were announced and do not come are looked for after waits that double up to this."""
 
 _WORST_LAST: Final[Sequence[HealthState]] = ("disabled", "connected", "idle", "degraded", "down")
 
 _log: Final = logging.getLogger(__name__)
+
+
+class _Digest(NamedTuple):
+    """One version of the definitions of a server."""
+
+    server_id: str
+    digest: str
 
 
 class _Parsed(NamedTuple):
@@ -80,6 +90,7 @@ class ReportedServers:
         self._told = _Told({}, {})
         self._tools: Mapping[str, ServerTools] = MappingProxyType({})
         self._health: Mapping[str, ServerHealth] = MappingProxyType({})
+        self._missing = _Missing()
         self._following: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -151,12 +162,16 @@ class ReportedServers:
                 began_s = clock()
                 await self._look()
                 is_failing = False
-                await asyncio.sleep(max(GAP_S, REST * (clock() - began_s)))
+                await asyncio.sleep(max(GAP_S, PAUSE * (clock() - began_s)))
             except ToolgateError as exc:
                 if not is_failing:
                     _log.warning("what nodes report cannot be read, trying again: %s", exc)
                 is_failing = True
                 await asyncio.sleep(RETRY_S)
+            except Exception:
+                # One report that nobody was prepared for must not end the following of all others.
+                _log.exception("what nodes report was not understood, trying again")
+                await asyncio.sleep(LOOK_EVERY_S)
 
     async def _news(self, seen: int) -> int:
         """The count of reports once it is another than `seen`, or the time to look has come."""
@@ -172,8 +187,8 @@ class ReportedServers:
         live = [report for report in await self._reports.list_reports() if not report.is_lost(now_ms)]
         known = self._told.definitions
         # Definitions are large and seldom new: they are read where a report speaks of others than are known.
-        is_news = not known or any(_speaks_of_others(report, known) for report in live)
-        kept = await self._reports.list_definitions() if is_news else None
+        is_due = self._missing.is_due(_announced(live, known), asyncio.get_running_loop().time())
+        kept = await self._reports.list_definitions() if is_due else None
         # In a thread: thousands of definitions take longer to check than the loop may stand still.
         self._told = await asyncio.to_thread(_gather, live, kept, known)
         before = self._tools
@@ -199,12 +214,34 @@ class ReportedServers:
         self._tools, self._health = MappingProxyType(tools), MappingProxyType(health)
 
 
-def _speaks_of_others(report: NodeReport, known: Mapping[str, _Parsed]) -> bool:
-    return any(
-        server.definitions
-        and (server.server_id not in known or known[server.server_id].digest != server.definitions)
+class _Missing:
+    """Definitions that nodes announce and control does not have, and when to look for them."""
+
+    def __init__(self) -> None:
+        self._missing: AbstractSet[_Digest] | None = None
+        self._wait_s = 0.0
+        self._due_s = 0.0
+
+    def is_due(self, missing: AbstractSet[_Digest], now_s: float) -> bool:
+        """Whether to look now: at first, when others are missing than before, and ever more seldom after."""
+        is_news, is_first = missing != self._missing, self._missing is None
+        self._missing = missing
+        if not is_first and (not missing or (not is_news and now_s < self._due_s)):
+            return False
+        self._wait_s = GAP_S if is_news else min(2 * self._wait_s, LONGEST_WAIT_S)
+        self._due_s = now_s + self._wait_s
+        return True
+
+
+def _announced(live: Sequence[NodeReport], known: Mapping[str, _Parsed]) -> AbstractSet[_Digest]:
+    """The definitions that `live` nodes serve and are not `known`."""
+    return {
+        _Digest(server.server_id, server.definitions)
+        for report in live
         for server in report.servers
-    )
+        if server.definitions
+        and (server.server_id not in known or known[server.server_id].digest != server.definitions)
+    }
 
 
 def _gather(
