@@ -112,10 +112,12 @@ async def test_reports_come_every_ten_seconds_and_a_second_after_a_change(contro
         quiet = len(control.reports)
         net["one"].announce_tools(definition("echo"), definition("shout"))
         await pass_time(1.1)
-        after_change = [report.servers[0].tools for report, _ in control.reports]
+        told = [report.servers[0] for report, _ in control.reports]
 
     assert quiet == 3
-    assert after_change == [1, 1, 1, 2]
+    assert [one.tools for one in told] == [1, 1, 1, 2]
+    assert {one.definitions for one in told[:3]} == {digest_of(definition("echo"))}
+    assert told[3].definitions == digest_of(definition("echo"), definition("shout"))
 
 
 async def test_definitions_are_sent_once_control_asks_for_them(control: MemoryControl) -> None:

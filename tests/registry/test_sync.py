@@ -211,6 +211,32 @@ async def test_wat_2_a_line_that_breaks_every_few_events_costs_nothing_but_time(
     assert len(control.lists_s) == 1
 
 
+async def test_a_watch_that_breaks_and_is_taken_up_again_is_no_cause_for_alarm(
+    control: MemoryControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with following(control) as node:
+        for _ in range(10):
+            await pass_time(2)
+            control.cut()
+            await pass_time(0.1)
+            assert node.status.is_degraded is False
+
+    assert caplog.records == []
+
+
+async def test_what_a_poll_found_is_not_forgotten_for_a_batch_that_comes_at_the_same_moment(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    async with following(control, jitter=0.0) as node:
+        control.edit = lambda batch: Batch(revision=0)
+        control.delay_s = 1.0  # so that there is a bookmark every 6 s
+        await write(store, server("fs"))
+        await pass_time(36)
+
+        assert (control.polls_s, node.status.relists) == ([30.0], 1)
+        assert node.state == await listed(store)
+
+
 async def test_rep_2_after_a_dropped_watch_a_change_arrives_within_two_seconds(
     store: MemoryStore, control: MemoryControl
 ) -> None:
@@ -235,10 +261,12 @@ async def test_wat_3_a_node_behind_the_compacted_log_lists_once_after_a_moment_o
         control.come_back()
         control.lists_s.clear()
         await pass_time(60)
+        control.cut()
+        await pass_time(60)
 
         assert node.state == await listed(store)
         assert node.status.relists == 1
-    compacted_s = control.watches[-2][0]
+    compacted_s = control.watches[-3][0]
     assert [round(at_s - compacted_s, 3) for at_s in control.lists_s] == [0.5]
 
 
@@ -314,7 +342,7 @@ async def test_a_poll_that_is_a_moment_ahead_of_the_watch_is_no_cause_to_list(
     store: MemoryStore, control: MemoryControl
 ) -> None:
     async with following(control, jitter=0.0) as node:
-        control.delay_s = 1.0
+        control.delay_s = 0.7
         await pass_time(29.5)
         await store.write([server("fs")], actor="ada")
         await pass_time(0.6)

@@ -226,17 +226,22 @@ class NodeSync:
                 self._link.watch_records(state.epoch, state.revision) as batches,
             ):
                 async for batch in batches:
+                    self._check_poll()
                     self._patience.reschedule(_now_s() + self._limits.silence_s)
                     self._on_batch(batch)
         except TimeoutError as exc:
-            if self._is_relist_due:
-                raise WatchLagged("a poll has found what the watch did not deliver") from exc
+            self._check_poll()
             raise ControlUnavailable(f"control was silent for {self._limits.silence_s:g} s") from exc
         finally:
             self._patience = None
             if _now_s() - began_s >= self._limits.held_s:
                 self._backoff.forgive()
         raise ControlUnavailable("control has ended the watch")
+
+    def _check_poll(self) -> None:
+        """A poll says so by making our patience run out, which a batch at the same moment would renew."""
+        if self._is_relist_due:
+            raise WatchLagged("a poll has found what the watch did not deliver")
 
     def _on_batch(self, batch: Batch) -> None:
         state = self._state
