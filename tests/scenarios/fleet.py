@@ -6,6 +6,7 @@ stopped, and checked: each exits with 0, has logged no traceback, and no process
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -35,7 +36,8 @@ class Member:
 
     def start(self) -> None:
         """Start it, where it listened before if it did."""
-        command = [TOOLGATE, self.name.partition("-")[0], "--json"]
+        kind = self.name.partition("-")[0]
+        command = [TOOLGATE, kind, "--json", "--data", str(self.site.data)]
         self.gateway = self.stack.enter_context(started(self.site, command, self.environ))
         self.environ["TOOLGATE_LISTEN"] = self.gateway.address
         if grpc := self.gateway.announced.get("grpc"):
@@ -48,7 +50,7 @@ class Member:
 
     def stop(self) -> None:
         """SIGTERM, and all that goes with an orderly end."""
-        self.gateway.process.terminate()
+        self.gateway.signal(signal.SIGTERM)
         assert self.gateway.wait() == 0
         self.gateway.check_stopped()
 
@@ -124,8 +126,7 @@ class Fleet:
     def _add(self, members: list[Member], name: str, **settings: str) -> Member:
         site = Site(self.root / name)
         site.root.mkdir()
-        own = {"TOOLGATE_LISTEN": "127.0.0.1:0", "TOOLGATE_DATA_DIR": str(site.data)}
-        member = Member(name, site, {**own, **settings}, self.stack)
+        member = Member(name, site, {"TOOLGATE_LISTEN": "127.0.0.1:0", **settings}, self.stack)
         member.start()
         members.append(member)
         return member
