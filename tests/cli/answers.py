@@ -117,3 +117,18 @@ def plan(*changes: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def applied(*changes: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"revision": 4, "changes": list(changes), "warnings": [], **more}
+
+
+def node(node_id: str, **changes: Any) -> dict[str, Any]:
+    found = {
+        "node_id": node_id,
+        "url": "http://10.0.0.1:8080",
+        "version": "0.1.0",
+        "revision": 17,
+        "is_degraded": False,
+        "is_lost": False,
+        "is_current": True,
+        "age_ms": 2_400,
+        "servers": 4,
+    }
+    return {**found, **changes}

@@ -146,6 +146,22 @@ def test_servers_test_ends_with_1_when_the_server_fails(gateway: FakeGateway, ru
     assert (ran.code, ran.lines) == (1, ["✗ git: it hangs"])
 
 
+def test_a_server_in_a_file_is_tried_before_it_is_saved(
+    gateway: FakeGateway, run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "git.json"
+    path.write_text('{"server_id": "git", "transport": "stdio"}', "utf-8")
+    report = {"ok": False, "error": "it hangs", "stderr_tail": "", "tools": [], "quarantined": {}}
+    gateway.answer("POST /admin/api/mcp/servers/git/test", report)
+
+    ran = run("servers", "test", "-f", str(path))
+
+    assert gateway.last.body == {"server_id": "git", "transport": "stdio"}
+    assert (ran.code, ran.lines) == (1, ["✗ git: it hangs"])
+    assert run("servers", "test").code == 2
+    assert run("servers", "test", "git", "-f", str(path)).code == 2
+
+
 def test_servers_refresh_shows_the_tools_there_are_now(gateway: FakeGateway, run: Run) -> None:
     answer = {"server_id": "git", "health": health(), "tools": ["git_log"], "quarantined": {}}
     gateway.answer("POST /admin/api/mcp/servers/git/refresh", answer)

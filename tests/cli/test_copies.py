@@ -45,7 +45,7 @@ def test_a_registry_moves_through_a_file_with_its_history(run: Run, tmp_path: Pa
     imported = run("import", str(file), "--data", str(new))
     after, actors = read(new)
 
-    assert " ".join(exported.lines) == f"✓ {file}: 1 record at revision 2"
+    assert exported.lines == ["✓ 1 record at revision 2, in", f"  {file}"]
     assert imported.lines == ["✓ imported 1 record at revision 2; nodes will list everything again"]
     assert (after.revision, after.records, actors) == (before.revision, before.records, ["ada", "ada"])
     assert after.epoch != before.epoch

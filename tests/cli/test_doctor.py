@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.answers import health, server
+from tests.cli.answers import health, node, server
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from toolgate import __version__
@@ -14,6 +14,7 @@ from toolgate.cli.diagnosis import (
     Finding,
     judge_data_directory,
     judge_gateway,
+    judge_node,
     judge_open_files,
     judge_port,
     judge_server,
@@ -118,6 +119,35 @@ def test_each_state_of_a_server_has_its_finding(one: dict[str, object], expected
     assert judge_server(one) == expected
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, Finding("ok", "node a", "serves revision 17, 4 servers")),
+        (
+            {"is_degraded": True},
+            Finding(
+                "warning",
+                "node a",
+                "it was out of reach of control, and serves revision 17",
+                "see its `/healthz` for the reason",
+            ),
+        ),
+        (
+            {"is_lost": True, "age_ms": 95_000},
+            Finding(
+                "problem",
+                "node a",
+                "it has not reported for 95 s",
+                "see that it runs and reaches this control",
+            ),
+        ),
+    ],
+    ids=["follows", "degraded", "lost"],
+)
+def test_each_node_has_its_finding(changes: dict[str, object], expected: Finding) -> None:
+    assert judge_node(node("a", **changes)) == expected
+
+
 def test_the_installation_is_judged_too() -> None:
     assert judge_gateway({"version": "0", "revision": 1}, own_version="1").level == "warning"
     assert judge_gateway({"version": "1", "revision": 1}, own_version="1").level == "ok"
@@ -142,6 +172,7 @@ def data(tmp_path: Path) -> str:
 def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data: str) -> None:
     gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
     gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server()]})
+    gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
     gateway.answer("GET /admin/api/lint", {"findings": []})
 
     ran = run("doctor", "--data", data)
@@ -155,6 +186,7 @@ def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data
     down = server("web", health=health(state="down", last_error="there is no command `npx` on its PATH"))
     gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server(), down]})
     finding = {"where": "task `t`", "rule": "mcp.tool_denylist", "message": "`x` matches nothing"}
+    gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
     gateway.answer("GET /admin/api/lint", {"findings": [finding]})
 
     ran = run("doctor", "--data", data)
@@ -173,6 +205,7 @@ def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data
 def test_an_empty_registry_is_worth_a_word(gateway: FakeGateway, run: Run, data: str) -> None:
     gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 0})
     gateway.answer("GET /admin/api/mcp/servers", {"revision": 0, "servers": []})
+    gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
     gateway.answer("GET /admin/api/lint", {"findings": []})
 
     ran = run("doctor", "--data", data, "--json")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.answers import health, server
+from tests.cli.answers import health, node, server
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 
@@ -45,6 +45,12 @@ def test_history_lists_changes_newest_first(gateway: FakeGateway, run: Run, kind
         "       7  2025-10-09 08:53:20  ada  tags, enabled",
         "       3  2025-10-09 08:53:20  ada  none",
     ]
+
+
+def test_keys_have_a_history_too(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /admin/api/keys/ci/history", {"revision": 9, "entries": [entry(3, "put", "role")]})
+
+    assert run("keys", "history", "ci").lines[1] == "       3  2025-10-09 08:53:20  ada  role"
 
 
 def test_a_history_that_was_compacted_away_says_so(gateway: FakeGateway, run: Run) -> None:
@@ -185,21 +191,6 @@ def test_records_are_read_page_by_page(gateway: FakeGateway, run: Run) -> None:
     assert [json.loads(line)["server_id"] for line in ran.out.splitlines()] == ["a", "b"]
 
 
-def node(node_id: str, **changes: Any) -> dict[str, Any]:
-    found = {
-        "node_id": node_id,
-        "url": "http://10.0.0.1:8080",
-        "version": "0.1.0",
-        "revision": 17,
-        "is_degraded": False,
-        "is_lost": False,
-        "is_current": True,
-        "age_ms": 2_400,
-        "servers": 4,
-    }
-    return {**found, **changes}
-
-
 def test_nodes_are_listed_with_what_ails_them(gateway: FakeGateway, run: Run) -> None:
     nodes = [
         node("a"),
@@ -297,5 +288,5 @@ def test_backup_says_where_the_file_is(gateway: FakeGateway, run: Run) -> None:
     answer = {"path": "/data/backups/9.jsonl", "revision": 9, "records": 31}
     gateway.answer("POST /admin/api/backup", answer)
 
-    assert run("backup").lines == ["✓ /data/backups/9.jsonl: 31 records at revision 9"]
+    assert run("backup").lines == ["✓ 31 records at revision 9, in", "  /data/backups/9.jsonl"]
     assert run("backup", "--json").json == answer

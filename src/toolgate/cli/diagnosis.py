@@ -68,6 +68,18 @@ def judge_server(server: Facts) -> Finding:
     return Finding("ok", where, f"{state}, {health.get('tools', 0)} tools")
 
 
+def judge_node(node: Facts) -> Finding:
+    """One node by what it last reported."""
+    where = f"node {node['node_id']}"
+    if node["is_lost"]:
+        message = f"it has not reported for {node['age_ms'] // 1000} s"
+        return Finding("problem", where, message, "see that it runs and reaches this control")
+    if node["is_degraded"]:
+        message = f"it was out of reach of control, and serves revision {node['revision']}"
+        return Finding("warning", where, message, "see its `/healthz` for the reason")
+    return Finding("ok", where, f"serves revision {node['revision']}, {node['servers']} servers")
+
+
 def judge_rules(findings: Iterable[Facts]) -> list[Finding]:
     """The gateway's own lint as findings."""
     return [

@@ -19,6 +19,7 @@ from toolgate.cli.diagnosis import (
     Finding,
     judge_data_directory,
     judge_gateway,
+    judge_node,
     judge_open_files,
     judge_port,
     judge_rules,
@@ -82,6 +83,8 @@ def _ask_about_servers(client: RestClient) -> Iterator[Finding]:
         )
     for server in servers:
         yield judge_server(server)
+    for node in client.get("/admin/api/nodes")["nodes"]:
+        yield judge_node(node)
     yield from judge_rules(client.get("/admin/api/lint")["findings"])
 
 

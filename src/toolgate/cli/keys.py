@@ -14,7 +14,7 @@ from typer import Argument, Option
 from toolgate.cli.client import COLLECTIONS, UNCONDITIONAL
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
-from toolgate.cli.record_commands import IdArgument, delete_record
+from toolgate.cli.record_commands import IdArgument, add_history_command, delete_record
 from toolgate.cli.render.records import render_keys, render_new_key
 from toolgate.cli.spreading import spread_options
 from toolgate.model.principals import Role
@@ -97,6 +97,9 @@ def add_command(
 def revoke_command(key_id: IdArgument, connection: Connection) -> None:
     """Take a key back. It is refused from now on, also in open sessions."""
     delete_record("key", key_id, connection, UNCONDITIONAL)
+
+
+add_history_command(app, "key")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import typer
 from toolgate.cli.client import UNCONDITIONAL, RestClient, record_path
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.options import Connection
-from toolgate.cli.record_commands import IdArgument, add_history_commands, delete_record
+from toolgate.cli.record_commands import IdArgument, add_past_commands, delete_record
 from toolgate.cli.render.pins import render_pinned, render_pins
 from toolgate.cli.spreading import spread_options
 
@@ -49,7 +49,7 @@ def delete_command(server_id: IdArgument, connection: Connection) -> None:
     delete_record("pin", server_id, connection, UNCONDITIONAL)
 
 
-add_history_commands(app, "pin")
+add_past_commands(app, "pin")
 
 
 def _definitions(client: RestClient, server_id: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from toolgate.cli.record_commands import (
     FilesOption,
     IdArgument,
     TermsOptions,
-    add_history_commands,
+    add_past_commands,
     apply_files,
     delete_record,
 )
@@ -44,4 +44,4 @@ def delete_command(profile_id: IdArgument, connection: Connection, on: TermsOpti
     delete_record("profile", profile_id, connection, on.terms)
 
 
-add_history_commands(app, "profile")
+add_past_commands(app, "profile")

@@ -56,8 +56,8 @@ def delete_record(kind: Kind, record_id: str, connection: Connection, terms: Ter
     connection.output.show({"deleted": record_id, **answer}, render_deleted(kind, record_id, answer))
 
 
-def add_history_commands(app: typer.Typer, kind: Kind) -> None:
-    """`history`, `diff` and `rollback` of one kind of record."""
+def add_history_command(app: typer.Typer, kind: Kind) -> None:
+    """`history` of one kind of record."""
 
     @app.command("history", help=f"List the changes of a {kind}, newest first: when, by whom, which fields.")
     @spread_options
@@ -69,6 +69,11 @@ def add_history_commands(app: typer.Typer, kind: Kind) -> None:
         with connection.open() as client:
             answer = client.get(f"{record_path(kind, record_id)}/history", {"limit": str(limit)})
         connection.output.show(answer["entries"], render_history(answer["entries"]))
+
+
+def add_past_commands(app: typer.Typer, kind: Kind) -> None:
+    """`history`, `diff` and `rollback` of one kind of record."""
+    add_history_command(app, kind)
 
     @app.command("diff", help=f"Show how a {kind} differs between two revisions of the registry.")
     @spread_options

@@ -7,17 +7,17 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.client import COLLECTIONS, record_path
-from toolgate.cli.failure import Exit
+from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import (
     FilesOption,
     IdArgument,
     TermsOptions,
-    add_history_commands,
+    add_past_commands,
     apply_files,
     delete_record,
 )
-from toolgate.cli.record_files import read_text
+from toolgate.cli.record_files import load_record, read_text
 from toolgate.cli.render.plans import render_imported
 from toolgate.cli.render.server_tools import render_server_tools
 from toolgate.cli.render.servers import render_refreshed, render_server, render_servers, render_test
@@ -65,11 +65,24 @@ def delete_command(server_id: IdArgument, connection: Connection, on: TermsOptio
 
 @app.command("test")
 @spread_options
-def test_command(server_id: IdArgument, connection: Connection) -> None:
-    """Connect to a server once and list its tools; exit code 1 if that fails."""
+def try_command(
+    connection: Connection,
+    server_id: Annotated[str | None, Argument(help="Its id.", show_default=False)] = None,
+    file: Annotated[
+        Path | None, Option("--file", "-f", help="Try the server in this file instead, before it is saved.")
+    ] = None,
+) -> None:
+    """Connect to a server once and list its tools; exit code 1 if that fails.
+
+    A server in a file must be fit to be saved, and is not.
+    """
+    if (server_id is None) == (file is None):
+        raise CommandFailed("give either an id or --file", exit_code=Exit.USAGE)
+    draft = None if file is None else load_record(file, kind="server")
+    tried = draft.id if draft else str(server_id)
     with connection.open() as client:
-        report = client.post(f"{record_path('server', server_id)}/test")
-    connection.output.show(report, render_test(server_id, report))
+        report = client.post(f"{record_path('server', tried)}/test", draft.body if draft else None)
+    connection.output.show(report, render_test(tried, report))
     if report.get("error"):
         raise typer.Exit(Exit.FAILED)
 
@@ -101,9 +114,7 @@ def tools_command(
 def import_command(
     file: Annotated[
         Path,
-        Argument(
-            help="`mcpServers` JSON, VS Code's `mcp.json`, a `server.json`, or a server file of ours."
-        ),
+        Argument(help="`mcpServers` JSON, VS Code's `mcp.json`, a `server.json`, or a server file of ours."),
     ],
     connection: Connection,
     *,
@@ -128,4 +139,4 @@ def import_command(
     connection.output.show(answer, render_imported(answer, is_dry_run=is_dry_run))
 
 
-add_history_commands(app, "server")
+add_past_commands(app, "server")

@@ -7,7 +7,7 @@ from toolgate.cli.record_commands import (
     FilesOption,
     IdArgument,
     TermsOptions,
-    add_history_commands,
+    add_past_commands,
     apply_files,
     delete_record,
 )
@@ -56,4 +56,4 @@ def delete_command(task_id: IdArgument, connection: Connection, on: TermsOptions
     delete_record("task", task_id, connection, on.terms)
 
 
-add_history_commands(app, "task")
+add_past_commands(app, "task")

@@ -3,17 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import OK, cell, count, sentence
+from toolgate.cli.escape import escape_line
+from toolgate.cli.render.layout import OK, count, sentence
 
 Answer = Mapping[str, Any]
 
 
 def render_backup(answer: Answer) -> RenderableType:
     """A copy that was written."""
-    return sentence(Text("✓ ", style=OK), cell(answer["path"], "bold"), f": {_contents(answer)}")
+    # A line of its own, to be copied whole.
+    path = Text(f"  {escape_line(str(answer['path']))}", style="bold", no_wrap=True, overflow="ignore")
+    return Group(sentence(Text("✓ ", style=OK), f"{_contents(answer)}, in"), path)
 
 
 def render_import(answer: Answer) -> RenderableType:
