@@ -108,7 +108,8 @@ class _Watching(AsyncIterator[Batch]):
         batch = await self._next()
         while batch is None:  # nothing is known of a revision that is still to come
             batch = await self._next()
-        await asyncio.sleep(self._control.delay_s)
+        if self._control.delay_s:
+            await asyncio.sleep(self._control.delay_s)
         return self._control.edit(batch)
 
     async def _next(self) -> Batch | None:
