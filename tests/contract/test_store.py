@@ -239,6 +239,22 @@ async def test_history_tells_who_changed_what_and_when_newest_first(store: Store
     assert [change.revision for change in await store.history("server", "fs")] == [3, 2, 1]
 
 
+async def test_sto_7_history_is_in_the_order_of_revisions_whatever_the_clock_does(
+    store: Store, clock: Clock
+) -> None:
+    day_ms = 24 * 60 * 60 * 1000
+    clock.now_ms = 10 * day_ms
+    for n, jump in enumerate((0, day_ms, -2 * day_ms, day_ms)):
+        clock.now_ms += jump
+        await store.write([put("fs", n=n)], actor="ada")
+
+    history = await store.history("server", "fs")
+    assert [(change.revision, change.after) for change in history] == [
+        (n + 1, {"n": n}) for n in range(3, -1, -1)
+    ]
+    assert [change.at_ms // day_ms for change in history] == [10, 9, 11, 10]
+
+
 async def test_one_transaction_may_carry_the_work_of_several_actors(store: Store) -> None:
     await store.write([put("a"), Write(kind="server", id="b", body={}, actor="bob")], actor="ada")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stores import Clock, execute, put
+from tests.scenarios.soak import rounds
 from toolgate.errors import StartRefused, StorageFailed
 from toolgate.model.revisions import Listing
 from toolgate.registry.sqlite import SqliteStore, open_sqlite_store
@@ -70,6 +71,14 @@ async def fill(path: Path, count: int = 30) -> Listing:
 async def opened_listing(path: Path) -> Listing:
     async with open_sqlite_store(path, Clock()) as store:
         return await store.list()
+
+
+def test_what_only_others_need_is_not_loaded() -> None:
+    """Alembic, the driver of PostgreSQL and gRPC each take longer to load than the rest of a start."""
+    code = "import sys, toolgate.registry.engines; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert {"alembic", "psycopg", "grpc"} & set(loaded.stdout.split()) == set()
 
 
 # One owner
@@ -236,6 +245,7 @@ async def test_sto_4_a_damaged_log_line_is_told_when_it_is_read(path: Path) -> N
         assert await store.write([put("s3", n=0)], actor="ada") == 31
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 async def test_sto_4_bit_flips_and_truncations_never_show_a_registry_that_was_not(
     path: Path, seed: int
@@ -243,7 +253,7 @@ async def test_sto_4_bit_flips_and_truncations_never_show_a_registry_that_was_no
     listing = await fill(path)
     sound, rng = path.read_bytes(), random.Random(seed)
 
-    for _ in range(40):
+    for _ in range(rounds(suite=40, soak=400)):
         damaged = bytearray(sound)
         if rng.random() < 0.2:
             del damaged[rng.randrange(len(damaged)) :]
