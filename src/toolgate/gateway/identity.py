@@ -5,9 +5,9 @@ calls. Without any credential a caller is the local administrator, and only wher
 on loopback and is told to trust it.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Final, Protocol
 
 from toolgate.errors import NotReady, Unauthenticated
@@ -24,7 +24,11 @@ KEYED_ADMIN: Final = Principal(id="admin", role="admin")
 
 def hash_key(secret: str) -> str:
     """What is stored of a key. Keys are long and random, so one round of SHA-256 is enough."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return _digest(secret).hex()
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(secret.encode()).digest()
 
 
 class TokenVerifier(Protocol):
@@ -51,9 +55,9 @@ class Identities:
         self._verifier = verifier
         self._refusals = Refusals() if refusals is None else refusals
         self._tenures = Tenures(clock_s)
-        self._fixed = {hash_key(admin_key): Proof(KEYED_ADMIN)} if admin_key else {}
-        self._keys: Mapping[str, Proof] = self._fixed
-        self._tokens: dict[str, Proof] = {}
+        self._fixed = {_digest(admin_key): Proof(KEYED_ADMIN)} if admin_key else {}
+        self._keys: Mapping[bytes, Proof] = self._fixed
+        self._tokens: dict[bytes, Proof] = {}
         self._awaits_keys = False
 
     def await_keys(self) -> None:
@@ -62,7 +66,9 @@ class Identities:
 
     def apply(self, keys: Mapping[str, Key]) -> None:
         """Replace the stored keys: at once for requests to come, and for all that `until_lapsed` holds."""
-        stored = {key.sha256: Proof(principal_of(key), key.expires_at_s) for key in keys.values()}
+        stored = {
+            bytes.fromhex(key.sha256): Proof(principal_of(key), key.expires_at_s) for key in keys.values()
+        }
         self._keys = stored | self._fixed
         self._awaits_keys = False
         self._tenures.recheck(self._keys)
@@ -72,9 +78,9 @@ class Identities:
         if authorization is None:
             return self._anyone
         scheme, _, secret = authorization.partition(" ")
-        if scheme.lower() != "bearer":
+        if scheme != "Bearer" and scheme.lower() != "bearer":
             return None
-        digest = hash_key(secret.strip())
+        digest = sha256(secret.strip().encode()).digest()
         # Looked up by hash: how long it takes says nothing about the key.
         proof = self._keys.get(digest) or self._tokens.get(digest)
         # As in `_proof`, without the call: every request of a busy client comes by here.
@@ -111,14 +117,14 @@ class Identities:
         if authorization is None:
             yield
             return
-        digest = hash_key(_secret_in(authorization))
+        digest = _digest(_secret_in(authorization))
         proof = self._proof(digest)
         if proof is None:
             raise _proves_nothing()
         with self._tenures.hold(proof, on_lapse, digest=digest if digest in self._keys else None):
             yield
 
-    def _proof(self, digest: str) -> Proof | None:
+    def _proof(self, digest: bytes) -> Proof | None:
         proof = self._keys.get(digest) or self._tokens.get(digest)
         if proof is None or proof.expires_at_s is None or proof.expires_at_s > self._clock_s():
             return proof
@@ -130,7 +136,7 @@ class Identities:
         proof = await self._verifier.verify(secret)
         if len(self._tokens) >= MAX_TOKENS:
             self._tokens.pop(next(iter(self._tokens)))
-        self._tokens[hash_key(secret)] = proof
+        self._tokens[_digest(secret)] = proof
         return proof.principal
 
 

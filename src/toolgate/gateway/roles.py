@@ -5,11 +5,15 @@ from typing import Final
 
 from toolgate.model.principals import Role
 
-_RANK: Final[Mapping[Role, int]] = {"agent": 0, "viewer": 1, "publisher": 2, "admin": 3}
+_REACHES: Final[Mapping[Role, frozenset[Role]]] = {
+    "admin": frozenset({"admin", "publisher", "viewer", "agent"}),
+    "publisher": frozenset({"publisher", "viewer", "agent"}),
+    "viewer": frozenset({"viewer", "agent"}),
+    "agent": frozenset({"agent"}),
+    "node": frozenset({"node"}),
+}
 
 
 def reaches(role: Role, needed: Role) -> bool:
     """Whether `role` is `needed` or above it."""
-    if "node" in {role, needed}:
-        return role == needed
-    return _RANK[role] >= _RANK[needed]
+    return needed in _REACHES[role]

@@ -23,7 +23,7 @@ class _Tenure:
 
     __slots__ = ("digest", "on_lapse", "proof", "timer")
 
-    def __init__(self, proof: Proof, digest: str | None, on_lapse: Callable[[], None]) -> None:
+    def __init__(self, proof: Proof, digest: bytes | None, on_lapse: Callable[[], None]) -> None:
         self.proof = proof
         self.digest = digest
         self.on_lapse = on_lapse
@@ -44,7 +44,7 @@ class Tenures:
 
     @contextmanager
     def hold(
-        self, proof: Proof, on_lapse: Callable[[], None], *, digest: str | None = None
+        self, proof: Proof, on_lapse: Callable[[], None], *, digest: bytes | None = None
     ) -> Iterator[None]:
         """Have `on_lapse` called if, within the block, `proof` expires or is no more that of `digest`."""
         tenure = _Tenure(proof, digest, on_lapse)
@@ -56,7 +56,7 @@ class Tenures:
             self._held.discard(tenure)
             tenure.stop()
 
-    def recheck(self, proofs: Mapping[str, Proof]) -> None:
+    def recheck(self, proofs: Mapping[bytes, Proof]) -> None:
         """The keys in force are now these: end what rests on another, or on one whose rights changed."""
         for tenure in tuple(self._held):
             if tenure.digest is not None and proofs.get(tenure.digest) != tenure.proof:

@@ -12,14 +12,13 @@ from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.roles import reaches
-from toolgate.model.principals import Principal
 from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.http.messages import Request, Responder
 from toolgate.surfaces.mcp.answers import send_error
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import parse_message
-from toolgate.surfaces.mcp.exchange import Exchange, authorization_of, check_headers, check_media
+from toolgate.surfaces.mcp.exchange import Exchange, check_headers, check_media
 from toolgate.surfaces.mcp.legacy import LegacyEra
 from toolgate.surfaces.mcp.modern import ModernEra, is_modern
 from toolgate.surfaces.mcp.session import Sessions
@@ -57,12 +56,14 @@ class McpDoor:
     async def __call__(self, request: Request, responder: Responder) -> None:
         try:
             check_headers(request)
-            authorization = authorization_of(request)
+            sent = request.headers.get(b"authorization")
+            authorization = None if sent is None else sent.decode("latin-1")
             # Whoever is known is not waited for: this is every call of a busy client.
             principal = self._identities.known(authorization) or await self._identities.admit(
                 authorization, peer=request.peer, place=request.path
             )
-            _check_role(principal)
+            if not reaches(principal.role, "agent"):
+                raise Forbidden(f"a credential of role `{principal.role}` calls no tools")
             exchange = Exchange(request, responder, principal)
             if request.method == "POST":
                 await self._post(exchange)
@@ -117,8 +118,3 @@ class McpDoor:
         if len(self._bindings) >= MAX_BINDINGS:
             self._bindings.pop(next(iter(self._bindings)))
         self._bindings[key] = binding
-
-
-def _check_role(principal: Principal) -> None:
-    if not reaches(principal.role, "agent"):
-        raise Forbidden(f"a credential of role `{principal.role}` calls no tools")

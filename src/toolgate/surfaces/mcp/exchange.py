@@ -34,7 +34,8 @@ class Exchange:
     @property
     def authorization(self) -> str | None:
         """The credential, as it was sent."""
-        return authorization_of(self.request)
+        value = self.headers.get(b"authorization")
+        return None if value is None else value.decode("latin-1")
 
     def header(self, name: bytes) -> str | None:
         """A header's value, without the white space around it."""
@@ -49,12 +50,6 @@ class Exchange:
         kinds = {one.split(";")[0].strip().lower() for one in accepted.split(",")}
         if not kinds & {media, "*/*", media.split("/", maxsplit=1)[0] + "/*"}:
             raise NotAcceptable(f"the client does not accept `{media}`")
-
-
-def authorization_of(request: Request) -> str | None:
-    """The `Authorization` header of a request."""
-    value = request.headers.get(b"authorization")
-    return None if value is None else value.decode("latin-1")
 
 
 def check_headers(request: Request) -> None:
