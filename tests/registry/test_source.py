@@ -14,7 +14,7 @@ from toolgate.model.revisions import Write
 from toolgate.model.tasks import Profile, Task
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records import parse_server
-from toolgate.registry.source import RegistryState, watch_registry
+from toolgate.registry.source import PARSED_AT_ONCE, RegistryState, watch_registry
 from toolgate.registry.store import WATCH_BUFFER
 
 pytestmark = pytest.mark.anyio
@@ -100,6 +100,17 @@ async def test_wat_5_a_node_that_fell_behind_lists_again(store: MemoryStore) -> 
         state = await anext(states)
 
     assert (state.revision, set(state.servers)) == (store.revision, {"fs", "git"})
+
+
+async def test_wat_7_a_transaction_of_thousands_is_one_state(store: MemoryStore) -> None:
+    async with asyncio.timeout(DEADLINE_S), aclosing(watch_registry(store)) as states:
+        await anext(states)
+        await store.write([server(f"s{n}") for n in range(10 * PARSED_AT_ONCE)], actor="ada")
+        await store.write([delete(f"s{n}") for n in range(10 * PARSED_AT_ONCE - 1)], actor="ada")
+
+        sizes = [len((await anext(states)).servers) for _ in range(2)]
+
+    assert sizes == [10 * PARSED_AT_ONCE, 1]
 
 
 async def test_a_closed_store_ends_the_following(store: MemoryStore) -> None:

@@ -217,6 +217,8 @@ def _calling(line: _Line, call: C) -> Iterator[C]:
         yield call
     except grpc.aio.AioRpcError as exc:
         raise _failure(line, exc) from exc
+    except grpc.aio.BaseError as exc:
+        raise ControlUnavailable(f"the line to `{line.target}` failed") from exc
     except asyncio.CancelledError as exc:
         task = asyncio.current_task()
         if task is None or task.cancelling():

@@ -25,6 +25,9 @@ SIGNS_SESSIONS: Final = "session"
 
 LIST_AGAIN_S: Final = 1.0
 
+PARSED_AT_ONCE: Final = 100
+"""Changes of one transaction. More take long enough for every caller to feel it: a thread parses them."""
+
 _log = logging.getLogger(__name__)
 
 _FIELDS: Final[Mapping[Kind, str]] = {
@@ -72,7 +75,7 @@ async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
             async with store.watch(state.revision) as batches:
                 async for batch in batches:
                     if batch.changes:
-                        state = advance(state, batch)
+                        state = await advance(state, batch)
                         yield state
         except (Compacted, WatchLagged, StorageUnavailable) as exc:
             _log.warning("registry watch was cut off, listing again: %s", exc)
@@ -96,8 +99,14 @@ def state_of(listing: Listing) -> RegistryState:
     return _with(empty, ((stored.kind, stored.id, stored.body) for stored in listing.records))
 
 
-def advance(state: RegistryState, batch: Batch) -> RegistryState:
+async def advance(state: RegistryState, batch: Batch) -> RegistryState:
     """`state` after one transaction; only the maps of the kinds it touches are made anew."""
+    if len(batch.changes) <= PARSED_AT_ONCE:
+        return _advance(state, batch)
+    return await asyncio.to_thread(_advance, state, batch)
+
+
+def _advance(state: RegistryState, batch: Batch) -> RegistryState:
     moved = replace(state, revision=batch.revision)
     return _with(moved, ((change.kind, change.id, change.after) for change in batch.changes))
 

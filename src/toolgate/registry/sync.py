@@ -227,8 +227,8 @@ class NodeSync:
             ):
                 async for batch in batches:
                     self._check_poll()
+                    await self._on_batch(batch)
                     self._patience.reschedule(_now_s() + self._limits.silence_s)
-                    self._on_batch(batch)
         except TimeoutError as exc:
             self._check_poll()
             raise ControlUnavailable(f"control was silent for {self._limits.silence_s:g} s") from exc
@@ -243,14 +243,14 @@ class NodeSync:
         if self._is_relist_due:
             raise WatchLagged("a poll has found what the watch did not deliver")
 
-    def _on_batch(self, batch: Batch) -> None:
+    async def _on_batch(self, batch: Batch) -> None:
         state = self._state
         assert state is not None
         if batch.revision > state.revision:
             # Revisions have no holes, and a bookmark is about what was delivered before it.
             if not batch.changes or batch.revision != state.revision + 1:
                 raise WatchLagged(f"the watch went from revision {state.revision} to {batch.revision}")
-            self._take(advance(state, batch))
+            self._take(await advance(state, batch))
         if batch.revision >= state.revision:
             self._on_word()
 

@@ -193,3 +193,26 @@ def test_a_key_whose_ceiling_changed_takes_its_sessions_along(clock: Clock) -> N
     narrowed = replace(ADA, ceiling=Ceiling(servers=("time",)))
 
     assert sessions.find(session_id, narrowed).binding.caller.principal == narrowed
+
+
+def test_rep_1_nodes_that_were_given_the_same_key_know_each_others_sessions(clock: Clock) -> None:
+    one, two = sessions_on(clock, b"a" * 32), sessions_on(clock, b"b" * 32)
+    for sessions in (one, two):
+        sessions.use_key(KEY)
+
+    session = two.find(one.issue(CALLER, "2025-11-25"), ADA)
+
+    assert session.binding.caller == CALLER
+
+
+def test_rep_1_a_session_signed_with_a_key_that_was_replaced_is_unknown(clock: Clock) -> None:
+    sessions = sessions_on(clock, b"a" * 32)
+    old = sessions.issue(CALLER, "2025-11-25")
+    sessions.use_key(KEY)
+    kept = sessions.issue(CALLER, "2025-11-25")
+    sessions.use_key(KEY)
+
+    with pytest.raises(UnknownSession):
+        sessions.find(old, ADA)
+    assert sessions.find(kept, ADA).binding.caller == CALLER
+    assert len(sessions) == 1
