@@ -128,7 +128,7 @@ def node(node_id: str, **changes: Any) -> dict[str, Any]:
         "is_degraded": False,
         "is_lost": False,
         "is_current": True,
-        "age_ms": 2_400,
+        "age_s": 2.4,
         "servers": 4,
     }
     return {**found, **changes}

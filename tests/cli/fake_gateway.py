@@ -31,8 +31,8 @@ class FakeGateway:
         """What `GET /path`, or a page `GET /path?cursor=c`, answers from now on. Bytes go out as they are."""
         self.answers[route] = (status, body)
 
-    def refuse(self, route: str, code: str, message: str, *, hint: str = "", status: int = 400) -> None:
-        self.answer(route, {"error": {"code": code, "message": message, "hint": hint}}, status)
+    def refuse(self, route: str, code: str, message: str, *, status: int = 400, **more: Any) -> None:
+        self.answer(route, {"error": {"code": code, "message": message, "hint": "", **more}}, status)
 
     @property
     def last(self) -> Asked:

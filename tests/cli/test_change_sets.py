@@ -205,13 +205,19 @@ def test_a_record_that_the_gateway_refuses_is_found_in_its_file(
     (directory / "web.toml").write_text(
         'server_id = "web"\ntransport = "streamable_http"\n\n[http]\nurl = "ftp://x"\n', "utf-8"
     )
-    gateway.refuse(APPLY, "invalid_record", "`http.url`: a URL begins with `http://`")
+    problems = [{"field": "http.url", "problem": "a URL begins with `http://`"}]
+    gateway.refuse(
+        APPLY,
+        "invalid_record",
+        "server `web`: `http.url`: a URL begins with `http://`",
+        hint="correct it",
+        data={"kind": "server", "id": "web", "problems": problems},
+    )
 
-    ran = run("apply", "-f", str(directory))
-
-    assert ran.code == 1
-    assert f"{directory / 'web.toml'}:5: `http.url`: a URL begins with" in ran.err
-    assert "nothing was changed" in ran.err
+    assert run("apply", "-f", str(directory)).err == (
+        f"error: {directory / 'web.toml'}:5: server `web`: `http.url`: a URL begins with `http://`\n"
+        "  try: correct it\n"
+    )
 
 
 def test_a_refusal_that_no_file_explains_is_shown_as_it_came(

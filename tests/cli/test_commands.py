@@ -176,7 +176,8 @@ def test_servers_import_hands_the_file_to_the_gateway_and_says_what_it_left_out(
     path.write_text('{"mcpServers": {}} // as it is', "utf-8")
     skipped = [{"name": "old", "reason": "it has neither command nor URL"}]
     gateway.answer(
-        "POST /admin/api/mcp/servers/import", applied(change("added", "server", "git"), skipped=skipped)
+        "POST /admin/api/mcp/servers/import",
+        applied(change("added", "server", "git"), skipped=skipped, plan=None),
     )
 
     ran = run("servers", "import", str(path), "--allow", "get_*")
@@ -200,11 +201,19 @@ def test_servers_import_can_be_a_dry_run(gateway: FakeGateway, run: Run, tmp_pat
     path = tmp_path / "mcp.json"
     path.write_text("{}", "utf-8")
     gateway.answer(
-        "POST /admin/api/mcp/servers/import", applied(change("added", "server", "git"), skipped=[])
+        "POST /admin/api/mcp/servers/import", applied(change("added", "server", "git"), skipped=[], plan="0f")
     )
 
-    assert run("servers", "import", str(path), "--dry-run").lines[-1] == "1 added; nothing was written"
+    assert run("servers", "import", str(path), "--dry-run").lines == [
+        "+ server git",
+        "",
+        "1 added; nothing was written",
+        "",
+        "plan 0f",
+    ]
     assert gateway.last.body["dry_run"] is True
+    run("servers", "import", str(path), "--require-plan", "0f")
+    assert gateway.last.headers["toolgate-plan"] == "0f"
 
 
 def test_applying_the_file_of_another_program_says_how_to_import_it(run: Run, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_each_state_of_a_server_has_its_finding(one: dict[str, object], expected
             ),
         ),
         (
-            {"is_lost": True, "age_ms": 95_000},
+            {"is_lost": True, "age_s": 95.0},
             Finding(
                 "problem",
                 "node a",

@@ -195,7 +195,7 @@ def test_nodes_are_listed_with_what_ails_them(gateway: FakeGateway, run: Run) ->
     nodes = [
         node("a"),
         node("b", is_degraded=True, is_current=False, revision=16),
-        node("c", is_lost=True, age_ms=95_000),
+        node("c", is_lost=True, age_s=95),
     ]
     gateway.answer("GET /admin/api/nodes", {"revision": 17, "nodes": nodes})
 

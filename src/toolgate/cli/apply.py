@@ -12,6 +12,7 @@ from toolgate.cli.client import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
 from toolgate.cli.output import open_console
+from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.record_files import Record, load_records
 from toolgate.cli.render.plans import render_change_set, render_difference, render_removals
 from toolgate.cli.spreading import spread_options
@@ -28,10 +29,7 @@ def apply_command(
     connection: Connection,
     *,
     prune: PruneOption = False,
-    plan_id: Annotated[
-        str | None,
-        Option("--require-plan", metavar="ID", help="Only if the change still does what this plan showed."),
-    ] = None,
+    plan_id: PlanOption = None,
     is_dry_run: Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")] = False,
     is_sure: Annotated[bool, Option("--yes", "-y", help="Remove without asking.")] = False,
 ) -> None:

@@ -9,9 +9,7 @@ from typer import Option
 from toolgate.cli.client import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.record_files import WRITTEN_KINDS, Record
-from toolgate.errors import InvalidRecord
 from toolgate.registry.directory import line_of
-from toolgate.registry.records import parse_record
 
 APPLY: Final = "/admin/api/apply"
 PLAN: Final = "/admin/api/plan"
@@ -44,26 +42,21 @@ def post_changes(
     try:
         answer: Mapping[str, Any] = client.post(path, body)
     except CommandFailed as failure:
-        if failure.code == InvalidRecord.code:
-            _point_at_file(records)
-        raise
+        raise _located(failure, records) from failure
     return answer
 
 
-def _point_at_file(records: Iterable[Record]) -> None:
-    """Raises CommandFailed for the first record that is wrong by itself."""
+def _located(failure: CommandFailed, records: Iterable[Record]) -> CommandFailed:
+    """`failure` with the file and line of the record it names, where it names one."""
+    named = (failure.data.get("kind"), failure.data.get("id"))
     for record in records:
-        try:
-            parse_record(record.kind, record.id, record.body)
-        except InvalidRecord as exc:
-            line = line_of(record.text, exc.data.get("problems", ()))
+        if (record.kind, record.id) == named:
+            line = line_of(record.text, failure.data.get("problems", ()))
             where = f"{record.file}:{line}" if line else f"{record.file}"
-            raise CommandFailed(
-                f"{where}: {exc}",
-                hint=f"{exc.hint}; nothing was changed",
-                code=exc.code,
-                exit_code=Exit.FAILED,
-            ) from exc
+            return CommandFailed(
+                f"{where}: {failure}", hint=failure.hint, code=failure.code, exit_code=failure.exit_code
+            )
+    return failure
 
 
 def _removal(name: str) -> dict[str, Any]:

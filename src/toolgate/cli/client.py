@@ -58,8 +58,15 @@ class RestClient:
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         return self._send("GET", path, query=query)
 
-    def post(self, path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Any:
-        return self._send("POST", path, body=body, query=query)
+    def post(
+        self,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        terms: Terms = UNCONDITIONAL,
+    ) -> Any:
+        return self._send("POST", path, body=body, query=query, headers=terms.headers)
 
     def records(self, kind: Kind) -> list[dict[str, Any]]:
         """All records of a kind, page by page."""
@@ -90,7 +97,7 @@ class RestClient:
     def roll_back(self, kind: Kind, record_id: str, *, to: int, terms: Terms = UNCONDITIONAL) -> Any:
         """Make a record what it was at a revision, on these terms."""
         path = f"{record_path(kind, record_id)}/rollback"
-        return self._send("POST", path, body={"revision": to}, headers=terms.headers)
+        return self.post(path, {"revision": to}, terms=terms)
 
     def events(self, path: str, query: Mapping[str, str]) -> Iterator[Event]:
         """The events of a stream, until it ends."""
@@ -188,9 +195,10 @@ def _refused(answer: httpx2.Response, url: str) -> CommandFailed:
     try:
         error = answer.json()["error"]
         code, message, hint = str(error["code"]), str(error["message"]), str(error.get("hint", ""))
+        data = dict(error.get("data") or {})
     except (ValueError, KeyError, TypeError, AttributeError):
         return _foreign(url)
     if code == "unauthenticated":
         hint = "set TOOLGATE_KEY or give --key-file; `toolgate keys add` makes a key"
     exit_code = Exit.AUTH if code in _AUTH_CODES else Exit.FAILED
-    return CommandFailed(message, hint=hint, code=code, exit_code=exit_code)
+    return CommandFailed(message, hint=hint, code=code, exit_code=exit_code, data=data)

@@ -72,7 +72,7 @@ def judge_node(node: Facts) -> Finding:
     """One node by what it last reported."""
     where = f"node {node['node_id']}"
     if node["is_lost"]:
-        message = f"it has not reported for {node['age_ms'] // 1000} s"
+        message = f"it has not reported for {node['age_s']:.0f} s"
         return Finding("problem", where, message, "see that it runs and reaches this control")
     if node["is_degraded"]:
         message = f"it was out of reach of control, and serves revision {node['revision']}"

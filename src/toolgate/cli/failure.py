@@ -1,6 +1,8 @@
 """The one way a command fails: a message, what to do about it, and the exit code scripts rely on."""
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Any
 
 
 class Exit(IntEnum):
@@ -14,12 +16,19 @@ class Exit(IntEnum):
 
 
 class CommandFailed(Exception):
-    """A command that cannot go on. `hint` says what to do next; `code` is the gateway's where it has one."""
+    """A command that cannot go on. `hint` says what to do next; `code` and `data` are the gateway's."""
 
     def __init__(
-        self, message: str, *, hint: str = "", code: str = "failed", exit_code: Exit = Exit.FAILED
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        code: str = "failed",
+        exit_code: Exit = Exit.FAILED,
+        data: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.hint = hint
         self.code = code
         self.exit_code = exit_code
+        self.data: Mapping[str, Any] = data or {}

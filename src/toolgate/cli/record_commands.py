@@ -20,6 +20,10 @@ FilesOption = Annotated[
     list[Path],
     Option("--file", "-f", help="TOML or JSON file with one record; `-` reads JSON. May be repeated."),
 ]
+PlanOption = Annotated[
+    str | None,
+    Option("--require-plan", metavar="ID", help="Only if the change still does what this plan showed."),
+]
 IdArgument = Annotated[str, Argument(help="Its id.", show_default=False)]
 
 
@@ -30,10 +34,7 @@ class TermsOptions:
     revision: Annotated[
         int | None, Option("--if-revision", help="Only if this is still the record's newest revision.")
     ] = None
-    plan_id: Annotated[
-        str | None,
-        Option("--require-plan", metavar="ID", help="Only if the change still does what this plan showed."),
-    ] = None
+    plan_id: PlanOption = None
 
     @property
     def terms(self) -> Terms:

@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import COLLECTIONS, record_path
+from toolgate.cli.client import COLLECTIONS, Terms, record_path
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import (
     FilesOption,
     IdArgument,
+    PlanOption,
     TermsOptions,
     add_past_commands,
     apply_files,
@@ -123,6 +124,7 @@ def import_command(
         Option("--allow", help="Pattern of tools to allow, `*` for all. Without it none are."),
     ] = None,
     is_dry_run: Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")] = False,
+    plan_id: PlanOption = None,
 ) -> None:
     """Register the servers of another program's configuration, all or none.
 
@@ -135,7 +137,7 @@ def import_command(
         "dry_run": is_dry_run,
     }
     with connection.open() as client:
-        answer = client.post(f"{COLLECTIONS['server']}/import", body)
+        answer = client.post(f"{COLLECTIONS['server']}/import", body, terms=Terms(plan_id=plan_id))
     connection.output.show(answer, render_imported(answer, is_dry_run=is_dry_run))
 
 

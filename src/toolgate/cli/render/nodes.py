@@ -23,7 +23,7 @@ def render_nodes(answer: Answer) -> RenderableType:
             cell(node["node_id"], "bold"),
             _state(node),
             cell(f"{node['revision']:,}", "" if node["is_current"] else WARN),
-            cell(f"{node['age_ms'] / 1000:.0f} s ago"),
+            cell(f"{node['age_s']:.0f} s ago"),
             cell(node["servers"]),
             cell(node["version"], DIM),
             cell(node["url"]),

@@ -49,7 +49,8 @@ def render_imported(answer: Answer, *, is_dry_run: bool) -> RenderableType:
         sentence(Text("skipped ", style=WARN), cell(one["name"], "bold"), ": ", cell(one["reason"]))
         for one in answer["skipped"]
     ]
-    return stack(Group(*skipped) if skipped else None, shown)
+    plan = sentence("plan ", cell(answer["plan"], "bold")) if answer["plan"] else None
+    return stack(Group(*skipped) if skipped else None, shown, plan)
 
 
 def render_difference(answer: Answer) -> RenderableType:

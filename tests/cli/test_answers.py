@@ -1,0 +1,35 @@
+"""The answers these tests work with have the members that a gateway's answers have."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from tests.cli.answers import applied, change, node, plan, task_plan
+from tests.cli.test_governing import entry, on_node, tool
+from toolgate.surfaces.rest.change_shapes import ApplyAnswer, ChangeShown, EntryShown, PlanAnswer, TaskPlan
+from toolgate.surfaces.rest.nodes import NodeShown
+from toolgate.surfaces.rest.record_shapes import ServerOnNode
+from toolgate.surfaces.rest.tool_shapes import ToolPreview
+
+
+@pytest.mark.parametrize(
+    ("answer", "shape"),
+    [
+        (applied(), ApplyAnswer),
+        (change("added", "task", "t"), ChangeShown),
+        (entry(1, "put"), EntryShown),
+        (plan(), PlanAnswer),
+        (task_plan("t"), TaskPlan),
+        (node("a"), NodeShown),
+        (on_node("a"), ServerOnNode),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_an_answer_has_the_members_of_its_shape(answer: dict[str, Any], shape: Any) -> None:
+    assert set(answer) == {one.name for one in fields(shape)}
+
+
+@pytest.mark.parametrize(("answer", "shape"), [(tool("git_a"), ToolPreview)], ids=["ToolPreview"])
+def test_what_is_read_of_an_answer_is_in_its_shape(answer: dict[str, Any], shape: Any) -> None:
+    assert set(answer) <= {one.name for one in fields(shape)}
