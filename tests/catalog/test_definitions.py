@@ -18,7 +18,6 @@ from toolgate.catalog.definitions import (
     Quarantined,
     check_definition,
     check_list,
-    digest_list,
 )
 from toolgate.catalog.tokens import estimate_tokens
 from toolgate.model.names import ToolRef
@@ -492,14 +491,3 @@ def test_no_definition_of_a_list_is_lost_and_none_is_both_offered_and_quarantine
 
     assert len(tools) + len(quarantined) == len(raws)
     assert not tools.keys() & quarantined.keys()
-
-
-def test_the_order_of_tools_makes_no_other_list_and_anything_else_does() -> None:
-    def digest(*raws: bytes) -> str:
-        return digest_list(*check_list("fs", raws))
-
-    one, two = tool(name="one"), tool(name="two")
-    others = [digest(one), digest(two), digest(one, b"7"), digest(one, b"{}"), digest()]
-
-    assert digest(one, two) == digest(two, one)
-    assert len({digest(one, two), *others}) == 6
