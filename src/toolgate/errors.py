@@ -395,7 +395,7 @@ WIRE: Final[Mapping[str, Wire]] = {
     "policy_stale": Wire(http=503, jsonrpc=-31031, grpc="UNAVAILABLE", errno="EAGAIN"),
     "control_unavailable": Wire(http=503, jsonrpc=-31032, grpc="UNAVAILABLE", errno="EAGAIN"),
     "storage_failed": Wire(http=507, jsonrpc=-31012, grpc="UNAVAILABLE", errno="EIO"),
-    "storage_unavailable": Wire(http=503, jsonrpc=-31013, grpc="UNAVAILABLE", errno="EAGAIN"),
+    "storage_unavailable": Wire(http=503, jsonrpc=-31018, grpc="UNAVAILABLE", errno="EAGAIN"),
     "import_refused": Wire(http=400, jsonrpc=-32602, grpc="FAILED_PRECONDITION", errno="EINVAL"),
     "start_refused": Wire(http=500, jsonrpc=-32603, grpc="FAILED_PRECONDITION", errno="EIO"),
     "mcp_unavailable": Wire(http=502, jsonrpc=-31020, grpc="UNAVAILABLE", errno="EIO"),
