@@ -20,7 +20,7 @@ from tests.surfaces.grpc.grpc_house import (
     refusal_of,
     server_message,
 )
-from tests.surfaces.rest_house import open_rest, secret_of
+from tests.surfaces.rest_house import open_rest, secret_of, task
 from tests.upstream.certificates import Authority
 from toolgate.errors import InvalidRecord, StartRefused
 from toolgate.gateway.identity import hash_key
@@ -185,6 +185,46 @@ async def test_a_revoked_key_ends_its_streams_and_no_others() -> None:
 
     assert refusal_of(exc) == ("UNAUTHENTICATED", "unauthenticated")
     assert list(heard.event.upserts) == ["git"]
+
+
+async def test_a_revoked_key_ends_its_stream_even_where_the_reader_does_not_read() -> None:
+    narrow = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 64 * KIB))
+    async with open_house() as house, grpc.aio.insecure_channel(house.address, options=narrow) as channel:
+        watch, request = "toolgate.v1.NodeService/WatchRecords", node_pb2.WatchRecordsRequest()
+        slow = GrpcHouse(house.rest, house.address, channel).stream(watch, request, key=secret_of("node"))
+        await slow.read()
+        for n in range(200):  # more than the window takes, and less than makes it lag
+            body = task("t") | {"display_name": f"{n}{'x' * 2_000}"}
+            await house.store.write([Write(kind="task", id="t", body=body)], actor="test")
+        await house.store.write([Write(kind="key", id="node", body=None)], actor="test")
+        exc = await refused(slow)
+
+    assert refusal_of(exc) == ("UNAUTHENTICATED", "unauthenticated")
+
+
+async def test_clients_that_hang_up_in_the_middle_leave_nothing_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with open_house() as house:
+        since = house.store.revision
+
+        async def watch() -> None:
+            stream = house.stream(WATCH, sms.WatchMcpServersRequest(since_revision=since))
+            for _ in range(5):
+                await stream.read()
+            stream.cancel()
+
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+            for _ in range(50):
+                tasks.create_task(watch())
+            for n in range(100):
+                record = server_message("git", display_name=str(n), extras=sms.McpServerExtras(enabled=False))
+                await house.upsert(record)
+        async with asyncio.timeout(DEADLINE_S):
+            while len(house.rest.control.watches):
+                await asyncio.sleep(0)
+
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_a_key_whose_role_was_lowered_loses_its_streams() -> None:

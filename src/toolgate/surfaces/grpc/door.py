@@ -45,14 +45,14 @@ class Door(grpc.GenericRpcHandler):
         self._control = control
         self._is_local = is_local
         self._rpcs: Mapping[str, Rpc] = {rpc.path: rpc for rpc in rpcs}
-        self._streams: set[asyncio.Timeout] = set()
+        self._streams: set[_Stream] = set()
         self._is_closing = False
 
     def close(self) -> None:
         """End every stream, and those to come: their clients are told to look elsewhere."""
         self._is_closing = True
         for stream in tuple(self._streams):
-            _end(stream)
+            stream.end()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
         rpc = self._rpcs.get(handler_call_details.method)
@@ -85,9 +85,9 @@ class Door(grpc.GenericRpcHandler):
         try:
             call = await self._admit(rpc, raw, context)
             messages = cast("Stream", rpc.handler)(self._control, call)
-            async with self._tenure(context), aclosing(messages):
+            async with self._tenure(context) as stream, aclosing(messages):
                 async for message in messages:
-                    await context.write(message.SerializeToString())
+                    await stream.write(message.SerializeToString())
         except Exception as exc:
             await _abort(context, exc, rpc.path)
 
@@ -107,18 +107,19 @@ class Door(grpc.GenericRpcHandler):
         return await self._control.identities.admit(authorization, peer=_peer(context), place=path)
 
     @asynccontextmanager
-    async def _tenure(self, context: Context) -> AsyncIterator[None]:
+    async def _tenure(self, context: Context) -> AsyncIterator["_Stream"]:
         """Ends what outlives its request with the credential it rests on, or with this listener."""
         identities = self._control.identities
         try:
-            async with asyncio.timeout(None) as stream:
-                with identities.until_lapsed(_authorization(context), partial(_end, stream)):
+            async with asyncio.timeout(None) as patience:
+                stream = _Stream(context, patience)
+                with identities.until_lapsed(_authorization(context), stream.end):
                     self._streams.add(stream)
                     if self._is_closing:
-                        _end(stream)
-                    yield
+                        stream.end()
+                    yield stream
         except TimeoutError as exc:
-            if not stream.expired():
+            if not patience.expired():
                 raise
             if self._is_closing:
                 raise NotReady("this gateway is shutting down") from exc
@@ -127,8 +128,33 @@ class Door(grpc.GenericRpcHandler):
             self._streams.discard(stream)
 
 
-def _end(stream: asyncio.Timeout) -> None:
-    stream.reschedule(asyncio.get_running_loop().time())
+class _Stream:
+    """One that is open. It can be ended while it waits for its next message, and after one was sent."""
+
+    __slots__ = ("_context", "_is_over", "_is_writing", "_patience")
+
+    def __init__(self, context: Context, patience: asyncio.Timeout) -> None:
+        self._context = context
+        self._patience = patience
+        self._is_over = False
+        self._is_writing = False
+
+    def end(self) -> None:
+        """Have no further message sent."""
+        self._is_over = True
+        # The library takes no status for a call while it is at writing, so that is never interrupted. A
+        # reader that does not read may hold it up, but gets nothing by that.
+        if not self._is_writing:
+            self._patience.reschedule(asyncio.get_running_loop().time())
+
+    async def write(self, raw: bytes) -> None:
+        self._is_writing = True
+        try:
+            await self._context.write(raw)
+        finally:
+            self._is_writing = False
+        if self._is_over:
+            self.end()
 
 
 def _authorization(context: Context) -> str | None:
