@@ -50,7 +50,7 @@ def apply_command(
     connection.output.show(answer, render_change_set(answer))
 
 
-def _confirm_removals(client: RestClient, body: Answer, records: Sequence[Record]) -> str | None:
+def _confirm_removals(client: RestClient, body: Answer, records: Sequence[Record]) -> str:
     """The id of the plan whose removals were agreed to: nothing else may be removed then."""
     plan = post_changes(client, PLAN, body, records)
     removed = [one for one in plan["changes"] if one["operation"] == "removed"]

@@ -42,7 +42,7 @@ def post_changes(
     try:
         answer: Mapping[str, Any] = client.post(path, body)
     except CommandFailed as failure:
-        raise _located(failure, records) from failure
+        raise _located(failure, records) from None
     return answer
 
 
