@@ -121,16 +121,8 @@ async def check_drafts(
     """
     kinds = {draft.kind for draft in drafts}
     listing = await control.store.list(kinds.pop() if len(kinds) == 1 and not prune else None)
-    # In a thread: thousands of drafts take longer to parse than the loop may stand still.
-    edits = await asyncio.to_thread(_parse_all, listing, drafts, prune=prune)
-    for edit in edits:
-        if edit.record is None:
-            check_removal(actor, edit.draft.kind, edit.draft.id)
-        else:
-            check_grant(actor, edit.record)
-            check_terms(control.terms, edit.record)
-    _check_together(listing, edits)
-    return edits, listing
+    # In a thread: thousands of drafts take longer to check than the loop may stand still.
+    return await asyncio.to_thread(_check_all, control, actor, listing, drafts, prune=prune), listing
 
 
 async def warn_of_edits(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
@@ -159,11 +151,36 @@ def _check_leave(control: Control, actor: Principal, draft: Draft, plan_id: str 
     check_plan(control.terms, draft.kind, plan_id)
 
 
+def _check_all(
+    control: Control, actor: Principal, listing: Listing, drafts: Sequence[Draft], *, prune: bool
+) -> tuple[Edit, ...]:
+    edits = _parse_all(listing, drafts, prune=prune)
+    for edit in edits:
+        if edit.record is None:
+            check_removal(actor, edit.draft.kind, edit.draft.id)
+        else:
+            check_grant(actor, edit.record)
+            check_terms(control.terms, edit.record)
+    _check_together(listing, edits)
+    return edits
+
+
 def _parse_all(listing: Listing, drafts: Sequence[Draft], *, prune: bool) -> tuple[Edit, ...]:
     stored = {RecordKey(one.kind, one.id): one for one in listing.records}
     asked = [*drafts, *_pruned(listing, drafts)] if prune else drafts
-    edits = (parse_draft(draft, stored.get(RecordKey(draft.kind, draft.id))) for draft in asked)
+    edits = (_parse_named(draft, stored.get(RecordKey(draft.kind, draft.id))) for draft in asked)
     return tuple(edit for edit in edits if edit.has_effect or not edit.draft.is_declared)
+
+
+def _parse_named(draft: Draft, before: Stored | None) -> Edit:
+    """As `parse_draft`; where a draft is one of many, what is wrong says with which."""
+    try:
+        return parse_draft(draft, before)
+    except InvalidRecord as exc:
+        if not draft.is_declared:
+            raise
+        named = {**exc.data, "kind": draft.kind, "id": draft.id}
+        raise InvalidRecord(f"{draft.kind} `{draft.id}`: {exc}", hint=exc.hint, data=named) from exc
 
 
 def _pruned(listing: Listing, drafts: Sequence[Draft]) -> list[Draft]:

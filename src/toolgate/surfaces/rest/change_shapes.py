@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 
 from toolgate.govern.drafts import Edit
 from toolgate.model.revisions import Kind
@@ -19,7 +19,7 @@ MAX_CHANGES: Final = 5_000
 
 ChangedKind = Literal["server", "task", "profile", "pin"]
 RecordSent = Annotated[
-    dict[str, JsonValue] | None, Field(description="The record as it shall be; null: it shall be gone.")
+    dict[str, Any] | None, Field(description="The record as it shall be; null: it shall be gone.")
 ]
 
 
