@@ -4,18 +4,25 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, insert, text
 
 from tests.contract.stores import DEADLINE_S, Clock, put
 from tests.postgres import PostgresServer, own_server, shared_server
-from toolgate.errors import InvalidRecord, StartRefused, StorageFailed, StorageUnavailable
+from toolgate.errors import Compacted, InvalidRecord, StartRefused, StorageFailed, StorageUnavailable
+from toolgate.model.revisions import Batch, Change
 from toolgate.registry.postgresql import PostgresStore, open_postgres_store
+from toolgate.registry.tables import CHANGES, change_row, lock_head, store_head
 
 pytestmark = pytest.mark.anyio
+
+CHANGE = Change(
+    revision=1, kind="server", id="x", operation="put", actor="ada", at_ms=0, before=None, after={}
+)
 
 
 @pytest.fixture
@@ -195,6 +202,25 @@ async def test_tables_that_are_gone_are_no_crash(
     admin.execute("DROP TABLE records")
     with pytest.raises(StorageUnavailable, match="records"):
         await store.get("server", "fs")
+
+
+async def test_sto_4_a_damaged_log_line_ends_the_watchers_and_not_the_store(store: PostgresStore) -> None:
+    row = {**change_row(CHANGE, 0), "checksum": 0}
+
+    def spoil(connection: Connection) -> None:
+        connection.execute(insert(CHANGES), row)
+        store_head(connection, replace(lock_head(connection), revision=1))
+
+    async with asyncio.timeout(DEADLINE_S), store.watch(0) as batches:
+        assert await anext(batches) == Batch(revision=0)
+        await store._transactions.change(spoil, then=lambda _: None)
+        with pytest.raises(Compacted):
+            await anext(batches)
+
+        assert store.revision == 1
+        assert await store.write([put("fs")], actor="ada") == 2
+        with pytest.raises(StorageFailed, match="change 1 of server `x`"):
+            await store.history("server", "x")
 
 
 # A server of its own, to be ill-treated

@@ -18,7 +18,7 @@ from typing import Any, Final
 import psycopg
 from sqlalchemy import Connection
 
-from toolgate.errors import Compacted, StorageUnavailable, ToolgateError
+from toolgate.errors import Compacted, StorageFailed, StorageUnavailable, ToolgateError
 from toolgate.model.revisions import Batch, Write
 from toolgate.registry.postgresql_database import CHANNEL, READERS, PostgresDatabase
 from toolgate.registry.report_tables import read_mark
@@ -76,7 +76,7 @@ class PostgresStore(SqlStore):
     ) -> int:
         revision = await super().write(writes, actor=actor, if_store_revision=if_store_revision)
         # It is stored: whoever cannot read it back now will be told of it later.
-        with suppress(StorageUnavailable):
+        with suppress(StorageUnavailable, StorageFailed):
             await self._catch_up(revision)
         return revision
 
@@ -87,6 +87,9 @@ class PostgresStore(SqlStore):
             try:
                 async with await psycopg.AsyncConnection.connect(**parameters, autocommit=True) as listener:
                     await listener.execute(f"LISTEN {CHANNEL}")
+                    # What was said while nobody listened:
+                    await self._catch_up()
+                    self.reports.count.rise()
                     delay_s = _FIRST_DELAY_S
                     await self._listen(listener)
             except (psycopg.Error, ToolgateError) as exc:
@@ -98,9 +101,6 @@ class PostgresStore(SqlStore):
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
     async def _listen(self, listener: psycopg.AsyncConnection[Any]) -> None:
-        # What was said while nobody listened:
-        await self._catch_up()
-        self.reports.count.rise()
         while True:
             topics = {notice.payload async for notice in listener.notifies(timeout=_POLL_S, stop_after=1)}
             await self._catch_up()
@@ -114,7 +114,12 @@ class PostgresStore(SqlStore):
         async with self._turn:
             while upto is None or self._hub.revision < upto:
                 known = self._hub.revision
-                news = await self._transactions.read(partial(read_news, after=known, page=PAGE))
+                try:
+                    news = await self._transactions.read(partial(read_news, after=known, page=PAGE))
+                except StorageFailed as exc:
+                    _log.error("watchers list again, since the log cannot be read: %s", exc)
+                    self._restart(await self._transactions.read(read_head))
+                    return
                 self._apply(news, known)
                 if self._hub.revision >= news.head.revision:
                     return
@@ -122,13 +127,16 @@ class PostgresStore(SqlStore):
     def _apply(self, news: News, known: int) -> None:
         head = news.head
         if head.epoch != self._epoch or head.revision < known or head.compacted > known:
-            _log.warning("the registry was replaced or cut, now at revision %d: list again", head.revision)
-            self._epoch = head.epoch
-            self._hub.restart(revision=head.revision, compacted=head.compacted)
+            _log.warning("watchers list again, since the registry was replaced or cut: %s", head)
+            self._restart(head)
             return
         self._hub.on_compacted(head.compacted)
         for batch in news.batches:
             self._hub.publish(batch)
+
+    def _restart(self, head: Head) -> None:
+        self._epoch = head.epoch
+        self._hub.restart(revision=head.revision, compacted=head.compacted)
 
     async def _poll_reports(self) -> None:
         before, self._reports_mark = self._reports_mark, await self._transactions.read(read_mark)

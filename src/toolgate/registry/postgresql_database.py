@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, TextClause, create_engine, text
 from sqlalchemy.exc import DBAPIError, NoResultFound
 
 from toolgate.errors import InvalidRecord, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
@@ -46,6 +46,13 @@ SET idle_in_transaction_session_timeout = '15s';
 _MIGRATION: Final = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '2min'"
 _MIGRATION_LOCK: Final = 0x746F6F6C67617465
 """Held while tables are made or changed, so that replicas that start together do it once."""
+_NOTICES: Final[Mapping[Topic, TextClause]] = {
+    "registry": text(f"SELECT pg_notify('{CHANNEL}', 'registry')"),
+    # Reports come every few seconds from every node, and can be said again: they need not wait for the disk.
+    "reports": text(
+        f"SELECT pg_notify('{CHANNEL}', 'reports'), set_config('synchronous_commit', 'off', true)"
+    ),
+}
 _FULL: Final = frozenset({"53100", "58030"})
 """Disk full, and input/output error: what a full or failing disk is to PostgreSQL."""
 
@@ -109,9 +116,7 @@ class PostgresDatabase:
         with self._engine.connect() as connection:
             transaction = connection.begin()
             result = work(connection)
-            connection.execute(
-                text("SELECT pg_notify(:channel, :topic)"), {"channel": CHANNEL, "topic": topic}
-            )
+            connection.execute(_NOTICES[topic])
             with _known_outcome(connection):
                 transaction.commit()
             return result

@@ -47,7 +47,7 @@ class WatchHub:
 
     def on_compacted(self, compacted: int) -> None:
         """The log was cut: nobody can watch from before `compacted` any more."""
-        self.compacted = compacted
+        self.compacted = max(self.compacted, compacted)
 
     def restart(self, *, revision: int, compacted: int) -> None:
         """The store stands elsewhere, and what lies between is not known: every watcher must list again."""
