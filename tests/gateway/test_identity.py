@@ -1,6 +1,7 @@
 """Who may be whom: a wrong credential is never anonymous, and what rests on one ends with it."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +44,10 @@ class Verifier:
     def __init__(self, expires_at_s: float = 100) -> None:
         self.expires_at_s = expires_at_s
         self.verified: list[str] = []
+        self.forgets: list[Callable[[], None]] = []
+
+    def on_withdrawal(self, forget: Callable[[], None]) -> None:
+        self.forgets.append(forget)
 
     async def verify(self, token: str) -> Proof:
         self.verified.append(token)
@@ -194,6 +199,25 @@ async def test_a_token_outlives_changes_of_the_registry_and_its_place_in_the_mem
         found.apply({})
 
     assert told == []
+
+
+async def test_when_an_issuer_withdraws_a_key_its_tokens_are_verified_anew_and_what_rests_on_them_ends() -> (
+    None
+):
+    verifier, told = Verifier(), []
+    found = identities(verifier=verifier)
+    await found.admit(TOKEN)
+    with (
+        found.until_lapsed(TOKEN, lambda: told.append("token")),
+        found.until_lapsed(BEARER, lambda: told.append("key")),
+    ):
+        for forget in verifier.forgets:
+            forget()
+
+    assert told == ["token"]
+    assert found.known(TOKEN) is None
+    await found.admit(TOKEN)
+    assert len(verifier.verified) == 2
 
 
 async def test_what_rests_on_a_credential_that_expires_is_told() -> None:

@@ -326,13 +326,19 @@ async def test_a_new_key_is_found_and_strangers_do_not_have_the_issuer_asked_ove
 
 
 async def test_a_key_that_the_issuer_withdrew_is_forgotten(issuer: Issuer, clock: Clock) -> None:
-    found = verifier(issuer, clock)
+    found, told = verifier(issuer, clock), []
+    found.on_withdrawal(lambda: told.append(len(issuer.keys)))
     old = token(issuer)
     await found.verify(old)
-    issuer.keys = {"second": rsa_key(number=1)}
+    issuer.keys["second"] = rsa_key(number=1)
     clock.now += ASK_EVERY_S
     await found.verify(token(issuer, kid="second"))
+    assert told == []
+    issuer.keys = {"third": rsa_key(number=2), "second": rsa_key(number=1)}
+    clock.now += ASK_EVERY_S
+    await found.verify(token(issuer, kid="third"))
 
+    assert told == [2]
     with pytest.raises(Unauthenticated):
         await found.verify(old)
 

@@ -37,6 +37,9 @@ class TokenVerifier(Protocol):
     async def verify(self, token: str) -> Proof:
         """Raises Unauthenticated; IssuerUnavailable where nothing can be said; Forbidden without a role."""
 
+    def on_withdrawal(self, forget: Callable[[], None]) -> None:
+        """Have `forget` called whenever tokens that were good may be so no more."""
+
 
 class Identities:
     """The credentials in force, by their hashes. `clock_s` is the time of day."""
@@ -54,10 +57,12 @@ class Identities:
         self._clock_s = clock_s
         self._verifier = verifier
         self._refusals = Refusals() if refusals is None else refusals
-        self._tenures = Tenures(clock_s)
+        self._on_keys, self._on_tokens = Tenures(clock_s), Tenures(clock_s)
         self._fixed = {_digest(admin_key): Proof(KEYED_ADMIN)} if admin_key else {}
         self._keys: Mapping[bytes, Proof] = self._fixed
         self._tokens: dict[bytes, Proof] = {}
+        if verifier is not None:
+            verifier.on_withdrawal(self._forget_tokens)
         self._awaits_keys = False
 
     def await_keys(self) -> None:
@@ -71,7 +76,7 @@ class Identities:
         }
         self._keys = stored | self._fixed
         self._awaits_keys = False
-        self._tenures.recheck(self._keys)
+        self._on_keys.recheck(self._keys)
 
     def known(self, authorization: str | None) -> Principal | None:
         """The principal behind an `Authorization` header, if that can be said at once; else ask `admit`."""
@@ -112,7 +117,7 @@ class Identities:
         """Have `on_lapse` called, once, when the credential stops proving what it proves now.
 
         For what outlives its request, and while the block runs: the key is revoked or changed, or it or the
-        token expires. Raises Unauthenticated where it proves nothing any more.
+        token expires, or the issuer withdraws what signed it. Raises Unauthenticated where it is so already.
         """
         if authorization is None:
             yield
@@ -121,7 +126,8 @@ class Identities:
         proof = self._proof(digest)
         if proof is None:
             raise _proves_nothing()
-        with self._tenures.hold(proof, on_lapse, digest=digest if digest in self._keys else None):
+        tenures = self._on_keys if digest in self._keys else self._on_tokens
+        with tenures.hold(digest, proof, on_lapse=on_lapse):
             yield
 
     def _proof(self, digest: bytes) -> Proof | None:
@@ -138,6 +144,11 @@ class Identities:
             self._tokens.pop(next(iter(self._tokens)))
         self._tokens[_digest(secret)] = proof
         return proof.principal
+
+    def _forget_tokens(self) -> None:
+        """Whoever comes with one is verified anew; open streams end, so that theirs are, too."""
+        self._tokens.clear()
+        self._on_tokens.recheck({})
 
 
 def principal_of(key: Key) -> Principal:

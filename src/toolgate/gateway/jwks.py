@@ -55,6 +55,8 @@ class SigningKeys:
         self._keys: Mapping[str, SigningKey] = {}
         self._asked_s: float | None = None
         self._turn = asyncio.Lock()
+        self.on_withdrawal: Callable[[], None] | None = None
+        """Called when a key is published no more, or another under its id."""
         self.is_current = False
         """Whether the issuer answered when it was last asked."""
 
@@ -82,7 +84,7 @@ class SigningKeys:
 
     async def _ask(self) -> None:
         try:
-            self._keys = parse_keys(await self._source())
+            self._take(parse_keys(await self._source()))
         except FetchFailed as exc:
             # Once per outage, not once per try.
             log = _log.warning if self.is_current or not self._keys else _log.debug
@@ -90,6 +92,12 @@ class SigningKeys:
             self.is_current = False
         else:
             self.is_current = True
+
+    def _take(self, keys: Mapping[str, SigningKey]) -> None:
+        known, self._keys = self._keys, keys
+        is_withdrawn = any(keys.get(kid) != key for kid, key in known.items())
+        if is_withdrawn and self.on_withdrawal is not None:
+            self.on_withdrawal()
 
 
 def parse_keys(document: Any) -> Mapping[str, SigningKey]:

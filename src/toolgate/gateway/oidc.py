@@ -53,6 +53,10 @@ class OidcVerifier:
         expires_at_s = self._check_times(claims)
         return Proof(principal_of_claims(claims, self._config), expires_at_s)
 
+    def on_withdrawal(self, forget: Callable[[], None]) -> None:
+        """Have `forget` called when the issuer withdraws a key."""
+        self._keys.on_withdrawal = forget
+
     def _claims(self, token: str, key: SigningKey) -> Mapping[str, Any]:
         try:
             claims: dict[str, Any] = jwt.decode(

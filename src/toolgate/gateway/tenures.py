@@ -19,13 +19,13 @@ class Proof(NamedTuple):
 
 
 class _Tenure:
-    """One that is held. `digest` is None where no change of the registry can end it."""
+    """One that is held: what the credential of that digest proved when it began."""
 
     __slots__ = ("digest", "on_lapse", "proof", "timer")
 
-    def __init__(self, proof: Proof, digest: bytes | None, on_lapse: Callable[[], None]) -> None:
-        self.proof = proof
+    def __init__(self, digest: bytes, proof: Proof, on_lapse: Callable[[], None]) -> None:
         self.digest = digest
+        self.proof = proof
         self.on_lapse = on_lapse
         self.timer: asyncio.TimerHandle | None = None
 
@@ -43,11 +43,9 @@ class Tenures:
         self._held: set[_Tenure] = set()
 
     @contextmanager
-    def hold(
-        self, proof: Proof, on_lapse: Callable[[], None], *, digest: bytes | None = None
-    ) -> Iterator[None]:
+    def hold(self, digest: bytes, proof: Proof, *, on_lapse: Callable[[], None]) -> Iterator[None]:
         """Have `on_lapse` called if, within the block, `proof` expires or is no more that of `digest`."""
-        tenure = _Tenure(proof, digest, on_lapse)
+        tenure = _Tenure(digest, proof, on_lapse)
         self._held.add(tenure)
         self._look_again(tenure)
         try:
@@ -57,9 +55,9 @@ class Tenures:
             tenure.stop()
 
     def recheck(self, proofs: Mapping[bytes, Proof]) -> None:
-        """The keys in force are now these: end what rests on another, or on one whose rights changed."""
+        """What is in force is now this: end what rests on something else."""
         for tenure in tuple(self._held):
-            if tenure.digest is not None and proofs.get(tenure.digest) != tenure.proof:
+            if proofs.get(tenure.digest) != tenure.proof:
                 self._lapse(tenure)
 
     def _look_again(self, tenure: _Tenure) -> None:
