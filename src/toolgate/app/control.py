@@ -28,7 +28,7 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
-from toolgate.app.up import AUDIT_FILE, REGISTRY_FILE
+from toolgate.app.up import REGISTRY_FILE
 from toolgate.audit.log import AuditLog
 from toolgate.errors import StartRefused, ToolgateError
 from toolgate.gateway.gateway import Gateway
@@ -63,8 +63,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(_open_store(settings))
         await refuse_open_door(settings, store, admin_key)
-        audit = open_audit(settings.data_dir / AUDIT_FILE)
-        stack.callback(audit.close)
+        audit = stack.enter_context(open_audit(settings.data_dir))
         await session_key(store)
         metrics = Metrics()
         gateway = await stack.enter_async_context(_open_gateway(settings, environ, store, audit, metrics))

@@ -1,6 +1,6 @@
 """`toolgate node`: the doors and the servers behind them, governed by a control elsewhere.
 
-It keeps nothing on disk but, where it is given a data directory, its audit log.
+It keeps nothing on disk but its audit log.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from toolgate.app.doors import Doors, describe_doors, open_gateway
 from toolgate.app.parts import (
     SESSION_KEY_BYTES,
     discovery_of,
-    make_private,
     open_audit,
     open_identities,
     own_hosts,
@@ -26,8 +25,6 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
-from toolgate.audit.log import AuditLog
-from toolgate.audit.sinks import MemorySink
 from toolgate.errors import StartRefused
 from toolgate.gateway.freshness import Freshness
 from toolgate.gateway.gateway import Gateway
@@ -46,8 +43,6 @@ from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.rest.app import node_app
 from toolgate.telemetry import Metrics
 
-AUDIT_FILE: Final = "audit.jsonl"
-
 _log: Final = logging.getLogger(__name__)
 
 
@@ -57,8 +52,7 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
     address = _address(settings)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
-        audit = _open_audit(settings)
-        stack.callback(audit.close)
+        audit = stack.enter_context(open_audit(settings.data_dir))
         metrics = Metrics()
 
         def tools_changed() -> None:
@@ -196,14 +190,6 @@ def _address(settings: Settings) -> ControlAddress:
         ca=certificates,
         allows_plaintext=settings.allow_plaintext_grpc,
     )
-
-
-def _open_audit(settings: Settings) -> AuditLog:
-    if "data_dir" not in settings.model_fields_set:
-        _log.warning("calls are not audited here: set `data_dir` for a log of them")
-        return AuditLog(MemorySink(keep=0))
-    make_private(settings.data_dir)
-    return open_audit(settings.data_dir / AUDIT_FILE)
 
 
 def _said(settings: Settings) -> str:

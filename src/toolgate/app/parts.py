@@ -1,11 +1,13 @@
 """What the processes have in common, each part built from the settings it needs."""
 
 import asyncio
+import fcntl
 import logging
+import os
 import secrets
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -29,6 +31,7 @@ from toolgate.telemetry import Metrics
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.fetch import Fetcher
 
+AUDIT_FILE: Final = "audit.jsonl"
 COMPACT_EVERY_S: Final = 600
 SESSION_KEY_BYTES: Final = 32
 
@@ -124,14 +127,40 @@ async def session_key(store: Store) -> bytes:
     return await session_key(store)
 
 
-def open_audit(path: Path) -> AuditLog:
-    """The audit log in a file. Raises StartRefused."""
+@contextmanager
+def open_audit(directory: Path) -> Iterator[AuditLog]:
+    """The audit log of one process, in a directory that is its own. Raises StartRefused."""
+    path = directory / AUDIT_FILE
+    make_private(directory)
+    with _held(directory / f"{AUDIT_FILE}.lock"):
+        try:
+            audit = AuditLog(JsonLinesSink(path), first_sequence=last_sequence(path) + 1)
+        except OSError as exc:
+            raise StartRefused(
+                f"cannot read the audit log `{path}`: {exc.strerror}", hint="mend it, or move it away"
+            ) from exc
+        try:
+            yield audit
+        finally:
+            audit.close()
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Two processes that number the records of one log would each undo the other's order."""
     try:
-        return AuditLog(JsonLinesSink(path), first_sequence=last_sequence(path) + 1)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as exc:
+        raise StartRefused(f"cannot open `{path}`: {exc.strerror}") from exc
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as exc:
         raise StartRefused(
-            f"cannot read the audit log `{path}`: {exc.strerror}", hint="mend it, or move it away"
+            f"another process uses `{path.parent}`", hint="give each one a directory of its own: `--data DIR`"
         ) from exc
+    finally:
+        os.close(descriptor)
 
 
 def make_private(directory: Path) -> None:

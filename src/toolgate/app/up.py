@@ -32,7 +32,6 @@ from toolgate.surfaces.rest.app import rest_app
 from toolgate.telemetry import Metrics
 
 REGISTRY_FILE: Final = "registry.db"
-AUDIT_FILE: Final = "audit.jsonl"
 
 
 @asynccontextmanager
@@ -43,8 +42,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_sqlite_store(settings.data_dir / REGISTRY_FILE, wall_ms))
         await refuse_open_door(settings, store, admin_key)
-        audit = open_audit(settings.data_dir / AUDIT_FILE)
-        stack.callback(audit.close)
+        audit = stack.enter_context(open_audit(settings.data_dir))
         sessions = Sessions(await session_key(store), clock_s=time.monotonic, wall_s=time.time)
         metrics = Metrics()
         gateway = await stack.enter_async_context(open_gateway(settings, environ, audit, metrics))
