@@ -15,7 +15,7 @@ SERVED: Final = "Toolgate-Revision"
 PATIENCE_S: Final = 2.0
 
 
-async def await_revision(gateway: Gateway, headers: Headers, *, patience_s: float = PATIENCE_S) -> None:
+async def await_revision(gateway: Gateway, headers: Headers) -> None:
     """Return once the revision that `headers` ask for is served, or raise RevisionNotReached.
 
     What is served follows the store, so whoever reads the store itself reads nothing older either.
@@ -25,7 +25,7 @@ async def await_revision(gateway: Gateway, headers: Headers, *, patience_s: floa
         return
     revision = parse_number(MIN_REVISION, sent[MIN_REVISION])
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(PATIENCE_S):
             await gateway.reached(revision)
     except TimeoutError:
         raise RevisionNotReached(

@@ -1,0 +1,370 @@
+"""Servers over REST beyond their records: trials, previews, imports, and how they fare on nodes."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.surfaces.rest_house import (
+    NOW_MS,
+    SERVERS,
+    TASKS,
+    error_of,
+    http,
+    open_rest,
+    secret_of,
+    stdio,
+    task,
+)
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
+from toolgate.audit.events import AdminRecorded
+from toolgate.govern.control import Standing
+from toolgate.govern.terms import Terms
+from toolgate.model.reports import NodeReport, ServerReport
+from toolgate.registry.exports import check_export
+
+pytestmark = pytest.mark.anyio
+
+IMPORT: Final = f"{SERVERS}/import"
+
+
+def world() -> MemoryNet:
+    net = MemoryNet()
+    net.servers["git"] = MemoryServer(
+        tools=[definition("log"), definition("push", description="Pushes."), definition("bad", inputSchema=7)]
+    )
+    return net
+
+
+def processes() -> set[str]:
+    return {entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+
+
+# Trials
+
+
+async def test_a_draft_is_tried_and_not_saved() -> None:
+    async with open_rest(world()) as house:
+        tried = await house.post(f"{SERVERS}/git/test", stdio("git"))
+        missing = await house.ask("POST", f"{SERVERS}/git/test")
+
+        assert (tried["ok"], tried["tools"]) == (True, ["log", "push"])
+        assert (await house.store.list("server")).records == ()
+        assert house.audited == [AdminRecorded(NOW_MS, "local", "test", "server", "git", revision=1)]
+        assert error_of(missing) == (404, "not_found")
+
+
+@pytest.mark.parametrize("role", ["viewer", "publisher", "agent", "node"])
+async def test_adm_3_who_may_not_save_a_program_starts_none(role: str) -> None:
+    async with open_rest() as house:
+        await house.seed(server=[stdio("idle", enabled=False)])
+        before = processes()
+        answers = [
+            await house.ask("POST", f"{SERVERS}/{name}/test", stdio(name), key=secret_of(role))
+            for name in ("idle", "evil")
+        ]
+
+        assert [error_of(one) for one in answers] == [(403, "forbidden")] * 2
+        assert dict(house.net.servers) == {}
+        assert {one for one in processes() - before if _is_child(one)} == set()
+
+
+def _is_child(pid: str) -> bool:
+    """Whether it is one of ours: other tests run beside this one."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return f"\nPPid:\t{os.getpid()}\n" in status
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        stdio("git", stdio={"command": "/bin/sh"}),
+        stdio("git", stdio={"command": "other"}),
+        stdio("other"),
+        stdio("git", tool_namespace="mcp.taken"),
+        stdio("git", stdio={"args": ["--token", "***"]}),
+        {"transport": "stdio"},
+    ],
+)
+async def test_adm_3_what_may_not_be_saved_is_never_started(draft: dict[str, Any]) -> None:
+    async with open_rest(terms=Terms(allowed_commands=("serve",))) as house:
+        await house.seed(server=[http("taken", tool_namespace="mcp.taken")])
+        tried = await house.ask("POST", f"{SERVERS}/git/test", draft)
+        saved = await house.ask("PUT", f"{SERVERS}/git", draft)
+
+        assert error_of(tried) == error_of(saved) == (400, "invalid_record")
+        assert tried.json() == saved.json()
+        assert dict(house.net.servers) == {}
+
+
+# Previews
+
+
+async def test_the_tools_of_a_server_show_with_their_names_and_what_becomes_of_them() -> None:
+    async with open_rest(world()) as house:
+        await house.seed(
+            server=[stdio("git", allowed_tools=["log"])],
+            task=[task("review", default_server_ids=["git"], tool_denylist=["log"])],
+        )
+        shown = await house.get(f"{SERVERS}/git/tools", key=secret_of("viewer"))
+        narrowed = await house.get(f"{SERVERS}/git/tools?task=review")
+        found = {one["tool"]: one for one in shown["tools"]}
+
+        assert (shown["state"], shown["is_stale"]) == ("ready", False)
+        assert {name: (one["allowed"], one["reason"]) for name, one in found.items()} == {
+            "bad": (False, "invalid_definition"),
+            "log": (True, None),
+            "push": (False, "not_in_server_allowlist"),
+        }
+        assert {(one["name"], one["chat_name"]) for one in shown["tools"]} == {
+            ("git.bad", "mcp__git__bad"),
+            ("git.log", "mcp__git__log"),
+            ("git.push", "mcp__git__push"),
+        }
+        assert (found["push"]["description"], found["bad"]["digest"]) == ("Pushes.", None)
+        assert shown["tokens"] == found["log"]["tokens"] > 0
+        assert [one["reason"] for one in narrowed["tools"] if one["tool"] == "log"] == ["denied_by_task"]
+
+
+async def test_a_preview_of_what_is_not_there_says_so() -> None:
+    async with open_rest() as house:
+        await house.seed(server=[http("web")])
+        missing = await house.ask("GET", f"{SERVERS}/none/tools")
+        task_id = await house.ask("GET", f"{SERVERS}/web/tools?task=none")
+        odd = await house.ask("GET", f"{SERVERS}/web/tools?task=%20")
+
+        assert [error_of(one)[0] for one in (missing, task_id, odd)] == [404, 404, 400]
+
+
+# Imports
+
+OFFICIAL: Final = {
+    "name": "io.github.ada/weather",
+    "title": "Weather",
+    "packages": [
+        {
+            "registryType": "npm",
+            "identifier": "@ada/weather",
+            "version": "1.2.3",
+            "transport": {"type": "stdio"},
+            "environmentVariables": [{"name": "API_KEY", "isSecret": True, "isRequired": True}],
+        }
+    ],
+}
+
+
+async def test_servers_of_other_programs_are_imported_in_one_transaction_and_offer_nothing_yet() -> None:
+    content = {
+        "mcpServers": {
+            "Git Hub": {"command": "serve", "env": {"T": "${T}"}},
+            "b": {"url": "https://b.example/"},
+        }
+    }
+    async with open_rest() as house:
+        dry = await house.post(IMPORT, {"content": content, "dry_run": True})
+        done = await house.post(IMPORT, {"content": content})
+        again = await house.post(IMPORT, {"content": content})
+        stored = {one.id: one.body for one in (await house.store.list("server")).records}
+
+        assert dry["servers"] == done["servers"] == ["git-hub", "b"]
+        assert dry["changes"] == done["changes"]
+        assert (dry["revision"], done["revision"], again["revision"]) == (1, 2, 2)
+        assert again["changes"] == []
+        assert stored["git-hub"]["stdio"]["env"] == {"T": "${ENV:T}"}
+        assert "allowed_tools" not in stored["b"]
+
+
+async def test_an_official_server_json_becomes_a_record_and_its_secrets_references() -> None:
+    async with open_rest() as house:
+        bundle = {
+            "name": "x/bundle",
+            "packages": [{"registryType": "mcpb", "identifier": "https://x.example/a"}],
+        }
+        answer = await house.post(IMPORT, {"content": [OFFICIAL, bundle], "allowed_tools": ["get_*"]})
+        shown = await house.get(f"{SERVERS}/weather")
+
+        assert answer["servers"] == ["weather"]
+        assert answer["skipped"] == [{"name": "x/bundle", "reason": "packages of type `mcpb` cannot be run"}]
+        assert (shown["display_name"], shown["allowed_tools"]) == ("Weather", ["get_*"])
+        assert shown["stdio"]["command"] == "npx"
+        assert shown["stdio"]["args"] == ["-y", "@ada/weather@1.2.3"]
+        assert shown["stdio"]["env"] == {"API_KEY": "${ENV:API_KEY}"}
+
+
+async def test_a_file_of_our_own_is_imported_as_text_and_what_is_allowed_stays_so() -> None:
+    text = 'server_id = "git"\ntransport = "stdio"\n[stdio]\ncommand = "serve"\nargs = ["-v"]\n'
+    async with open_rest() as house:
+        await house.seed(server=[stdio("git", allowed_tools=["log"])])
+        answer = await house.post(IMPORT, {"content": text, "allowed_tools": []})
+        stored = await house.store.get("server", "git")
+
+        assert [one["operation"] for one in answer["changes"]] == ["changed"]
+        assert stored is not None
+        assert (stored.body["stdio"]["args"], stored.body["allowed_tools"]) == (["-v"], ["log"])
+
+
+async def test_an_import_passes_the_checks_of_saving_or_changes_nothing() -> None:
+    content = {"mcpServers": {"good": {"command": "serve"}, "evil": {"command": "sh"}}}
+    async with open_rest(terms=Terms(allowed_commands=("serve",))) as house:
+        before = await house.store.list()
+        refused = await house.ask("POST", IMPORT, {"content": content})
+        nothing = await house.ask("POST", IMPORT, {"content": {"a": 1}})
+        broken = await house.ask("POST", IMPORT, {"content": "= = ="})
+
+        assert [error_of(one) for one in (refused, nothing, broken)] == [(400, "invalid_record")] * 3
+        assert await house.store.list() == before
+
+
+async def test_a_server_may_be_called_import_all_the_same() -> None:
+    async with open_rest() as house:
+        put = await house.ask("PUT", IMPORT, http("import"))
+        read = await house.get(IMPORT)
+        patched = await house.ask("PATCH", IMPORT)
+
+        assert put.status_code == 201
+        assert read["server_id"] == "import"
+        assert error_of(patched) == (405, "method_not_allowed")
+
+
+# Nodes
+
+
+async def test_nodes_show_as_they_report_and_servers_on_each() -> None:
+    def report(node_id: str, age_ms: int, state: Any) -> NodeReport:
+        server = ServerReport(server_id="git", state=state, last_error="token=hidden", tools=2, restarts=1)
+        return NodeReport(
+            node_id=node_id, url="http://n", version="1", revision=1, at_ms=NOW_MS - age_ms, servers=(server,)
+        )
+
+    async with open_rest() as house:
+        await house.seed(server=[http("git"), http("web")])
+        await house.store.reports.save_report(report("a", 1_500, "down"))
+        await house.store.reports.save_report(report("b", 30_001, "connected"))
+        nodes = await house.get("/admin/api/nodes", key=secret_of("viewer"))
+        servers = (await house.get(SERVERS))["servers"]
+
+        assert [(one["node_id"], one["is_lost"], one["age_s"], one["servers"]) for one in nodes["nodes"]] == [
+            ("a", False, 1.5, 1),
+            ("b", True, 30.001, 1),
+        ]
+        assert [one["nodes"] for one in servers] == [
+            [
+                {
+                    "node_id": "a",
+                    "state": "down",
+                    "last_error": "token=***",
+                    "tools": 2,
+                    "restarts": 1,
+                    "since_ms": 0,
+                }
+            ],
+            [],
+        ]
+
+
+# What every process says
+
+
+async def test_rep_4_a_reader_waits_for_the_revision_it_names_or_is_told() -> None:
+    async with open_rest() as house:
+        waiting = asyncio.create_task(house.ask("GET", TASKS, toolgate_min_revision="2"))
+        await asyncio.sleep(0)
+        written = await house.put(f"{TASKS}/review", task("review"))
+        reached = await waiting
+        scope = await house.ask("GET", "/api/v1/mcp/scope", toolgate_min_revision=str(written["revision"]))
+        odd = await house.ask("GET", TASKS, toolgate_min_revision="x")
+
+        assert [one["task_id"] for one in reached.json()["tasks"]] == ["review"]
+        assert reached.headers["toolgate-revision"] == "2"
+        assert scope.json()["revision"] == 2
+        assert error_of(odd) == (400, "invalid_request")
+
+
+async def test_rep_4_a_revision_that_does_not_come_is_412(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.surfaces.rest.freshness.PATIENCE_S", 0.01)
+    async with open_rest() as house:
+        answer = await house.ask("GET", SERVERS, toolgate_min_revision="99")
+
+        assert error_of(answer) == (412, "revision_not_reached")
+        assert answer.json()["error"]["data"] == {"revision": 1}
+
+
+async def test_readiness_is_a_code_without_a_name() -> None:
+    standing = [Standing()]
+    async with open_rest(standing=lambda: standing[-1]) as house:
+        answers = []
+        for one in (
+            Standing(),
+            Standing(is_degraded=True),
+            Standing(is_degraded=True, obstacle="policy_stale"),
+        ):
+            standing.append(one)
+            answers.append((await house.ask("GET", "/readyz"), await house.get("/healthz")))
+
+        assert [ready.status_code for ready, _ in answers] == [200, 200, 503]
+        assert [health["degraded"] for _, health in answers] == [False, True, True]
+        assert answers[2][0].json()["error"]["data"] == {"reason": "policy_stale"}
+
+
+async def test_a_backup_is_one_whole_export_for_its_owner_only(tmp_path: Path) -> None:
+    async with open_rest(backup_dir=tmp_path) as house:
+        await house.seed(server=[http("git")])
+        answer = await house.ask("POST", "/admin/api/backup")
+        path = Path(answer.json()["path"])
+
+        assert answer.status_code == 201
+        assert path.parent == tmp_path.resolve()
+        assert path.stat().st_mode & 0o077 == 0
+        assert (answer.json()["revision"], answer.json()["records"]) == (2, 6)
+        assert check_export(path).revision == 2
+        assert [one.operation for one in house.audited] == ["backup"]
+
+
+# What agents see
+
+
+async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_nothing_else() -> None:
+    net = world()
+    net.servers["hidden"] = MemoryServer(tools=[definition("secret")])
+    agent = secret_of("agent")
+    async with open_rest(net) as house:
+        await house.seed(
+            server=[stdio("git"), stdio("hidden", allowed_tools=[])],
+            task=[task("review", default_server_ids=["git"], tool_denylist=["push"])],
+        )
+        servers = await house.get("/api/v1/mcp/servers", key=agent)
+        health = await house.get("/api/v1/mcp/health", key=agent)
+        scope = await house.get("/api/v1/mcp/scope?task=review", key=agent)
+        seen = await house.get("/api/v1/mcp/servers/git", key=agent)
+        hidden = await house.ask("GET", "/api/v1/mcp/servers/hidden", key=agent)
+        missing = await house.ask("GET", "/api/v1/mcp/servers/nobody", key=agent)
+
+        assert [one["server_id"] for one in servers["servers"]] == ["git"]
+        assert seen == servers["servers"][0]
+        assert health == {"revision": 2, "degraded": False, "servers": {"git": "connected"}}
+        assert {**scope, "tokens": 0} == {
+            "revision": 2,
+            "url": "http://127.0.0.1:8080/api/mcp/t/review",
+            "task_id": "review",
+            "servers": ["git"],
+            "tools": ["git.log"],
+            "tokens": 0,
+            "warnings": [],
+            "refusal": None,
+        }
+        assert hidden.status_code == missing.status_code == 404
+        assert hidden.text.replace("hidden", "…") == missing.text.replace("nobody", "…")
+
+
+async def test_a_scope_that_is_refused_says_why() -> None:
+    async with open_rest(world()) as house:
+        await house.seed(server=[stdio("git")], task=[task("review", default_server_ids=[])])
+        scope = await house.get("/api/v1/mcp/scope?task=review&servers=git")
+
+        assert (scope["tools"], scope["servers"]) == ([], [])
+        assert scope["refusal"]["code"] == "mcp_policy_denied"
