@@ -155,6 +155,16 @@ def test_pruning_asks_and_then_removes_what_was_agreed_to_and_no_more(
     assert paths == ["plan"] or gateway.last.body["plan"] == plan()["id"]
 
 
+def test_pruning_nothing_does_not_ask_and_holds_to_what_was_seen(
+    gateway: FakeGateway, run: Run, directory: Path
+) -> None:
+    gateway.answer(PLAN, plan(change("added", "server", "git")))
+    gateway.answer(APPLY, applied(change("added", "server", "git")))
+
+    assert run("apply", "-f", str(directory), "--prune").code == 0
+    assert gateway.last.body["plan"] == plan()["id"]
+
+
 def test_pruning_with_yes_does_not_ask(gateway: FakeGateway, run: Run, directory: Path) -> None:
     gateway.answer(APPLY, applied(change("removed", "task", "old")))
 
@@ -336,7 +346,10 @@ def test_a_plan_without_a_difference_says_so(gateway: FakeGateway, run: Run, dir
     assert run("plan", "-f", str(directory)).lines == ["no difference: there is nothing to apply"]
 
 
-@pytest.mark.parametrize("words", [(), ("--delete", "git"), ("--delete", "key/ada"), ("--prune",)])
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--delete", "git"), ("--delete", "key/ada"), ("--prune",), ("--delete", "task/t", "--prune")],
+)
 def test_a_plan_of_nothing_is_a_usage_error(gateway: FakeGateway, run: Run, words: tuple[str, ...]) -> None:
     assert run("plan", *words).code == 2
     assert gateway.asked == []
