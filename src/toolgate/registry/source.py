@@ -117,7 +117,9 @@ def _with(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body | None]])
         name = _FIELDS.get(kind)
         if name is None:
             continue  # a kind of a newer control
-        records = maps.setdefault(name, dict(getattr(state, name)))
+        if name not in maps:
+            maps[name] = dict(getattr(state, name))
+        records = maps[name]
         record = None if body is None else _parse_or_report(kind, record_id, body)
         if kind == "pin" and body is not None and record is None:
             record = Pin(server_id=record_id)  # without it the server would be free: nothing of it is offered

@@ -227,6 +227,7 @@ class NodeSync:
             ):
                 async for batch in batches:
                     self._check_poll()
+                    self._patience.reschedule(None)  # the time we take ourselves is not control's silence
                     await self._on_batch(batch)
                     self._patience.reschedule(_now_s() + self._limits.silence_s)
         except TimeoutError as exc:
