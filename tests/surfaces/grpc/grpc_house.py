@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
@@ -33,6 +33,7 @@ class GrpcHouse:
     address: str
     channel: Any
     """A `grpc.aio.Channel`, which the checker would have typed for each message."""
+    streams: list[Any] = field(default_factory=list)
 
     async def ask(self, rpc: str, request: Message, *, key: str | None = None, **options: Any) -> Any:
         """The answer of a unary RPC, `Service/Method`."""
@@ -54,7 +55,8 @@ class GrpcHouse:
             request_serializer=type(request).SerializeToString,
             response_deserializer=_response_type(row).FromString,
         )
-        return call(request, metadata=credential(key), timeout=timeout_s)
+        self.streams.append(call(request, metadata=credential(key), timeout=timeout_s))
+        return self.streams[-1]
 
     async def upsert(self, record: sms.McpServerRecord, *, key: str | None = None, **fields: Any) -> int:
         """The revision at which a server was stored."""
@@ -109,7 +111,11 @@ async def open_house(*, address: str = "127.0.0.1:0", **options: Any) -> AsyncIt
             open_grpc_server(rest.control, address) as bound,
             grpc.aio.insecure_channel(bound.replace("0.0.0.0", "127.0.0.1")) as channel,
         ):
-            yield GrpcHouse(rest, bound, channel)
+            house = GrpcHouse(rest, bound, channel)
+            yield house
+            for stream in house.streams:
+                stream.cancel()
+                await stream.code()
 
 
 def _response_type(rpc: Rpc) -> type[Message]:
