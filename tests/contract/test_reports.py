@@ -136,7 +136,10 @@ async def test_reports_survive_a_reopening(open_store: OpenStore, tmp_path: Path
         assert list(await store.reports.list_definitions()) == [DEFINITIONS]
 
 
-async def test_every_replica_sees_and_hears_the_same_reports(tmp_path: Path) -> None:
+async def test_every_replica_sees_and_hears_the_same_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 3_600.0)
     async with (
         asyncio.timeout(DEADLINE_S),
         open_postgres(tmp_path, Clock()) as one,
@@ -149,6 +152,28 @@ async def test_every_replica_sees_and_hears_the_same_reports(tmp_path: Path) -> 
         await waiting
 
         assert list(await other.reports.list_reports()) == [REPORT]
+
+
+async def test_a_replica_that_hears_nothing_finds_new_reports_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some connection poolers drop notifications."""
+    monkeypatch.setattr("toolgate.registry.postgresql.CHANNEL", "silence")
+    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 0.05)
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        open_postgres(tmp_path, Clock()) as one,
+        open_postgres(tmp_path, Clock()) as other,
+        other.watch(0) as batches,
+    ):
+        seen = await other.reports.changed(0)
+        while not await other.reports.list_reports():
+            waiting = asyncio.ensure_future(other.reports.changed(seen))
+            await one.reports.save_report(REPORT)
+            seen = await waiting
+        await one.write([put("fs")], actor="ada")
+
+        assert [(await anext(batches)).revision for _ in range(2)] == [0, 1]
 
 
 async def test_a_new_node_may_report_to_two_replicas_at_once(tmp_path: Path) -> None:

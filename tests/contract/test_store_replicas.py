@@ -27,7 +27,11 @@ def clocks() -> tuple[Clock, Clock]:
 
 
 @pytest.fixture
-async def replicas(tmp_path: Path, clocks: tuple[Clock, Clock]) -> AsyncIterator[tuple[Store, Store]]:
+async def replicas(
+    tmp_path: Path, clocks: tuple[Clock, Clock], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Store, Store]]:
+    """They hear of each other by notification alone: no poll comes within a test."""
+    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 3_600.0)
     async with open_postgres(tmp_path, clocks[0]) as one, open_postgres(tmp_path, clocks[1]) as other:
         yield one, other
 
