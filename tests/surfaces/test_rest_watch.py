@@ -2,6 +2,9 @@
 
 import asyncio
 import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -14,6 +17,8 @@ from toolgate.govern.watches import Heartbeat, Watches, beating
 from toolgate.model.revisions import Batch, Write
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store import WATCH_BUFFER
+from toolgate.surfaces.http.asgi import AsgiDoor
+from toolgate.surfaces.http.server import HttpServer
 
 pytestmark = pytest.mark.anyio
 
@@ -251,3 +256,55 @@ async def test_wat_1_wat_7_wat_9_every_guarantee_holds_and_the_sequence_is_that_
     told = [[(change.id, change.operation) for change in batch.changes] for batch in in_process]
     for one in seen:
         assert [[(change.id, change.operation) for change in batch.changes] for batch in events(one)] == told
+
+
+# Over our own listener
+
+
+@asynccontextmanager
+async def listening(house: RestHouse) -> AsyncIterator[int]:
+    """The surface behind the real listener; its port. Stopping ends its streams, as the process does it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        stopping = asyncio.Event()
+
+        async def stopped() -> None:
+            await stopping.wait()
+            house.control.watches.close()
+
+        server = HttpServer(AsgiDoor(house.app))
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve(listener, stopped, drain_s=5))
+            yield listener.getsockname()[1]
+            stopping.set()
+
+
+REQUEST = b"GET /admin/api/watch HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+async def test_events_leave_one_by_one_and_stopping_ends_the_stream_properly() -> None:
+    async with open_rest() as house:
+        async with listening(house) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(REQUEST)
+            await reader.readuntil(b"event: bookmark")
+            await write(house, put("git"))
+            told = await reader.readuntil(b"event: change")
+        ended = await reader.read()
+        writer.close()
+
+    assert b"id: 2\n" in told
+    assert ended.endswith(b"0\r\n\r\n")
+
+
+async def test_a_reader_that_hangs_up_leaves_nothing_behind() -> None:
+    async with open_rest() as house, listening(house) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(REQUEST)
+        await reader.readuntil(b"event: bookmark")
+        open_before = len(house.control.watches)
+        writer.close()
+        while len(house.control.watches):
+            await asyncio.sleep(0)
+
+        assert open_before == 1
