@@ -25,6 +25,7 @@ def lonely_node(site: Site, *, key: str = KEY, **settings: str) -> Iterator[Gate
     key_file.write_text(key)
     environ = {
         "TOOLGATE_LISTEN": "127.0.0.1:0",
+        "TOOLGATE_DATA_DIR": str(site.root / "node"),
         "TOOLGATE_CONTROL": NOBODY,
         "TOOLGATE_CONTROL_KEY_FILE": str(key_file),
         **settings,
@@ -137,15 +138,13 @@ def test_the_line_to_control_is_encrypted_where_it_has_a_certificate(site: Site,
             eventually(lambda: takes_calls(node))
 
 
-def test_a_node_keeps_nothing_on_disk(site: Site, tmp_path: Path) -> None:
-    place = tmp_path / "place"
-    place.mkdir()
-    environ = {"TOOLGATE_CONTROL": NOBODY, "TOOLGATE_LISTEN": "127.0.0.1:0", "HOME": str(place)}
-    with started(site, ["env", "-C", str(place), TOOLGATE, "node", "--json"], environ) as node:
-        settle_on(lambda: degraded_by(node), "control_unavailable")
+def test_a_node_keeps_nothing_on_disk_but_its_audit_log(fleet: Fleet) -> None:
+    [node] = fleet.nodes
+    node.serves()
+    node.stop()
 
-    assert list(place.iterdir()) == []
-    assert "calls are not audited here" in node.log
+    assert {file.name for file in node.site.data.iterdir()} == {"audit.jsonl", "audit.jsonl.lock"}
+    assert '"tool":"echo"' in (node.site.data / "audit.jsonl").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
