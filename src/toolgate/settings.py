@@ -184,6 +184,11 @@ class Settings(BaseModel):
         return value
 
     @property
+    def registry_file(self) -> Path:
+        """The registry where no database is set: SQLite."""
+        return self.data_dir / "registry.db"
+
+    @property
     def address(self) -> tuple[str, int]:
         return parse_listen(self.listen)
 

@@ -6,8 +6,8 @@ On SQLite it is one process; on PostgreSQL any number of replicas serve the same
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from importlib import import_module
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 
 from toolgate.app.doors import open_openers
@@ -28,14 +28,13 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
-from toolgate.app.up import REGISTRY_FILE
 from toolgate.audit.log import AuditLog
-from toolgate.errors import StartRefused, ToolgateError
+from toolgate.errors import StartRefused, StorageUnavailable, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.reported import ReportedServers
-from toolgate.govern.control import Control
+from toolgate.govern.control import Control, Standing
 from toolgate.model.snapshot import Snapshot
-from toolgate.registry.sqlite import open_sqlite_store
+from toolgate.registry.engines import open_store
 from toolgate.registry.store import Store
 from toolgate.settings import Settings, is_loopback, parse_listen
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
@@ -61,7 +60,9 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     tls = _read_tls(settings)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(_open_store(settings))
+        store = await stack.enter_async_context(
+            open_store(settings.database or settings.registry_file, wall_ms)
+        )
         await refuse_open_door(settings, store, admin_key)
         audit = stack.enter_context(open_audit(settings.data_dir))
         await session_key(store)
@@ -77,6 +78,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             identities=identities,
             loader=loader,
             clock_ms=wall_ms,
+            standing=partial(_standing, store),
             discovery=discovery_of(settings),
             terms=terms_of(settings),
             backup_dir=settings.data_dir,
@@ -99,15 +101,6 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             end_streams=control.watches.close,
             details={"grpc": grpc_address},
         )
-
-
-def _open_store(settings: Settings) -> AbstractAsyncContextManager[Store]:
-    if settings.database is None:
-        return open_sqlite_store(settings.data_dir / REGISTRY_FILE, wall_ms)
-    # Only where it is used: the driver alone takes a tenth of a second to load.
-    postgresql = import_module("toolgate.registry.postgresql")
-    opened: AbstractAsyncContextManager[Store] = postgresql.open_postgres_store(settings.database, wall_ms)
-    return opened
 
 
 @asynccontextmanager
@@ -150,6 +143,13 @@ async def _forgetting(store: Store) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _standing(store: Store) -> Standing:
+    """A control without its database has nothing to say that nodes and clients could rely on."""
+    if store.is_current:
+        return Standing()
+    return Standing(is_degraded=True, degraded_by=StorageUnavailable.code, obstacle=StorageUnavailable.code)
 
 
 def _read_tls(settings: Settings) -> Tls | None:

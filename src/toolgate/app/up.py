@@ -3,7 +3,6 @@
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
 
 from toolgate.app.doors import Doors, describe_doors, open_gateway
 from toolgate.app.parts import (
@@ -31,8 +30,6 @@ from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.rest.app import rest_app
 from toolgate.telemetry import Metrics
 
-REGISTRY_FILE: Final = "registry.db"
-
 
 @asynccontextmanager
 async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
@@ -40,7 +37,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
     make_private(settings.data_dir)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_sqlite_store(settings.data_dir / REGISTRY_FILE, wall_ms))
+        store = await stack.enter_async_context(open_sqlite_store(settings.registry_file, wall_ms))
         await refuse_open_door(settings, store, admin_key)
         audit = stack.enter_context(open_audit(settings.data_dir))
         sessions = Sessions(await session_key(store), clock_s=time.monotonic, wall_s=time.time)

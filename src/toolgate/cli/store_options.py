@@ -9,7 +9,6 @@ from typing import Annotated
 
 from typer import Option
 
-from toolgate.app.up import REGISTRY_FILE
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.output import open_console
 from toolgate.settings import load_settings
@@ -32,10 +31,9 @@ class StoreOptions:
         """What `toolgate.registry.portable` calls a target."""
         if self.data is not None and self.database is not None:
             raise CommandFailed("give either --data or --database", exit_code=Exit.USAGE)
-        if self.data is not None:
-            return self.data / REGISTRY_FILE
-        settings = load_settings(self.config, os.environ, {"database": self.database})
-        return settings.database or settings.data_dir / REGISTRY_FILE
+        given = {"data_dir": self.data, "database": self.database}
+        settings = load_settings(self.config, os.environ, given)
+        return settings.registry_file if self.data else settings.database or settings.registry_file
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typer import Option
 
 from toolgate import __version__
 from toolgate.app.serving import App, run
-from toolgate.app.up import REGISTRY_FILE, open_up
+from toolgate.app.up import open_up
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.output import Output
 from toolgate.cli.render.changes import render_reload
@@ -98,7 +98,7 @@ async def _preview(settings: Settings, directory: Path) -> ReloadReport:
     async with AsyncExitStack() as stack:
         store: Store = MemoryStore(_no_clock)
         # A look must not make a registry where there is none.
-        if (file := settings.data_dir / REGISTRY_FILE).exists():
+        if (file := settings.registry_file).exists():
             store = await stack.enter_async_context(open_sqlite_store(file, _no_clock))
         loader = DirectoryLoader(
             store, directory, strict=settings.strict, recursive=settings.registry_recursive

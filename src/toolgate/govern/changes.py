@@ -6,7 +6,8 @@ is made again. Every write that was acknowledged stands in the audit log.
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -154,33 +155,37 @@ def _check_leave(control: Control, actor: Principal, draft: Draft, plan_id: str 
 def _check_all(
     control: Control, actor: Principal, listing: Listing, drafts: Sequence[Draft], *, prune: bool
 ) -> tuple[Edit, ...]:
-    edits = _parse_all(listing, drafts, prune=prune)
-    for edit in edits:
-        if edit.record is None:
-            check_removal(actor, edit.draft.kind, edit.draft.id)
-        else:
-            check_grant(actor, edit.record)
-            check_terms(control.terms, edit.record)
-    _check_together(listing, edits)
-    return edits
-
-
-def _parse_all(listing: Listing, drafts: Sequence[Draft], *, prune: bool) -> tuple[Edit, ...]:
     stored = {RecordKey(one.kind, one.id): one for one in listing.records}
     asked = [*drafts, *_pruned(listing, drafts)] if prune else drafts
-    edits = (_parse_named(draft, stored.get(RecordKey(draft.kind, draft.id))) for draft in asked)
-    return tuple(edit for edit in edits if edit.has_effect or not edit.draft.is_declared)
+    edits = []
+    for draft in asked:
+        with _naming(draft):
+            edit = parse_draft(draft, stored.get(RecordKey(draft.kind, draft.id)))
+            if edit.has_effect or not draft.is_declared:
+                _check_one(control, actor, edit)
+                edits.append(edit)
+    _check_together(listing, edits)
+    return tuple(edits)
 
 
-def _parse_named(draft: Draft, before: Stored | None) -> Edit:
-    """As `parse_draft`; where a draft is one of many, what is wrong says with which."""
+@contextmanager
+def _naming(draft: Draft) -> Iterator[None]:
+    """Where a draft is one of many, what is wrong with it says with which."""
     try:
-        return parse_draft(draft, before)
+        yield
     except InvalidRecord as exc:
         if not draft.is_declared:
             raise
         named = {**exc.data, "kind": draft.kind, "id": draft.id}
         raise InvalidRecord(f"{draft.kind} `{draft.id}`: {exc}", hint=exc.hint, data=named) from exc
+
+
+def _check_one(control: Control, actor: Principal, edit: Edit) -> None:
+    if edit.record is None:
+        check_removal(actor, edit.draft.kind, edit.draft.id)
+    else:
+        check_grant(actor, edit.record)
+        check_terms(control.terms, edit.record)
 
 
 def _pruned(listing: Listing, drafts: Sequence[Draft]) -> list[Draft]:
