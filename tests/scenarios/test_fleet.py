@@ -19,6 +19,7 @@ from tests.scenarios.fleet import WITHIN_S, Fleet, Member, open_fleet
 from tests.scenarios.gateway import TOOLGATE, run
 from tests.scenarios.soak import rounds
 from tests.scenarios.waiting import eventually, settle_on
+from tests.scenarios.wires import open_wire
 
 WRITES = rounds(suite=20, soak=500)
 CUTS = rounds(suite=3, soak=50)
@@ -252,6 +253,34 @@ def test_rep_3_without_any_control_nodes_serve_on_marked_and_refuse_where_that_w
 def _code_of_a_list(node: Member) -> str:
     answer = node.gateway.modern().ask("tools/list")
     return str(answer["error"]["data"]["code"]) if "error" in answer else ""
+
+
+def test_rep_2_nodes_leave_a_control_that_has_lost_its_database(
+    fleet: Fleet, postgres: PostgresServer
+) -> None:
+    """It cannot know of what is written elsewhere, so it must not tell a node that it is up to date."""
+    lost, other = fleet.controls
+    assert fleet.database is not None
+    with open_wire(f"{postgres.directory}/.s.PGSQL.5432") as wire:
+        lost.stop()
+        lost.environ["TOOLGATE_DATABASE"] = f"postgresql://postgres@{wire.address}/{_name_of(fleet.database)}"
+        lost.start()
+        other.kill()
+        fleet.reaches_all(fleet.put_task("all-follow-one", 1))
+        other.start()
+        wire.hold()
+        settle_on(lost.is_degraded, True, WITHIN_S)
+        readiness = lost.gateway.http.get("/readyz")
+        fleet.reaches_all(fleet.put_task("written-elsewhere", 1, at=1))
+        wire.release()
+        lost.environ["TOOLGATE_DATABASE"] = fleet.database
+        lost.stop()
+        lost.start()
+
+    assert (readiness.status_code, readiness.json()["error"]["data"]) == (
+        503,
+        {"reason": "storage_unavailable"},
+    )
 
 
 def test_a_node_that_joins_late_has_everything_and_is_seen(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""A TCP line between two processes that a test can cut. What lies on it is carried byte for byte."""
+"""A TCP line between two processes that a test can cut or hold. It carries what it gets byte for byte."""
 
 import socket
 import struct
@@ -13,9 +13,11 @@ ABRUPTLY = struct.pack("ii", 1, 0)  # SO_LINGER that makes `close` send a reset
 class Wire:
     """Forwards to `target`. Use `open_wire`."""
 
-    def __init__(self, listener: socket.socket, target: tuple[str, int]) -> None:
+    def __init__(self, listener: socket.socket, target: str) -> None:
         self._listener = listener
         self._target = target
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._guard = threading.Lock()
         self._ends: set[socket.socket] = set()
 
@@ -41,6 +43,14 @@ class Wire:
             end.close()
         return len(ends) // 2
 
+    def hold(self) -> None:
+        """From now on nothing arrives at either end, and neither is told: as if the network were gone."""
+        self._flowing.clear()
+
+    def release(self) -> None:
+        """What was held arrives, and all that follows."""
+        self._flowing.set()
+
     def accept(self) -> None:
         """Until the listener is closed."""
         with suppress(OSError):
@@ -49,11 +59,10 @@ class Wire:
 
     def _carry(self, near: socket.socket) -> None:
         try:
-            far = socket.create_connection(self._target, timeout=5)
+            far = _connect(self._target)
         except OSError:
             near.close()
             return
-        far.settimeout(None)
         with self._guard:
             self._ends |= {near, far}
         for source, sink in ((near, far), (far, near)):
@@ -62,17 +71,28 @@ class Wire:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while chunk := source.recv(CHUNK):
+                self._flowing.wait()
                 sink.sendall(chunk)
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
 
+def _connect(target: str) -> socket.socket:
+    if target.startswith("/"):
+        far = socket.socket(socket.AF_UNIX)
+        far.connect(target)
+        return far
+    host, _, port = target.rpartition(":")
+    far = socket.create_connection((host, int(port)), timeout=5)
+    far.settimeout(None)
+    return far
+
+
 @contextmanager
 def open_wire(target: str) -> Iterator[Wire]:
-    """A line to `target`, `HOST:PORT`, of which one end can be called."""
-    host, _, port = target.rpartition(":")
+    """A line to `target`, `HOST:PORT` or the path of a socket, of which one end can be called."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        wire = Wire(listener, (host, int(port)))
+        wire = Wire(listener, target)
         accepting = threading.Thread(target=wire.accept, daemon=True)
         accepting.start()
         try:
@@ -81,4 +101,5 @@ def open_wire(target: str) -> Iterator[Wire]:
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             accepting.join(5)
+            wire.release()
             wire.cut()

@@ -33,6 +33,10 @@ class MemoryStore:
     def revision(self) -> int:
         return self._hub.revision
 
+    @property
+    def is_current(self) -> bool:
+        return True
+
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
     ) -> int:

@@ -29,6 +29,10 @@ from toolgate.registry.watch import PAGE
 
 _POLL_S: Final = 3.0
 """How late a change is seen when notifications do not arrive; some connection poolers drop them."""
+_CURRENT_S: Final = 3 * _POLL_S
+"""What was read longer ago may be old: since then another process may have committed, and nobody was told."""
+_WITHIN_S: Final = 20.0
+"""The database ends a statement after 10 s by itself, and a transaction has few. One that hangs does not."""
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
 
@@ -45,7 +49,8 @@ async def open_postgres_store(url: str, clock_ms: Callable[[], int]) -> AsyncIte
     loop = asyncio.get_running_loop()
     try:
         head = await loop.run_in_executor(writer, database.prepare)
-        store = PostgresStore(Transactions(database, reader=reader, writer=writer), head, clock_ms=clock_ms)
+        transactions = Transactions(database, reader=reader, writer=writer, within_s=_WITHIN_S)
+        store = PostgresStore(transactions, head, clock_ms=clock_ms)
         following = asyncio.create_task(store.follow(database.parameters))
         try:
             yield store
@@ -69,7 +74,12 @@ class PostgresStore(SqlStore):
     def __init__(self, transactions: Transactions, head: Head, *, clock_ms: Callable[[], int]) -> None:
         super().__init__(transactions, head, clock_ms=clock_ms)
         self._turn = asyncio.Lock()
+        self._current_s = _now_s()
         self._reports_mark: Sequence[object] = ()
+
+    @property
+    def is_current(self) -> bool:
+        return _now_s() - self._current_s <= _CURRENT_S
 
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
@@ -113,7 +123,7 @@ class PostgresStore(SqlStore):
         """Publish the log as far as it goes, or has come to `upto`."""
         async with self._turn:
             while upto is None or self._hub.revision < upto:
-                known = self._hub.revision
+                known, asked_s = self._hub.revision, _now_s()
                 try:
                     news = await self._transactions.read(partial(read_news, after=known, page=PAGE))
                 except StorageFailed as exc:
@@ -122,6 +132,7 @@ class PostgresStore(SqlStore):
                     return
                 self._apply(news, known)
                 if self._hub.revision >= news.head.revision:
+                    self._current_s = asked_s
                     return
 
     def _apply(self, news: News, known: int) -> None:
@@ -150,6 +161,10 @@ class PostgresStore(SqlStore):
         return await self._transactions.read(
             partial(_read_own_batches, epoch=self._epoch, after=after, upto=upto)
         )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _read_own_batches(connection: Connection, *, epoch: str, after: int, upto: int) -> Sequence[Batch]:

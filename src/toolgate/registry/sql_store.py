@@ -8,14 +8,14 @@ while it waits takes nothing away from them.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from toolgate.errors import StorageFailed
+from toolgate.errors import StorageFailed, StorageUnavailable
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.exports import Contents, Exported, Progress, write_export
@@ -59,24 +59,32 @@ class Database(Protocol):
 class Transactions:
     """Runs the transactions of a database on its threads, for the event loop."""
 
-    def __init__(self, database: Database, *, reader: Executor, writer: Executor) -> None:
+    def __init__(
+        self, database: Database, *, reader: Executor, writer: Executor, within_s: float | None = None
+    ) -> None:
+        """`within_s`: when a caller is told that the database hangs. None: never, it is a file."""
         self._database = database
         self._reader = reader
         self._writer = writer
+        self._within_s = within_s
         self._loop = asyncio.get_running_loop()
         self.is_closed = False
 
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        """See `Database.read`."""
+    async def read(self, work: Callable[[Connection], T], *, is_long: bool = False) -> T:
+        """See `Database.read`. Only work that is said to be long may take as long as it likes."""
         self._check_open()
-        return await self._loop.run_in_executor(self._reader, self._database.read, work)
+        async with _giving_up(None if is_long else self._within_s, "the database does not answer"):
+            return await self._loop.run_in_executor(self._reader, self._database.read, work)
 
     async def change(
         self, work: Callable[[Connection], T], *, then: Callable[[T], None], topic: Topic = "registry"
     ) -> T:
         """See `Database.change`. `then` runs in the loop after the commit, also when the caller has left."""
         self._check_open()
-        return await self._loop.run_in_executor(self._writer, self._commit, work, then, topic)
+        async with _giving_up(
+            self._within_s, "the database does not answer: the change may have been stored or not"
+        ):
+            return await self._loop.run_in_executor(self._writer, self._commit, work, then, topic)
 
     def close(self) -> None:
         """Take no more work. What was asked for before is done."""
@@ -90,6 +98,16 @@ class Transactions:
         result = self._database.change(work, topic)
         self._loop.call_soon_threadsafe(then, result)
         return result
+
+
+@asynccontextmanager
+async def _giving_up(within_s: float | None, message: str) -> AsyncIterator[None]:
+    """Raises StorageUnavailable when the block takes too long. Its thread cannot be stopped, and goes on."""
+    try:
+        async with asyncio.timeout(within_s):
+            yield
+    except TimeoutError as exc:
+        raise StorageUnavailable(message) from exc
 
 
 class SqlStore:
@@ -109,6 +127,10 @@ class SqlStore:
     @property
     def revision(self) -> int:
         return self._hub.revision
+
+    @property
+    def is_current(self) -> bool:
+        return True
 
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
@@ -143,7 +165,7 @@ class SqlStore:
         return await self._transactions.change(work, then=self._hub.on_compacted)
 
     async def export(self, path: Path) -> Exported:
-        return await self._transactions.read(partial(export_tables, path=path))
+        return await self._transactions.read(partial(export_tables, path=path), is_long=True)
 
     async def aclose(self) -> None:
         """Take no more work and end the watchers; idempotent. Whoever opened the database closes it."""

@@ -33,6 +33,10 @@ class Store(Protocol):
         """The newest committed revision."""
 
     @property
+    def is_current(self) -> bool:
+        """Whether `revision` is the newest there is; false while other processes may write unheard."""
+
+    @property
     def reports(self) -> Reports:
         """What nodes report, kept in the same place."""
 

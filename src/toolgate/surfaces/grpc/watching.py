@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
-from toolgate.errors import Compacted
+from toolgate.errors import Compacted, StorageUnavailable
 from toolgate.govern.watches import narrow_batch
 from toolgate.model.revisions import Batch, Kind
 from toolgate.registry.store import Store
@@ -19,7 +19,8 @@ async def watch_batches(
     """Batches after `since` that concern `kind` (None: all); see `Store.watch`.
 
     After the replay comes a bookmark, and then one whenever nothing was sent for `idle_s`. Raises Compacted
-    when `epoch` is not the store's; empty, it is not looked at.
+    when `epoch` is not the store's; empty, it is not looked at. Raises StorageUnavailable where a bookmark
+    would say that the watcher is up to date, and nobody here can know: another replica may.
     """
     if epoch and epoch != store.epoch:
         raise Compacted("the registry has another history than the one of this epoch")
@@ -34,6 +35,8 @@ async def watch_batches(
             revision = batch.revision
             narrowed = batch if kind is None else narrow_batch(batch, (kind,))
             is_bookmark = not batch.changes
+            if is_bookmark and not store.is_current:
+                raise StorageUnavailable("this control does not hear from its database")
             if is_bookmark or narrowed.changes or (due_s is not None and due_s <= now_s()):
                 yield narrowed
                 due_s = now_s() + idle_s if is_bookmark or due_s is not None else None
