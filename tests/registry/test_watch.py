@@ -1,0 +1,61 @@
+"""The watch hub where stores cannot easily be brought to: a history replaced in the middle of reading it."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from toolgate.errors import Compacted
+from toolgate.model.revisions import Batch
+from toolgate.registry.watch import WatchHub
+
+pytestmark = pytest.mark.anyio
+
+
+class Log:
+    """A log whose pages come when they are let go."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+
+    async def read(self, after: int, upto: int) -> Sequence[Batch]:
+        self.asked.set()
+        await self.answer.wait()
+        return [Batch(revision=revision) for revision in range(after + 1, upto + 1)]
+
+
+async def test_a_page_of_a_history_that_was_replaced_meanwhile_is_not_delivered() -> None:
+    log = Log()
+    hub = WatchHub(log.read, revision=5)
+    async with asyncio.timeout(5), hub.watch(0) as batches:
+        reading = asyncio.ensure_future(anext(batches))
+        await log.asked.wait()
+        hub.restart(revision=7, compacted=0)
+        log.answer.set()
+
+        with pytest.raises(Compacted):
+            await reading
+
+
+async def test_a_watcher_that_waits_is_woken_by_another_history() -> None:
+    hub = WatchHub(Log().read, revision=5)
+    async with asyncio.timeout(5), hub.watch(5) as live, hub.watch(9) as early:
+        assert await anext(live) == Batch(revision=5)
+        waiting = [asyncio.ensure_future(anext(batches)) for batches in (live, early)]
+        await asyncio.sleep(0)
+        hub.restart(revision=20, compacted=0)
+
+        for each in waiting:
+            with pytest.raises(Compacted):
+                await each
+    async with asyncio.timeout(5), hub.watch(20) as batches:
+        assert await anext(batches) == Batch(revision=20)
+
+
+async def test_compaction_never_goes_back() -> None:
+    hub = WatchHub(Log().read, revision=9)
+    hub.on_compacted(5)
+    hub.on_compacted(3)
+
+    assert hub.compacted == 5
