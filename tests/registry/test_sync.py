@@ -385,6 +385,28 @@ async def test_a_silent_watch_is_given_up_and_a_quiet_one_is_not(control: Memory
         assert node.status.is_degraded is False
 
 
+async def test_what_is_replayed_does_not_prove_the_state_current_before_it_is_over(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    async with following(control) as node:
+        control.go()
+        for server_id in ("fs", "git", "time"):
+            await store.write([server(server_id)], actor="ada")
+        await pass_time(60)
+        contacts, seen = node.contacts, []
+
+        def noted(batch: Batch) -> Batch:
+            seen.append((batch.revision, len(batch.changes), node.contacts - contacts))
+            return batch
+
+        control.edit = noted
+        control.come_back()
+        await pass_time(11)
+
+        assert seen[:4] == [(1, 1, 0), (2, 1, 0), (3, 1, 0), (3, 0, 0)]
+        assert node.contacts > contacts
+
+
 async def test_a_revision_that_is_skipped_is_cause_to_list(
     store: MemoryStore, control: MemoryControl
 ) -> None:

@@ -142,6 +142,8 @@ class NodeSync:
         """Of the watch that is open. Who makes it run out ends the watch."""
         self._has_spoken = False
         """Whether control has, since it was last turned to."""
+        self._is_replay = False
+        """Whether the watch delivers what happened before it: until its first bookmark."""
         self._behind_since_s: float | None = None
         self._last_contact_s: float | None = None
         self._degraded_since_ms: int | None = None
@@ -152,14 +154,13 @@ class NodeSync:
 
     @property
     def status(self) -> SyncStatus:
-        state = self._state
         return SyncStatus(
             is_degraded=self._degraded_since_ms is not None,
             since_ms=self._degraded_since_ms,
             last_error=self._last_error,
             code=self._last_code,
-            revision=0 if state is None else state.revision,
-            epoch="" if state is None else state.epoch,
+            revision=self._position.revision,
+            epoch=self._position.epoch,
             last_contact_s=self._last_contact_s,
             relists=self._relists,
         )
@@ -220,6 +221,7 @@ class NodeSync:
         state = self._state
         assert state is not None
         began_s = _now_s()
+        self._is_replay = True
         try:
             async with (
                 asyncio.timeout(self._limits.silence_s) as self._patience,
@@ -252,7 +254,9 @@ class NodeSync:
             if not batch.changes or batch.revision != state.revision + 1:
                 raise WatchLagged(f"the watch went from revision {state.revision} to {batch.revision}")
             self._take(await advance(state, batch))
-        if batch.revision >= state.revision:
+        self._is_replay &= bool(batch.changes)
+        # What is replayed is on its way to be current, and no more than that.
+        if batch.revision >= state.revision and not self._is_replay:
             self._on_word()
 
     def _take(self, state: RegistryState) -> None:
@@ -271,27 +275,29 @@ class NodeSync:
 
     async def _is_overtaken(self) -> bool:
         """Whether control is elsewhere than the watch has led, and not just a moment ahead of it."""
-        before = self._state
-        assert before is not None
+        before = self._position
         try:
             found = await self._link.newest()
         except ToolgateError as exc:
             _log.debug("a poll of control failed: %s", exc)  # the watch knows better whether it is there
             return False
+        if self._position.epoch != before.epoch:
+            return False  # listed meanwhile: what was found may be older
         if found.epoch != before.epoch or found.revision < before.revision:
             return True
-        if found.revision > self._state_revision:
+        if found.revision > self._position.revision:
             await asyncio.sleep(self._limits.settle_s)
-        return found.revision > self._state_revision
+        return self._position.epoch == found.epoch and self._position.revision < found.revision
 
     @property
-    def _state_revision(self) -> int:
-        return 0 if self._state is None else self._state.revision
+    def _position(self) -> Position:
+        state = self._state
+        return Position("", 0) if state is None else Position(state.epoch, state.revision)
 
     def _on_word(self) -> None:
         """Control is there, and what we have is what it has."""
         if self._degraded_since_ms is not None:
-            _log.warning("control is there again; revision %d is served", self._state_revision)
+            _log.warning("control is there again; revision %d is served", self._position.revision)
             self._degraded_since_ms = None
         self._has_spoken = True
         self._last_contact_s = _now_s()
