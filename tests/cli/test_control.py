@@ -32,7 +32,8 @@ def test_people_are_told_how_to_give_it_a_node() -> None:
         "",
         "A node needs a key, and is started with it:",
         "  toolgate keys add node-1 --role node --out node.key",
-        "  toolgate node --control 127.0.0.1:8090 --control-key-file node.key",
+        "  toolgate node --control 127.0.0.1:8090 --control-key-file node.key \\",
+        "    --listen 127.0.0.1:8081 --data .toolgate-node",
         "",
         "Ctrl-C stops it; its nodes go on with what they have.",
     ]

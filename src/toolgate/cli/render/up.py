@@ -6,6 +6,7 @@ from rich.text import Text
 from toolgate import __version__
 from toolgate.cli.defaults import DEFAULT_URL
 from toolgate.cli.render.layout import DIM, cell, sentence, stack, verbatim
+from toolgate.settings import is_loopback, parse_listen
 
 
 def render_ready(url: str) -> RenderableType:
@@ -29,7 +30,7 @@ def render_control_ready(url: str, grpc: str) -> RenderableType:
             Text("A node needs a key, and is started with it:", style="bold"),
             verbatim(
                 f"toolgate keys add node-1 --role node --out node.key{_at(url)}\n"
-                f"toolgate node --control {grpc} --control-key-file node.key"
+                f"toolgate node --control {grpc} --control-key-file node.key{_beside(grpc)}"
             ),
         ),
         Text("Ctrl-C stops it; its nodes go on with what they have.", style=DIM),
@@ -46,6 +47,12 @@ def render_node_ready(url: str, control: str) -> RenderableType:
         verbatim(f"toolgate connect claude-code{_at(url)}"),
         Text("Ctrl-C stops it and all its servers.", style=DIM),
     )
+
+
+def _beside(grpc: str) -> str:
+    """A node on the same machine needs an address and a directory of its own."""
+    is_near = is_loopback(parse_listen(grpc)[0])
+    return " \\\n  --listen 127.0.0.1:8081 --data .toolgate-node" if is_near else ""
 
 
 def _at(url: str) -> str:
