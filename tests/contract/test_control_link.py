@@ -28,7 +28,13 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.policy.limits import Limits
 from toolgate.proto import node_pb2
 from toolgate.registry import control_link
-from toolgate.registry.control_link import ControlAddress, GrpcControlLink, is_loopback, open_control_link
+from toolgate.registry.control_link import (
+    ControlAddress,
+    GrpcControlLink,
+    is_loopback,
+    load_system_authorities,
+    open_control_link,
+)
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.source import RegistryState, state_of
 from toolgate.registry.sync import ControlLink, NodeSync, Position, SyncLimits
@@ -447,6 +453,15 @@ async def test_a_line_with_an_authority_is_encrypted_and_the_other_end_must_prov
 )
 async def test_sec_only_this_machine_is_spoken_to_in_plain_text(target: str, expected: bool) -> None:
     assert is_loopback(target) is expected
+
+
+async def test_without_an_authority_of_its_own_a_line_trusts_those_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+
+    assert load_system_authorities() == authority.path.read_bytes()
 
 
 def _made(directory: Path) -> Path:

@@ -8,6 +8,7 @@ under it, and the next one is opened: to the next replica, where control has sev
 import asyncio
 import ipaddress
 import random
+import ssl
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -92,7 +93,7 @@ class ControlAddress:
     key: str | None = None
     """None: for a control on this machine that trusts it."""
     ca: bytes | None = None
-    """PEM. None: plain text to this machine, the well-known authorities for any other."""
+    """PEM. None: plain text to this machine, the authorities of the system for any other."""
     allows_plaintext: bool = False
     """Plain text to any machine, where no `ca` is given: for networks that encrypt by themselves."""
 
@@ -318,7 +319,14 @@ def encode_report(report: NodeReport, definitions: Sequence[Definitions]) -> nod
 def _open_channel(target: str, address: ControlAddress) -> grpc.aio.Channel:
     if address.ca is None and (address.allows_plaintext or is_loopback(target)):
         return grpc.aio.insecure_channel(target, options=_OPTIONS)
-    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(address.ca), options=_OPTIONS)
+    authorities = load_system_authorities() if address.ca is None else address.ca
+    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(authorities), options=_OPTIONS)
+
+
+def load_system_authorities() -> bytes | None:
+    """Those the machine trusts, in PEM. None, where it names none: the library brings some of its own."""
+    trusted = ssl.create_default_context().get_ca_certs(binary_form=True)
+    return "".join(map(ssl.DER_cert_to_PEM_cert, trusted)).encode() or None
 
 
 def is_loopback(target: str) -> bool:
