@@ -1,5 +1,6 @@
 """SEC-1: what a record shows of itself. A secret never; a reference to one always."""
 
+import time
 from typing import Any
 
 import pytest
@@ -118,3 +119,23 @@ def test_text_without_a_secret_is_left_alone() -> None:
 
     assert redact_text(text) == text
     assert not looks_secret("LOG_LEVEL")
+
+
+@pytest.mark.parametrize(
+    "word", ["x", "eyJ-", "eyJaaaaaaaa.", "a://", "a=b&", 'a":"', "Bearer ", "a.-", "x@", "sk-", "-", " "]
+)
+def test_long_texts_take_no_longer_than_they_are_long(word: str) -> None:
+    """Sixteen times the text takes about sixteen times as long: were it quadratic, 256 times."""
+    short, long = (word * (size // len(word)) for size in (4_000, 64_000))
+
+    assert cost_s(long) < 80 * max(cost_s(short), 0.0005)
+
+
+def cost_s(text: str) -> float:
+    """Time of the processor, the least of three times."""
+    costs = []
+    for _ in range(3):
+        began_s = time.process_time()
+        redact_text(text)
+        costs.append(time.process_time() - began_s)
+    return min(costs)

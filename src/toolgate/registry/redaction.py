@@ -17,14 +17,16 @@ _SECRET_WORD = re.compile(
     r"|auth(?!or(?!i[sz]))|cookie|credential|bearer|session|signature|(?:^|[-_.])(?:key|pat|sig|dsn)$",
     re.IGNORECASE,
 )
+# These are searched for in the texts of strangers: none may begin at every character of a word and read on to
+# its end.
 # Tokens whose makers gave them a shape, so that they are known wherever they stand.
 _SECRET_SHAPE = re.compile(
     r"\b(?:sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}"
-    r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
+    r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,1024}\.eyJ[\w-]{8,}\.[\w-]*)"
 )
 _SCHEME_AND_REFERENCE = re.compile(rf"(?:(?i:Bearer|Basic|Token) )?{REFERENCE.pattern}")
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
-_URL_USERINFO = re.compile(r"([a-z][a-z0-9+.-]*://)[^/?#\s@]*@", re.IGNORECASE)
+_URL_USERINFO = re.compile(r"(?<![\w+.-])([\w+.-]*://)[^/?#\s@]*@")
 # `name=value` in a URL or a connection string, `"name": "value"` in JSON.
 _PAIR = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]*)(=|["']\s*:\s*["'])([^\s&;,"'#]+)""")
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)(=|:\s*)(.*)", re.DOTALL)
