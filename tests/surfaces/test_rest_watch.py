@@ -297,6 +297,19 @@ async def test_events_leave_one_by_one_and_stopping_ends_the_stream_properly() -
     assert ended.endswith(b"0\r\n\r\n")
 
 
+async def test_who_asks_for_the_head_alone_gets_it_and_can_go_on() -> None:
+    async with open_rest() as house, listening(house) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(REQUEST.replace(b"GET", b"HEAD") + REQUEST.replace(b"/admin/api/watch", b"/healthz"))
+        first = await reader.readuntil(b"\r\n\r\n")
+        second = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+        assert first.startswith(b"HTTP/1.1 200")
+        assert second.startswith(b"HTTP/1.1 200")
+        assert len(house.control.watches) == 0
+
+
 async def test_a_reader_that_hangs_up_leaves_nothing_behind() -> None:
     async with open_rest() as house, listening(house) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -21,6 +21,7 @@ from toolgate.errors import (
     IssuerUnavailable,
     ParseFailed,
     RevisionNotReached,
+    StorageUnavailable,
     ToolgateError,
     TooManyAttempts,
     Unauthenticated,
@@ -83,7 +84,7 @@ def documented_errors(endpoint: Endpoint[Any]) -> Iterator[type[ToolgateError]]:
     yield from (Unauthenticated, TooManyAttempts, IssuerUnavailable)
     yield InvalidRequest
     if endpoint.role is not ANYONE:
-        yield Forbidden
+        yield from (Forbidden, StorageUnavailable)
     if _PATH_PARAMETER.search(endpoint.path):
         yield InvalidRecord
     if endpoint.method == "GET":
