@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -11,8 +12,10 @@ from tests.contract.stores import DEADLINE_S, Clock, put
 from tests.contract.watch_guarantees import events
 from tests.postgres import PostgresServer, own_server
 from tests.scenarios.soak import rounds
+from tests.scenarios.wires import open_wire
 from toolgate.errors import Compacted, StorageUnavailable
 from toolgate.model.revisions import Batch
+from toolgate.registry import postgresql
 from toolgate.registry.postgresql import PostgresStore, open_postgres_store
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +47,11 @@ async def written(store: PostgresStore, n: int) -> int:
     while True:
         with suppress(StorageUnavailable):
             return await store.write([put("fs", n=n)], actor="ada")
+        await asyncio.sleep(0)
+
+
+async def becomes_current(store: PostgresStore, expected: bool) -> None:
+    while store.is_current is not expected:
         await asyncio.sleep(0)
 
 
@@ -210,3 +218,28 @@ async def test_a_database_restored_from_a_backup_ends_every_watcher(url: str, st
 
     assert store.revision == 1
     assert await store.write([put("fs", n=9)], actor="ada") == 2
+
+
+async def test_a_database_that_hangs_fails_every_request_in_time_and_is_not_taken_for_current(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "_WITHIN_S", 0.3)
+    monkeypatch.setattr(postgresql, "_CURRENT_S", 1.0)
+    monkeypatch.setattr(postgresql, "_POLL_S", 0.1)
+    with open_wire(f"{server.directory}/.s.PGSQL.5432") as wire:
+        through = f"postgresql://postgres@{wire.address}{urlsplit(url).path}"
+        async with asyncio.timeout(DEADLINE_S), open_postgres_store(through, Clock()) as store:
+            at_first = store.is_current
+            wire.hold()
+            with pytest.raises(StorageUnavailable, match="does not answer"):
+                await store.list()
+            with pytest.raises(StorageUnavailable, match="may have been stored or not"):
+                await store.write([put("fs", n=1)], actor="ada")
+            await becomes_current(store, False)
+            wire.release()
+            await written(store, 2)
+            await becomes_current(store, True)
+            listed = [record.body for record in (await store.list()).records]
+
+    assert at_first
+    assert listed == [{"n": 2}]

@@ -12,6 +12,7 @@ import pytest
 from tests.contract.watch_guarantees import broken_guarantees, events
 from tests.surfaces.grpc.grpc_house import SERVERS, GrpcHouse, batch_of, open_house, refusal_of
 from tests.surfaces.rest_house import secret_of, stdio, task
+from toolgate.errors import StorageUnavailable
 from toolgate.govern.watches import narrow_batch
 from toolgate.model.revisions import Batch, Kind, Write
 from toolgate.proto import mcp_registry_pb2 as sms
@@ -273,6 +274,32 @@ async def test_an_idle_watch_is_told_that_it_is_current() -> None:
 
     assert outline(seen) == [(1, ["a"]), (1, []), (1, []), (1, [])]
     assert outline([batch]) == [(2, ["b"])]
+
+
+class CutOffStore(MemoryStore):
+    """A store that may have lost its database."""
+
+    is_cut_off = False
+
+    @property
+    def is_current(self) -> bool:
+        return not self.is_cut_off
+
+
+async def test_rep_2_a_watch_ends_rather_than_say_that_it_is_current_where_nobody_knows() -> None:
+    store = CutOffStore(lambda: 0)
+    async with asyncio.timeout(DEADLINE_S):
+        batches = narrowed(store, None)
+        first = await anext(batches)
+        store.is_cut_off = True
+        await store.write([put("server", "a")], actor="test")
+        change = await anext(batches)
+        with pytest.raises(StorageUnavailable):
+            await anext(batches)
+        with pytest.raises(StorageUnavailable):
+            await anext(narrowed(store, "task"))
+
+    assert outline([first, change]) == [(0, []), (1, ["a"])]
 
 
 async def test_what_one_does_not_watch_moves_the_bookmark() -> None:
