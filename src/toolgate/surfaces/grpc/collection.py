@@ -1,7 +1,7 @@
 """The four RPCs that servers, tasks, profiles and pins have alike: list, watch, upsert, delete."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from toolgate.govern.drafts import Draft, sent_id
 from toolgate.govern.grants import WRITERS
 from toolgate.govern.records import fill_in, show_record
 from toolgate.model.principals import Role
-from toolgate.model.revisions import Batch, Kind, Stored
+from toolgate.model.revisions import Batch, Kind, Listing, Stored
 from toolgate.registry.records import parse_id
 from toolgate.surfaces.grpc.messages import encode_message, kept_members, parse_message
 from toolgate.surfaces.grpc.rpc import Call, Rpc
@@ -51,8 +51,7 @@ class Collection:
             return self.listing(revision=asked.since_revision, epoch=asked.epoch, unchanged=True)
         listing = await store.list(self.kind)
         # In a thread: thousands of records take long enough for every caller to feel it.
-        shown = await asyncio.to_thread(_show_all, listing.records, is_masked=call.caller.role != "node")
-        return self.listing(revision=listing.revision, epoch=listing.epoch, **{self.listed: shown})
+        return await asyncio.to_thread(self._show, listing, is_masked=call.caller.role != "node")
 
     async def watch(self, control: Control, call: Call[Any]) -> AsyncGenerator[Message, None]:
         """The ids that each transaction after `since_revision` wrote and removed, and then those to come."""
@@ -90,6 +89,10 @@ class Collection:
         done = await commit_drafts(control, call.caller, [draft], plan_id=call.request.plan or None)
         return self.deleted(revision=done.revision, warnings=done.warnings)
 
+    def _show(self, listing: Listing, *, is_masked: bool) -> Message:
+        shown = [_show(stored, is_masked=is_masked) for stored in listing.records]
+        return self.listing(revision=listing.revision, epoch=listing.epoch, **{self.listed: shown})
+
     def _event(self, batch: Batch) -> Message:
         ids: dict[str, list[str]] = {"put": [], "delete": []}
         for change in batch.changes:
@@ -99,10 +102,6 @@ class Collection:
 
 def _if_revision(request: Any) -> int | None:
     return request.if_revision if request.HasField("if_revision") else None
-
-
-def _show_all(records: Sequence[Stored], *, is_masked: bool) -> list[Message]:
-    return [_show(stored, is_masked=is_masked) for stored in records]
 
 
 def _show(stored: Stored, *, is_masked: bool) -> Message:
