@@ -243,3 +243,21 @@ async def test_a_database_that_hangs_fails_every_request_in_time_and_is_not_take
 
     assert at_first
     assert listed == [{"n": 2}]
+
+
+async def test_shu_6_a_store_is_closed_in_time_though_its_database_hangs(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "_CLOSE_S", 0.2)
+    with open_wire(f"{server.directory}/.s.PGSQL.5432") as wire:
+        through = f"postgresql://postgres@{wire.address}{urlsplit(url).path}"
+        async with asyncio.timeout(DEADLINE_S):
+            async with open_postgres_store(through, Clock()) as store:
+                wire.hold()
+                waiting = [
+                    asyncio.ensure_future(store.list()),
+                    asyncio.ensure_future(store.write([put("fs", n=1)], actor="ada")),
+                ]
+            ended = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [type(one) for one in ended] == [StorageUnavailable, StorageUnavailable]

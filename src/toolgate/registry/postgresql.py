@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from threading import Timer
 from typing import Any, Final
 
 import psycopg
@@ -33,6 +34,7 @@ _CURRENT_S: Final = 3 * _POLL_S
 """What was read longer ago may be old: since then another process may have committed, and nobody was told."""
 _WITHIN_S: Final = 20.0
 """The database ends a statement after 10 s by itself, and a transaction has few. One that hangs does not."""
+_CLOSE_S: Final = 3.0
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
 
@@ -63,8 +65,12 @@ async def open_postgres_store(url: str, clock_ms: Callable[[], int]) -> AsyncIte
 
 
 def _close(database: PostgresDatabase, *executors: ThreadPoolExecutor) -> None:
+    """What is under way may end in time. A database that hangs is left."""
+    impatience = Timer(_CLOSE_S, database.sever)
+    impatience.start()
     for executor in executors:
         executor.shutdown()
+    impatience.cancel()
     database.close()
 
 

@@ -4,10 +4,14 @@ Credentials stay in the connection parameters and are in no message. Every wait 
 for a lock, for a statement, for a peer that is gone. Reads take one snapshot and lock nothing.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from socket import SHUT_RDWR, socket
+from threading import Lock
 from typing import Any, Final, TypeVar
 from uuid import uuid4
+from weakref import WeakSet
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -65,6 +69,9 @@ class PostgresDatabase:
     def __init__(self, url: str) -> None:
         """Raises StartRefused when the URL is not one."""
         self.parameters = _parse_url(url)
+        self._guard = Lock()
+        self._connections: WeakSet[psycopg.Connection[Any]] = WeakSet()
+        self._is_severed = False
         self._engine = create_engine(
             "postgresql+psycopg://",
             creator=self._connect,
@@ -108,6 +115,14 @@ class PostgresDatabase:
         """Close every connection that is not in use. Idempotent."""
         self._engine.dispose()
 
+    def sever(self) -> None:
+        """Break all connections, also those on which a thread waits for a database that hangs, for good."""
+        with self._guard:
+            self._is_severed = True
+            for connection in self._connections:
+                with suppress(psycopg.Error, OSError), socket(fileno=os.dup(connection.fileno())) as line:
+                    line.shutdown(SHUT_RDWR)  # not closed: that is for the thread that uses it
+
     def _read(self, work: Callable[[Connection], T]) -> T:
         with self._snapshots.connect() as connection:
             return work(connection)
@@ -122,14 +137,22 @@ class PostgresDatabase:
             return result
 
     def _connect(self) -> psycopg.Connection[Any]:
+        self._check_not_severed()
         connection = psycopg.connect(**self.parameters)
         try:
+            with self._guard:
+                self._connections.add(connection)
+            self._check_not_severed()
             connection.execute(_SESSION)
             connection.commit()
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _check_not_severed(self) -> None:
+        if self._is_severed:
+            raise psycopg.OperationalError("the store is being closed")
 
     @property
     def _where(self) -> str:
