@@ -28,6 +28,8 @@ from toolgate.govern.control import Control
 from toolgate.model.revisions import Write
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import node_pb2
+from toolgate.registry.source import state_of
+from toolgate.surfaces.grpc.door import OpenStream
 from toolgate.surfaces.grpc.rpc import MAX_REQUEST_BYTES
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 from toolgate.surfaces.grpc.statuses import MAX_DETAILS, encode_error
@@ -185,6 +187,50 @@ async def test_a_revoked_key_ends_its_streams_and_no_others() -> None:
 
     assert refusal_of(exc) == ("UNAUTHENTICATED", "unauthenticated")
     assert list(heard.event.upserts) == ["git"]
+
+
+async def test_a_key_that_is_revoked_while_a_message_goes_out_ends_its_stream_like_any_other() -> None:
+    """The library takes no status for a call in the middle of a message."""
+    endings = set()
+    async with open_house() as house:
+        identities, state = house.rest.control.identities, state_of(await house.store.list())
+        for _ in range(20):
+            stream = house.stream(WATCH, sms.WatchMcpServersRequest(), key=secret_of("viewer"))
+            await stream.read()
+            identities.apply({})  # the reader may have the message before the writer knows that it is sent
+            endings.add(refusal_of(await refused(stream)))
+            identities.apply(state.keys)
+
+    assert endings == {("UNAUTHENTICATED", "unauthenticated")}
+
+
+class SlowContext:
+    """A call whose reader takes its time."""
+
+    def __init__(self) -> None:
+        self.is_read = asyncio.Event()
+        self.sent: list[bytes] = []
+
+    async def write(self, raw: bytes) -> None:
+        await self.is_read.wait()
+        self.sent.append(raw)
+
+
+async def test_a_message_that_goes_out_is_never_interrupted_and_is_the_last() -> None:
+    context: Any = SlowContext()
+
+    async def send() -> None:
+        async with asyncio.timeout(None) as patience:
+            stream = OpenStream(context, patience)
+            asyncio.get_running_loop().call_soon(stream.end)
+            asyncio.get_running_loop().call_later(0.01, context.is_read.set)
+            for raw in (b"first", b"second"):
+                await stream.write(raw)
+                await asyncio.sleep(0)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(send(), DEADLINE_S)
+    assert context.sent == [b"first"]
 
 
 async def test_a_revoked_key_ends_its_stream_even_where_the_reader_does_not_read() -> None:

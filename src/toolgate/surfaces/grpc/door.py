@@ -45,7 +45,7 @@ class Door(grpc.GenericRpcHandler):
         self._control = control
         self._is_local = is_local
         self._rpcs: Mapping[str, Rpc] = {rpc.path: rpc for rpc in rpcs}
-        self._streams: set[_Stream] = set()
+        self._streams: set[OpenStream] = set()
         self._is_closing = False
 
     def close(self) -> None:
@@ -107,12 +107,12 @@ class Door(grpc.GenericRpcHandler):
         return await self._control.identities.admit(authorization, peer=_peer(context), place=path)
 
     @asynccontextmanager
-    async def _tenure(self, context: Context) -> AsyncIterator["_Stream"]:
+    async def _tenure(self, context: Context) -> AsyncIterator["OpenStream"]:
         """Ends what outlives its request with the credential it rests on, or with this listener."""
         identities = self._control.identities
         try:
             async with asyncio.timeout(None) as patience:
-                stream = _Stream(context, patience)
+                stream = OpenStream(context, patience)
                 with identities.until_lapsed(_authorization(context), stream.end):
                     self._streams.add(stream)
                     if self._is_closing:
@@ -128,7 +128,7 @@ class Door(grpc.GenericRpcHandler):
             self._streams.discard(stream)
 
 
-class _Stream:
+class OpenStream:
     """One that is open. It can be ended while it waits for its next message, and after one was sent."""
 
     __slots__ = ("_context", "_is_over", "_is_writing", "_patience")
