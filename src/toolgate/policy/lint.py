@@ -134,9 +134,8 @@ def _lint_selection(
 ) -> Iterator[Finding]:
     """What is wrong with the four lists of `selection`, whose patterns speak of `offers`."""
     yield from _lint_servers(platform, at, names.servers, selection.servers or ())
-    tags = frozenset(tag for offer in platform.servers.values() for tag in offer.record.tags)
     for tag in selection.tags or ():
-        if tag not in tags:
+        if not any(tag in offer.record.tags for offer in platform.servers.values()):
             yield at.find("matches_nothing", names.tags, tag, f"no server has the tag `{tag}`")
     yield from _lint_patterns(at, names.allow, selection.allow or (), offers)
     yield from _lint_patterns(at, names.deny, selection.deny, offers)
