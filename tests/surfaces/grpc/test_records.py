@@ -101,6 +101,16 @@ async def test_a_listed_record_that_is_changed_and_sent_back_loses_nothing() -> 
         assert await body_of(house, "git") == before | {"display_name": "Git"}
 
 
+async def test_rep_6_what_a_newer_version_stored_survives_a_change_by_this_one() -> None:
+    async with open_house() as house:
+        await house.rest.seed(server=[stdio("git", enabled=False) | {"of_the_future": {"x": 1}}])
+        record = (await house.servers())["git"]
+        record.display_name = "Git"
+        await house.upsert(record)
+
+        assert (await body_of(house, "git"))["of_the_future"] == {"x": 1}
+
+
 async def test_a_client_without_our_fields_leaves_what_they_hold() -> None:
     async with open_house() as house:
         await house.rest.seed(server=[stdio("git", tags=["code"], category="dev", enabled=False)])

@@ -1,0 +1,80 @@
+"""What load balancers and tools ask: which services there are, and whether they serve."""
+
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse, HealthListRequest
+from grpc_reflection.v1alpha import reflection_pb2
+
+from tests.surfaces.grpc.grpc_house import DEADLINE_S, open_house, refusal_of
+from toolgate.errors import SessionLimit
+from toolgate.surfaces.grpc.health import MAX_WATCHES, Health
+from toolgate.surfaces.grpc.rpc import Call
+
+pytestmark = pytest.mark.anyio
+
+SERVICES: Final = {
+    "sms.McpRegistryService",
+    "toolgate.v1.NodeService",
+    "toolgate.v1.PinService",
+    "toolgate.v1.ProfileService",
+    "toolgate.v1.TaskService",
+}
+
+
+async def test_every_service_is_healthy_and_so_is_the_whole_without_a_credential() -> None:
+    async with open_house(trusts_local=False) as house:
+        listed = await house.ask("grpc.health.v1.Health/List", HealthListRequest())
+        checked = [
+            await house.ask("grpc.health.v1.Health/Check", HealthCheckRequest(service=name))
+            for name in ("", *SERVICES)
+        ]
+
+    assert set(listed.statuses) == {"", *SERVICES}
+    statuses = {one.status for one in (*listed.statuses.values(), *checked)}
+    assert statuses == {HealthCheckResponse.SERVING}
+
+
+async def test_a_service_that_is_not_there_is_not_found_and_a_watch_says_it_is_unknown() -> None:
+    request = HealthCheckRequest(service="toolgate.v1.Nothing")
+    async with open_house() as house:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await house.ask("grpc.health.v1.Health/Check", request)
+        watched = await house.stream("grpc.health.v1.Health/Watch", request).read()
+
+    assert refusal_of(caught.value) == ("NOT_FOUND", "not_found")
+    assert watched.status == HealthCheckResponse.SERVICE_UNKNOWN
+
+
+async def test_strangers_hold_no_more_watches_than_there_is_room_for() -> None:
+    health, call = Health(SERVICES), Call(principal=None, request=HealthCheckRequest())
+    control: Any = None  # health asks it nothing
+    watches = [health.watch(control, call) for _ in range(MAX_WATCHES)]
+    for watch in watches:
+        await anext(watch)
+
+    with pytest.raises(SessionLimit):
+        await anext(health.watch(control, call))
+    await watches[0].aclose()
+    assert await anext(health.watch(control, call)) is not None
+
+
+async def test_reflection_names_every_service_and_how_it_is_defined() -> None:
+    requests = [
+        reflection_pb2.ServerReflectionRequest(list_services=""),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol="sms.McpRegistryService"),
+    ]
+    async with open_house() as house:
+        call = house.channel.stream_stream(
+            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        listed, described = [answer async for answer in call(iter(requests), timeout=DEADLINE_S)]
+
+    names = {one.name for one in listed.list_services_response.service}
+    assert names == SERVICES | {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    (definition,) = described.file_descriptor_response.file_descriptor_proto
+    assert b"McpRegistryService" in definition
