@@ -14,7 +14,7 @@ from toolgate.model.revisions import Batch
 from toolgate.proto import node_pb2
 from toolgate.registry.store import Store
 
-KEY: Final = "tg_node_" + "n" * 40
+KEY: Final = "tg_node_0123456789abcdefghijklmnopqrstuvwxyz"
 Context = grpc.aio.ServicerContext[Any, Any]
 
 

@@ -101,7 +101,7 @@ class _Watching(AsyncIterator[Batch]):
 
     def break_off(self) -> None:
         self._is_cut = True
-        if self._patience is not None:
+        if self._patience is not None and not self._patience.expired():
             self._patience.reschedule(_now_s())
 
     async def __anext__(self) -> Batch:

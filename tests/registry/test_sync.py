@@ -12,7 +12,7 @@ import pytest
 from tests.registry.control_play import MemoryControl
 from tests.registry.server_files import body
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.errors import Unauthenticated
+from toolgate.errors import ControlUnavailable, Unauthenticated
 from toolgate.model.pins import Pin
 from toolgate.model.revisions import Batch, Stored, Write
 from toolgate.registry.memory import MemoryStore
@@ -241,6 +241,59 @@ async def test_what_a_poll_found_is_not_forgotten_for_a_batch_that_comes_at_the_
 
         assert control.polls_s == [30.0]
         assert node.status.epoch == "second"
+
+
+async def test_a_poll_may_find_something_while_the_watch_is_being_given_up(store: MemoryStore) -> None:
+    class Lingering(MemoryControl):
+        """Takes its time to answer, and to close."""
+
+        async def newest(self) -> Position:
+            await pass_time(0.5)
+            return await super().newest()
+
+        @asynccontextmanager
+        async def watch_records(self, epoch: str, since: int) -> AsyncIterator[AsyncIterator[Batch]]:
+            async with super().watch_records(epoch, since) as batches:
+                try:
+                    yield batches
+                finally:
+                    await pass_time(1)
+
+    control = Lingering(store)
+    async with following(control, jitter=0.0) as node:
+        await pass_time(16)
+        control.is_mute = True  # after the bookmark at 20 s: patience runs out at 30 s, just as a poll begins
+        control.store = MemoryStore(lambda: 0, epoch="second")
+        await pass_time(14.8)
+        control.is_mute = False
+        await pass_time(5)
+
+        assert control.polls_s == [30.5]
+        assert node.status.epoch == "second"
+
+
+async def test_a_poll_that_fails_or_is_outrun_by_a_listing_changes_nothing(store: MemoryStore) -> None:
+    restored = MemoryStore(lambda: 0, epoch="second")
+
+    class Slow(MemoryControl):
+        """The first poll fails; during the second one, control is restored and listed anew."""
+
+        async def newest(self) -> Position:
+            if not self.polls_s:
+                await super().newest()
+                raise ControlUnavailable("not now")
+            found = await super().newest()
+            self.store = restored
+            self.cut()
+            await pass_time(3)
+            return found
+
+    control = Slow(store)
+    async with following(control, jitter=0.0) as node:
+        await pass_time(29 + 30 + 10)
+
+        assert len(control.polls_s) == 2
+        assert (node.status.epoch, node.status.relists) == ("second", 1)
 
 
 async def test_rep_2_after_a_dropped_watch_a_change_arrives_within_two_seconds(

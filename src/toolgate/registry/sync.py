@@ -270,8 +270,12 @@ class NodeSync:
             # Without a watch there is nothing to hold against it, and the way back is being looked for.
             if self._patience is not None and await self._is_overtaken():
                 self._is_relist_due = True
-                if self._patience is not None:
-                    self._patience.reschedule(_now_s())
+                self._end_watch()
+
+    def _end_watch(self) -> None:
+        patience = self._patience
+        if patience is not None and not patience.expired():
+            patience.reschedule(_now_s())
 
     async def _is_overtaken(self) -> bool:
         """Whether control is elsewhere than the watch has led, and not just a moment ahead of it."""
