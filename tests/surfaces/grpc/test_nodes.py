@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from tests.catalog.definition_samples import tool
 from tests.surfaces.grpc.grpc_house import GrpcHouse, batch_of, open_house, refusal_of
 from tests.surfaces.rest_house import open_rest, secret_of, stdio, task
-from toolgate.errors import InvalidRequest, SessionLimit
+from toolgate.errors import Compacted, InvalidRequest, SessionLimit
 from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
 from toolgate.model.revisions import Write
 from toolgate.proto import node_pb2
-from toolgate.surfaces.grpc.nodes import MAX_BATCH_BYTES, PART_BYTES
+from toolgate.registry.memory import MemoryStore
+from toolgate.surfaces.grpc.nodes import MAX_BATCH_BYTES, PART_BYTES, watch_records
 from toolgate.surfaces.grpc.reports import (
     MAX_DEFINITIONS_BYTES,
     MAX_SERVERS,
@@ -100,19 +101,15 @@ async def test_a_transaction_of_many_records_comes_as_one_message() -> None:
 
 
 async def test_a_transaction_too_large_for_a_message_is_followed_by_listing() -> None:
-    async with open_house() as house:
-        start = house.store.revision
-        config = {"note": f'"{"x" * 250_000}"'}
-        writes = [
-            Write(kind="task", id=f"t{n}", body={"task_id": f"t{n}", "config": config})
-            for n in range(MAX_BATCH_BYTES // 250_000 + 1)
-        ]
-        await house.store.write(writes, actor="test")
-        request = node_pb2.WatchRecordsRequest(since_revision=start)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await house.stream(f"{SERVICE}/WatchRecords", request, key=NODE).read()
+    store, body = MemoryStore(lambda: 0), {"config": {"note": "x" * 250_000}}
+    count = MAX_BATCH_BYTES // 250_000 + 1
+    await store.write([Write(kind="task", id=f"t{n}", body=body) for n in range(count)], actor="test")
+    async with open_rest() as rest:
+        control = replace(rest.control, store=store)
+        call = Call(principal=None, request=node_pb2.WatchRecordsRequest())
 
-    assert refusal_of(caught.value) == ("FAILED_PRECONDITION", "compacted")
+        with pytest.raises(Compacted):
+            await anext(watch_records(control, call))
 
 
 # Reports
