@@ -343,3 +343,15 @@ async def test_a_trial_connects_from_here() -> None:
 
         assert (report.error, sorted(report.tools)) == ("", ["a"])
         assert net["one"].links == []
+
+
+async def test_callers_are_sent_to_a_node_that_lives() -> None:
+    async with open_house() as house:
+        nobody = house.servers.door_url()
+        url = "https://tools.example"
+        await house.reports.save_report(NodeReport(node_id="n1", url=url, at_ms=now_ms()))
+        await pass_time(LOOKED_S)
+        somebody = house.servers.door_url()
+        await pass_time(LOST_AFTER_MS / 1000 + 10)
+
+        assert (nobody, somebody, house.servers.door_url()) == (None, url, None)

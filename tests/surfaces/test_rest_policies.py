@@ -106,13 +106,13 @@ async def test_a_plan_shows_what_each_task_would_gain_and_lose_and_changes_nothi
         pytest.param(
             {"kind": "task", "id": "review", "body": task("review", default_server_ids=["notes"])},
             {"review": (["notes/add"], ["git/log", "git/status"])},
-            2,
+            1,
             id="a task is changed",
         ),
         pytest.param(
             {"kind": "task", "id": "new", "body": {"config": {"mcp.enabled": True, "mcp.profile": '"p"'}}},
             {"new": (["git/log", "git/push", "git/status", "notes/add"], [])},
-            3,
+            2,
             id="a task is added",
         ),
         pytest.param(
@@ -124,10 +124,10 @@ async def test_a_plan_shows_what_each_task_would_gain_and_lose_and_changes_nothi
         pytest.param(
             {"kind": "profile", "id": "p", "body": {"deny": ["*"]}},
             {},
-            3,
+            2,
             id="a profile nobody uses is changed",
         ),
-        pytest.param({"kind": "server", "id": "new", "body": stdio("new")}, {}, 3, id="a server is added"),
+        pytest.param({"kind": "server", "id": "new", "body": stdio("new")}, {}, 2, id="a server is added"),
     ],
 )
 async def test_a_plan_for_every_kind_of_change(sent: Any, changes: Any, unchanged: int) -> None:
@@ -137,6 +137,9 @@ async def test_a_plan_for_every_kind_of_change(sent: Any, changes: Any, unchange
 
         assert {one["task_id"]: (one["added"], one["removed"]) for one in plan["tasks"]} == changes
         assert plan["unchanged"] == unchanged
+        assert any("was never listed" in one for one in plan["warnings"]) is (
+            sent["id"] == "new" and sent["kind"] == "server"
+        )
 
 
 @pytest.mark.parametrize(

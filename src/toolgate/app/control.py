@@ -67,7 +67,9 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         audit = stack.enter_context(open_audit(settings.data_dir))
         await session_key(store)
         metrics = Metrics()
-        gateway = await stack.enter_async_context(_open_gateway(settings, environ, store, audit, metrics))
+        gateway, servers = await stack.enter_async_context(
+            _open_gateway(settings, environ, store, audit, metrics)
+        )
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
@@ -79,6 +81,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             loader=loader,
             clock_ms=wall_ms,
             standing=partial(_standing, store),
+            door_url=servers.door_url,
             discovery=discovery_of(settings),
             terms=terms_of(settings),
             backup_dir=settings.data_dir,
@@ -106,7 +109,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
 @asynccontextmanager
 async def _open_gateway(
     settings: Settings, environ: Mapping[str, str], store: Store, audit: AuditLog, metrics: Metrics
-) -> AsyncIterator[Gateway]:
+) -> AsyncIterator[tuple[Gateway, ReportedServers]]:
     """The pipeline over what nodes report: it answers every question, and calls nothing."""
     async with open_openers(settings, environ) as openers:
 
@@ -122,7 +125,7 @@ async def _open_gateway(
             snapshot=Snapshot(environment=settings.environment),
         )
         async with servers:
-            yield gateway
+            yield gateway, servers
 
 
 @asynccontextmanager

@@ -69,6 +69,8 @@ class _Told(NamedTuple):
 
     definitions: Mapping[str, _Parsed]
     words: Mapping[str, _Word]
+    door_url: str | None = None
+    """Of a live node."""
 
 
 class ReportedServers:
@@ -124,6 +126,10 @@ class ReportedServers:
 
     def health(self) -> Mapping[str, ServerHealth]:
         return self._health
+
+    def door_url(self) -> str | None:
+        """Where a node that lives can be called, if there is one."""
+        return self._told.door_url
 
     def load(self) -> Load:
         return Load(children=0, in_flight=0, queued=0)
@@ -253,7 +259,8 @@ def _gather(
         for report in node.servers:
             reports.setdefault(report.server_id, []).append(report)
     definitions = known if kept is None else {each.server_id: _parse(each, known) for each in kept}
-    return _Told(definitions, {server_id: _sum_up(each) for server_id, each in reports.items()})
+    words = {server_id: _sum_up(each) for server_id, each in reports.items()}
+    return _Told(definitions, words, next((node.url for node in live if node.url), None))
 
 
 def _sum_up(reports: Sequence[ServerReport]) -> _Word:

@@ -35,6 +35,8 @@ class Serving:
     clock_ms: Callable[[], int]
     """Wall clock: what audit records are dated by."""
     standing: Callable[[], Standing] = Standing
+    door_url: Callable[[], str | None] = lambda: None
+    """Where agents and editors call, if that is known and not this process."""
     discovery: Discovery | None = None
     """Where tokens come from. None: keys only."""
     started_at_ms: int = field(init=False)

@@ -15,6 +15,8 @@ from toolgate.govern.control import Control
 from toolgate.govern.drafts import Edit
 from toolgate.govern.foresight import foresee
 from toolgate.model.revisions import Body
+from toolgate.model.servers import ServerRecord
+from toolgate.policy.offers import is_unlisted
 from toolgate.policy.plan import TaskChange, plan
 
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
@@ -27,21 +29,30 @@ class ChangePlan:
     id: str
     edits: tuple[Edit, ...]
     tasks: tuple[TaskChange, ...]
-    """The tasks whose callers would notice."""
+    """Whose callers would notice: of tasks, and those of the plain URL."""
     unchanged: int
     """The tasks whose callers would not."""
+    unlisted: tuple[str, ...]
+    """Servers among the edits whose tools nobody knows yet, so that the plan cannot show them."""
 
 
 async def plan_edits(control: Control, edits: Sequence[Edit]) -> ChangePlan:
     """The effect of `edits` on what is served now. Changes nothing."""
     before = control.gateway.snapshot
     # Every task is composed twice: too long for the event loop when there are many.
-    changes = (
-        await asyncio.to_thread(plan, before, foresee(before, edits), limits=control.gateway.limits)
-    ).changes
+    after = foresee(before, edits)
+    changes = (await asyncio.to_thread(plan, before, after, limits=control.gateway.limits)).changes
     noticed = tuple(one for one in changes if one.has_effect)
     return ChangePlan(
-        id=_identify(edits, noticed), edits=tuple(edits), tasks=noticed, unchanged=len(changes) - len(noticed)
+        id=_identify(edits, noticed),
+        edits=tuple(edits),
+        tasks=noticed,
+        unchanged=sum(one.task_id is not None and not one.has_effect for one in changes),
+        unlisted=tuple(
+            edit.record.server_id
+            for edit in edits
+            if isinstance(edit.record, ServerRecord) and is_unlisted(after.servers[edit.record.server_id])
+        ),
     )
 
 

@@ -49,10 +49,10 @@ def server_json_name(document: Json) -> tuple[str, str]:
 
 
 def _package(package: Json) -> dict[str, Any]:
-    kind = package.get("registryType")
+    kind = str(package.get("registryType"))
     transport = _object(package, "transport").get("type", "stdio")
     if kind not in _RUNNERS:
-        raise InvalidRecord(f"packages of type `{str(kind)[:40]}` cannot be run")
+        raise InvalidRecord(f"packages of type `{kind[:40]}` cannot be run")
     if transport != "stdio":
         raise InvalidRecord(
             f"its {kind} package listens by itself (`{str(transport)[:40]}`), it is not started"

@@ -112,6 +112,23 @@ async def test_a_report_may_be_larger_than_other_requests_and_no_more_than_its_o
     assert refusal_of(exc)[0] == "RESOURCE_EXHAUSTED"
 
 
+async def test_nothing_is_read_for_a_stranger() -> None:
+    async with open_house(trusts_local=False) as house:
+        silent = house.channel.stream_unary(f"/{UPSERT}")()
+        house.streams.append(silent)
+        exc = await refused_answer(asyncio.wait_for(asyncio.shield(silent), DEADLINE_S))
+
+    assert refusal_of(exc) == ("UNAUTHENTICATED", "unauthenticated")
+
+
+async def test_a_call_without_a_request_is_refused() -> None:
+    async with open_house() as house:
+        call = house.channel.stream_unary(f"/{LIST}")(iter(()))
+        exc = await refused_answer(call)
+
+    assert refusal_of(exc) == ("INVALID_ARGUMENT", "parse_error")
+
+
 async def test_nothing_is_unpacked_so_nothing_small_becomes_huge() -> None:
     async with open_house() as house:
         request = sms.UpsertMcpServerRequest(record=server_message("git", display_name="x" * 100_000))

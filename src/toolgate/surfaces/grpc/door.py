@@ -6,7 +6,7 @@ them. Who has no valid credential cannot tell an RPC from one that does not exis
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias, cast
@@ -56,49 +56,45 @@ class Door(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
         rpc = self._rpcs.get(handler_call_details.method)
-        if rpc is None:
-            return grpc.stream_stream_rpc_method_handler(self._refuse)
-        described = rpc.descriptor
-        if described.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(partial(self._stream, rpc))
-        if described.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(partial(self._stream, rpc))
-        return grpc.unary_unary_rpc_method_handler(partial(self._answer, rpc))
+        # To the library every RPC streams, which on the wire is no difference: it reads the request of others
+        # before it asks us, and nothing is to be read for a stranger.
+        return grpc.stream_stream_rpc_method_handler(
+            self._refuse if rpc is None else partial(self._serve, rpc)
+        )
 
-    async def _refuse(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+    async def _refuse(self, _raws: AsyncIterator[bytes], context: Context) -> None:
         try:
-            await self._authenticate(context, "")
+            await self._authenticate(context)
         except Exception as exc:
             await _abort(context, exc, "an unknown RPC")
         unknown = MethodNotFound("this gateway has no such RPC", hint="see the reference for those there are")
         await _abort(context, unknown, "an unknown RPC")
 
-    async def _answer(self, rpc: Rpc, raw: bytes, context: Context) -> bytes:
+    async def _serve(self, rpc: Rpc, raws: AsyncIterator[bytes], context: Context) -> None:
         try:
-            call = await self._admit(rpc, raw, context)
-            message = await cast("Answer", rpc.handler)(self._control, call)
-            return message.SerializeToString()
+            principal = await self._admit(rpc, context)
+            requests = _parse_all(rpc, raws)
+            request = requests if rpc.descriptor.client_streaming else await anext(requests)
+            call = Call(principal=principal, request=request)
+            if rpc.descriptor.server_streaming:
+                await self._stream(cast("Stream", rpc.handler)(self._control, call), context)
+            else:
+                message = await cast("Answer", rpc.handler)(self._control, call)
+                await context.write(message.SerializeToString())
         except Exception as exc:
             await _abort(context, exc, rpc.path)
 
-    async def _stream(self, rpc: Rpc, raw: bytes | AsyncIterator[bytes], context: Context) -> None:
-        try:
-            call = await self._admit(rpc, raw, context)
-            messages = cast("Stream", rpc.handler)(self._control, call)
-            async with self._tenure(context) as stream, aclosing(messages):
-                async for message in messages:
-                    await stream.write(message.SerializeToString())
-        except Exception as exc:
-            await _abort(context, exc, rpc.path)
+    async def _stream(self, messages: AsyncGenerator[Message, None], context: Context) -> None:
+        async with self._tenure(context) as stream, aclosing(messages):
+            async for message in messages:
+                await stream.write(message.SerializeToString())
 
-    async def _admit(self, rpc: Rpc, raw: bytes | AsyncIterator[bytes], context: Context) -> Call[Any]:
-        principal = None
-        if rpc.roles != ANYONE or _authorization(context) is not None:
-            principal = await self._authenticate(context, rpc.path)
-        if rpc.roles != ANYONE:
-            _check_role(rpc, principal)
-        request = _parse(rpc, raw) if isinstance(raw, bytes) else _parse_all(rpc, raw)
-        return Call(principal=principal, request=request)
+    async def _admit(self, rpc: Rpc, context: Context) -> Principal | None:
+        if rpc.roles == ANYONE and _authorization(context) is None:
+            return None
+        principal = await self._authenticate(context)
+        _check_role(rpc, principal)
+        return principal
 
     async def _authenticate(self, context: Context, path: str) -> Principal:
         authorization = _authorization(context)
@@ -168,8 +164,8 @@ def _peer(context: Context) -> str:
     return unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
-def _check_role(rpc: Rpc, principal: Principal | None) -> None:
-    if principal is None or not any(reaches(principal.role, role) for role in rpc.roles):
+def _check_role(rpc: Rpc, principal: Principal) -> None:
+    if rpc.roles != ANYONE and not any(reaches(principal.role, role) for role in rpc.roles):
         raise Forbidden(f"this needs the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
 
 
@@ -185,9 +181,13 @@ def _parse(rpc: Rpc, raw: bytes) -> Message:
         ) from exc
 
 
-async def _parse_all(rpc: Rpc, raws: AsyncIterator[bytes]) -> AsyncIterator[Message]:
+async def _parse_all(rpc: Rpc, raws: AsyncIterator[bytes]) -> AsyncGenerator[Message, None]:
+    is_empty = True
     async for raw in raws:
+        is_empty = False
         yield _parse(rpc, raw)
+    if is_empty and not rpc.descriptor.client_streaming:
+        raise ParseFailed("there is no request", hint="send one message")
 
 
 async def _abort(context: Context, exc: Exception, name: str) -> NoReturn:

@@ -73,7 +73,12 @@ def _show_finding(finding: Finding) -> FindingShown:
 async def show_overview(control: Control, call: Call[None]) -> Answer:
     """What each task sees of what is registered, and the URL to see it at."""
     return Answer(
-        await asyncio.to_thread(_overview, control.gateway.snapshot, control.gateway.limits, call.base_url)
+        await asyncio.to_thread(
+            _overview,
+            control.gateway.snapshot,
+            control.gateway.limits,
+            control.door_url() or call.base_url,
+        )
     )
 
 

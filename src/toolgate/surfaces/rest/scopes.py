@@ -127,7 +127,7 @@ async def show_scope(serving: Serving, call: Call[None]) -> Answer:
     return Answer(
         ScopeSeen(
             revision=gateway.snapshot.revision,
-            url=_url(call, caller),
+            url=_url(serving, call, caller),
             task_id=caller.effective_task_id,
             servers=[one for one in scope.servers if one in named or _may_show(gateway, call.caller, one)],
             tools=[door_name(ref) for ref in scope.tools],
@@ -162,14 +162,14 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
             registered_tools=scope.registered_tools if knows_all else len(scope.tools),
             registered_tokens=scope.registered_tokens if knows_all else scope.tokens,
             warnings=list(scope.warnings),
-            url=_url(call, caller),
+            url=_url(serving, call, caller),
         )
     )
 
 
-def _url(call: Call[None], caller: Caller) -> str:
+def _url(serving: Serving, call: Call[None], caller: Caller) -> str:
     selection = {name: call.query[name] for name in ("servers", "tools", "profile") if name in call.query}
-    return mcp_url(call.base_url, caller.task_id, selection)
+    return mcp_url(serving.door_url() or call.base_url, caller.task_id, selection)
 
 
 async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
