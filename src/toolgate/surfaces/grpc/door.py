@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from typing import Any, Final, NoReturn, TypeAlias, cast
+from typing import Final, NoReturn, TypeAlias, cast
 from urllib.parse import unquote
 
 import grpc
@@ -33,6 +33,9 @@ from toolgate.surfaces.grpc.statuses import encode_error
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
+
+UNKNOWN: Final = "an unknown RPC"
+"""Stands in the log for what a caller wrote there: it could be anything."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -64,11 +67,11 @@ class Door(grpc.GenericRpcHandler):
 
     async def _refuse(self, _raws: AsyncIterator[bytes], context: Context) -> None:
         try:
-            await self._authenticate(context)
+            await self._authenticate(context, "")
         except Exception as exc:
-            await _abort(context, exc, "an unknown RPC")
+            await _abort(context, exc, UNKNOWN)
         unknown = MethodNotFound("this gateway has no such RPC", hint="see the reference for those there are")
-        await _abort(context, unknown, "an unknown RPC")
+        await _abort(context, unknown, UNKNOWN)
 
     async def _serve(self, rpc: Rpc, raws: AsyncIterator[bytes], context: Context) -> None:
         try:
@@ -92,7 +95,7 @@ class Door(grpc.GenericRpcHandler):
     async def _admit(self, rpc: Rpc, context: Context) -> Principal | None:
         if rpc.roles == ANYONE and _authorization(context) is None:
             return None
-        principal = await self._authenticate(context)
+        principal = await self._authenticate(context, rpc.path)
         _check_role(rpc, principal)
         return principal
 
