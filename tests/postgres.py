@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -69,14 +70,16 @@ class PostgresServer:
         self._process.wait(START_S)
 
     def crash(self) -> None:
-        """As by kill -9: no process of it writes anything any more."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        """As by kill -9 of every process of it at once: none of them writes anything any more."""
+        postmaster = psutil.Process(self._process.pid)
+        # First it may start no others.
+        postmaster.suspend()
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
+            process.kill()
         self._process.wait(START_S)
-        # Its children were orphaned just now: their memory must be gone before the next start.
-        deadline_s = time.monotonic() + START_S
-        while _group_exists(self._process.pid):
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        _, alive = psutil.wait_procs(processes, timeout=START_S)
+        assert not alive
 
     def remove(self) -> None:
         """Stop it and leave nothing behind."""
@@ -164,11 +167,3 @@ def _program(name: str) -> Path:
 
 def _die_with_parent() -> None:
     _libc.prctl(_PARENT_DIED, signal.SIGQUIT)
-
-
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True

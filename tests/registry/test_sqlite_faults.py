@@ -167,9 +167,9 @@ async def test_sto_2_after_a_failed_fsync_nothing_is_acknowledged_till_a_restart
 ) -> None:
     for n in EIO_AT:
         path = tmp_path / f"{n}" / "registry.db"
-        told = run(path, 20, fault=f"fdatasync:error=EIO:when={when.format(n=10 + n)}")
+        told = run(path, 50, fault=f"fdatasync:error=EIO:when={when.format(n=10 + n)}")
         failed = told.index("failed")
-        assert set(told[failed:20]) == {"failed"}
+        assert set(told[failed:50]) == {"failed"}
 
         assert await check(path, told) >= failed
         async with open_sqlite_store(path, Clock()) as store:
