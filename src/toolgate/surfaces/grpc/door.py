@@ -76,8 +76,8 @@ class Door(grpc.GenericRpcHandler):
     async def _serve(self, rpc: Rpc, raws: AsyncIterator[bytes], context: Context) -> None:
         try:
             principal = await self._admit(rpc, context)
-            requests = _parse_all(rpc, raws)
-            request = requests if rpc.descriptor.client_streaming else await anext(requests)
+            is_dialogue = rpc.descriptor.client_streaming
+            request = _parse_all(rpc, raws) if is_dialogue else _parse(rpc, await context.read())
             call = Call(principal=principal, request=request)
             if rpc.descriptor.server_streaming:
                 await self._stream(cast("Stream", rpc.handler)(self._control, call), context)
@@ -172,7 +172,9 @@ def _check_role(rpc: Rpc, principal: Principal) -> None:
         raise Forbidden(f"this needs the role {' or '.join(f'`{role}`' for role in rpc.roles)}")
 
 
-def _parse(rpc: Rpc, raw: bytes) -> Message:
+def _parse(rpc: Rpc, raw: object) -> Message:
+    if not isinstance(raw, bytes):
+        raise ParseFailed("there is no request", hint="send one message")
     if len(raw) > rpc.max_bytes:
         raise BodyTooLarge(f"the request is larger than {rpc.max_bytes} bytes")
     try:
@@ -184,13 +186,9 @@ def _parse(rpc: Rpc, raw: bytes) -> Message:
         ) from exc
 
 
-async def _parse_all(rpc: Rpc, raws: AsyncIterator[bytes]) -> AsyncGenerator[Message, None]:
-    is_empty = True
+async def _parse_all(rpc: Rpc, raws: AsyncIterator[bytes]) -> AsyncIterator[Message]:
     async for raw in raws:
-        is_empty = False
         yield _parse(rpc, raw)
-    if is_empty and not rpc.descriptor.client_streaming:
-        raise ParseFailed("there is no request", hint="send one message")
 
 
 async def _abort(context: Context, exc: Exception, name: str) -> NoReturn:
