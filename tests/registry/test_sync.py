@@ -163,12 +163,13 @@ async def test_a_watch_that_breaks_and_is_taken_up_again_is_no_cause_for_alarm(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("apart_s", [1.5, 0.01])
 async def test_rep_2_after_a_dropped_watch_a_change_arrives_within_two_seconds(
-    store: MemoryStore, control: MemoryControl
+    store: MemoryStore, control: MemoryControl, apart_s: float
 ) -> None:
     async with following(control) as node:
         for n in range(20):
-            await pass_time(1.5)
+            await pass_time(apart_s)
             control.cut()
             await write(store, server("fs", display_name=str(n)))
             await pass_time(1.0)

@@ -7,6 +7,7 @@ and in one history never by an older one.
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -60,6 +61,8 @@ class SyncLimits:
     backoff_s: float = 0.2
     backoff_max_s: float = 10.0
     """Waits are anything from nothing to a bound that doubles from the first to the second (full jitter)."""
+    resume_max_s: float = 1.0
+    """Control that spoke is there: however often its watches break, changes arrive within 2 s."""
     relist_spread_s: float = 1.0
     """A cause to list again mostly concerns all nodes at once: each waits for a part of this first."""
     poll_min_s: float = 30.0
@@ -105,11 +108,12 @@ class Backoff:
         self._jitter = jitter
         self._failures = 0
 
-    def wait_s(self, *, at_least_up_to_s: float = 0.0) -> float:
-        """The next wait; its bound is no lower than the one given."""
+    def wait_s(self, *, at_least_up_to_s: float = 0.0, at_most_s: float = math.inf) -> float:
+        """The next wait; its bound is no lower than the one given, and no higher than the other."""
         doubled_s: float = self._limits.backoff_s * 2 ** min(self._failures, _MAX_DOUBLINGS)
         self._failures += 1
-        return self._jitter() * max(at_least_up_to_s, min(doubled_s, self._limits.backoff_max_s))
+        bound_s = min(doubled_s, self._limits.backoff_max_s, at_most_s)
+        return self._jitter() * max(at_least_up_to_s, bound_s)
 
     def forgive(self) -> None:
         self._failures = 0
@@ -187,8 +191,9 @@ class NodeSync:
             return self._backoff.wait_s(at_least_up_to_s=self._limits.relist_spread_s)
         except ToolgateError as exc:
             # A watch that spoke and then broke is taken up again first: most often nothing is wrong.
-            if not self._has_spoken:
-                self._on_failure(exc)
+            if self._has_spoken:
+                return self._backoff.wait_s(at_most_s=self._limits.resume_max_s)
+            self._on_failure(exc)
         return self._backoff.wait_s()
 
     async def _list(self) -> None:
