@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from toolgate.errors import StartRefused
+from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.model.principals import Role
 from toolgate.model.tasks import Environment
 
@@ -203,20 +204,12 @@ class Settings(BaseModel):
         return host != "localhost" and ipaddress.ip_address(host).is_unspecified
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can call `host`, an address or `localhost`."""
-    return host == "localhost" or ipaddress.ip_address(host).is_loopback
-
-
 def parse_listen(text: str) -> tuple[str, int]:
     """(host, port) of `HOST:PORT` or `[IPV6]:PORT`; the host is an address or `localhost`."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise ValueError(f"`{text}` is not HOST:PORT")
+    host, port = parse_address(text)
     if host != "localhost":
         ipaddress.ip_address(host)
-    return host, int(port)
+    return host, port
 
 
 def load_settings(

@@ -31,7 +31,7 @@ from toolgate.registry import control_link
 from toolgate.registry.control_link import (
     ControlAddress,
     GrpcControlLink,
-    is_loopback,
+    is_plaintext,
     load_system_authorities,
     open_control_link,
 )
@@ -440,19 +440,16 @@ async def test_a_line_with_an_authority_is_encrypted_and_the_other_end_must_prov
 
 
 @pytest.mark.parametrize(
-    ("target", "expected"),
+    ("address", "expected"),
     [
-        ("127.0.0.1:1", True),
-        ("[::1]:1", True),
-        ("localhost:1", True),
-        ("10.0.0.1:1", False),
-        ("localhost.example:1", False),
-        ("control:1", False),
-        ("0.0.0.0:1", False),
+        pytest.param(ControlAddress(targets=("[::1]:1",)), True, id="this machine"),
+        pytest.param(ControlAddress(targets=("[::1]:1",), ca=b"PEM"), False, id="an authority is named"),
+        pytest.param(ControlAddress(targets=("control:1",)), False, id="another machine"),
+        pytest.param(ControlAddress(targets=("control:1",), allows_plaintext=True), True, id="a mesh"),
     ],
 )
-async def test_sec_only_this_machine_is_spoken_to_in_plain_text(target: str, expected: bool) -> None:
-    assert is_loopback(target) is expected
+def test_sec_only_this_machine_is_spoken_to_in_plain_text(address: ControlAddress, expected: bool) -> None:
+    assert is_plaintext(address.targets[0], address) is expected
 
 
 async def test_without_an_authority_of_its_own_a_line_trusts_those_of_the_system(

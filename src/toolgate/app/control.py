@@ -33,10 +33,11 @@ from toolgate.errors import StartRefused, StorageUnavailable, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.reported import ReportedServers
 from toolgate.govern.control import Control, Standing
+from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.model.snapshot import Snapshot
 from toolgate.registry.engines import open_store
 from toolgate.registry.store import Store
-from toolgate.settings import Settings, is_loopback, parse_listen
+from toolgate.settings import Settings
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import Guard
@@ -88,12 +89,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         )
         describe_gateway(metrics, gateway)
         grpc_address = await stack.enter_async_context(
-            open_grpc_server(
-                control,
-                settings.grpc_listen,
-                tls=tls,
-                reflection=is_loopback(parse_listen(settings.grpc_listen)[0]),
-            )
+            open_grpc_server(control, settings.grpc_listen, tls=tls)
         )
         front = Guard(AsgiDoor(rest_app(control, elsewhere=_ELSEWHERE)), own_hosts(settings))
         yield App(
@@ -158,7 +154,7 @@ def _standing(store: Store) -> Standing:
 def _read_tls(settings: Settings) -> Tls | None:
     """Certificate and key of the gRPC listener. Raises StartRefused where keys would travel in clear."""
     if settings.grpc_cert_file is None or settings.grpc_key_file is None:
-        if is_loopback(parse_listen(settings.grpc_listen)[0]) or settings.allow_plaintext_grpc:
+        if is_loopback(parse_address(settings.grpc_listen)[0]) or settings.allow_plaintext_grpc:
             return None
         raise StartRefused(
             f"`{settings.grpc_listen}` is reachable from other machines, and keys would travel in clear",

@@ -31,6 +31,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.reporting import Reporter
 from toolgate.govern.control import Serving, Standing
+from toolgate.model.addresses import parse_address
 from toolgate.model.reports import NodeReport
 from toolgate.registry.control_link import ControlAddress, open_control_link
 from toolgate.registry.source import RegistryState
@@ -174,9 +175,10 @@ def _address(settings: Settings) -> ControlAddress:
     if not settings.control:
         raise StartRefused("a node needs a control to follow", hint="name it with `--control HOST:PORT`")
     for target in settings.control:
-        host, _, port = target.rpartition(":")
-        if not host or not port.isdecimal():
-            raise StartRefused(f"`{target}` is not HOST:PORT", hint="correct `control`")
+        try:
+            parse_address(target)
+        except ValueError as exc:
+            raise StartRefused(str(exc), hint="correct `control`") from exc
     ca = settings.control_ca_file
     try:
         certificates = None if ca is None else ca.read_bytes()

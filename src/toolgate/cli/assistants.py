@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from toolgate.cli.client import LOOPBACK
 from toolgate.cli.defaults import KEY_VARIABLE
 from toolgate.cli.escape import encode_json
 from toolgate.model.names import parse_task_id
@@ -63,11 +62,6 @@ def door_url(base_url: str, query: Mapping[str, str]) -> str:
     selection = dict(query)
     task = selection.pop("task", None)
     return mcp_url(base_url.rstrip("/"), task and parse_task_id(task), selection)
-
-
-def is_loopback(url: str) -> bool:
-    """Whether `url` stays on this machine, where the gateway asks for no key."""
-    return urlsplit(url).hostname in LOOPBACK
 
 
 def _authorization(door: Door, reference: str) -> Entry:

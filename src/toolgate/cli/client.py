@@ -14,6 +14,7 @@ import httpx2
 from toolgate import __version__
 from toolgate.cli.events import Event, parse_events
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.model.addresses import is_loopback
 from toolgate.model.revisions import Kind
 
 COLLECTIONS: Final[Mapping[Kind, str]] = {
@@ -23,7 +24,6 @@ COLLECTIONS: Final[Mapping[Kind, str]] = {
     "key": "/admin/api/keys",
     "pin": "/admin/api/pins",
 }
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # A server may take 10 s to start and 30 s to list, and the gateway waits for both when asked to test it.
 _TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
@@ -155,7 +155,7 @@ def open_client(url: str, key: str | None) -> Iterator[RestClient]:
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
     # A proxy from the environment has no business between us and our own machine, nor with the key.
-    trust_env = parts.hostname not in LOOPBACK
+    trust_env = not is_loopback(parts.hostname)
     with httpx2.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=trust_env) as http:
         yield RestClient(http, url)
 

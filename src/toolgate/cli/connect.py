@@ -4,16 +4,18 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.assistants import PROGRAMS, Assistant, Door, Program, door_url, is_loopback
+from toolgate.cli.assistants import PROGRAMS, Assistant, Door, Program, door_url
 from toolgate.cli.config_merge import merge_entry
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection, ScopeOptions
 from toolgate.cli.render.connect import render_connection, render_merged
 from toolgate.cli.spreading import spread_options
+from toolgate.model.addresses import is_loopback
 
 app = typer.Typer(add_completion=False)
 
@@ -40,10 +42,11 @@ def connect_command(
     Whatever else is in the client's settings stays as it is.
     """
     program = PROGRAMS[client]
+    host = urlsplit(connection.url).hostname
     door = Door(
         name=name or scope.task or "toolgate",
         url=door_url(connection.url, scope.query),
-        needs_key=connection.load_key() is not None or not is_loopback(connection.url),
+        needs_key=connection.load_key() is not None or not is_loopback(host or ""),
     )
     if write:
         _write(program, door, connection, Path.cwd() if project else None)

@@ -6,7 +6,6 @@ under it, and the next one is opened: to the next replica, where control has sev
 """
 
 import asyncio
-import ipaddress
 import random
 import ssl
 from collections.abc import (
@@ -35,6 +34,7 @@ from toolgate.errors import (
     Unauthenticated,
     WatchLagged,
 )
+from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Body, Change, Kind, Listing, Stored
 from toolgate.proto import node_pb2
@@ -317,22 +317,18 @@ def encode_report(report: NodeReport, definitions: Sequence[Definitions]) -> nod
 
 
 def _open_channel(target: str, address: ControlAddress) -> grpc.aio.Channel:
-    if address.ca is None and (address.allows_plaintext or is_loopback(target)):
+    if is_plaintext(target, address):
         return grpc.aio.insecure_channel(target, options=_OPTIONS)
     authorities = load_system_authorities() if address.ca is None else address.ca
     return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(authorities), options=_OPTIONS)
+
+
+def is_plaintext(target: str, address: ControlAddress) -> bool:
+    """Whether the line to `target` is not encrypted."""
+    return address.ca is None and (address.allows_plaintext or is_loopback(parse_address(target)[0]))
 
 
 def load_system_authorities() -> bytes | None:
     """Those the machine trusts, in PEM. None, where it names none: the library brings some of its own."""
     trusted = ssl.create_default_context().get_ca_certs(binary_form=True)
     return "".join(map(ssl.DER_cert_to_PEM_cert, trusted)).encode() or None
-
-
-def is_loopback(target: str) -> bool:
-    """Whether `HOST:PORT` is on this machine, for sure."""
-    host = target.rpartition(":")[0].removeprefix("[").removesuffix("]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,13 +1,13 @@
 """Small JSON documents by GET: through the one egress check, over TLS, bounded, and no redirects."""
 
 import asyncio
-import ipaddress
 import ssl
 from typing import Any, Final
 
 import msgspec
 
 from toolgate import __version__
+from toolgate.model.addresses import is_loopback
 from toolgate.upstream.egress import Egress, EgressRefused, Target, parse_target
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut, HttpLimits
@@ -26,7 +26,7 @@ class FetchFailed(Exception):
 def parse_secure_target(url: str) -> Target:
     """An `https` URL, or an `http` one to this very machine. Raises EgressRefused."""
     target = parse_target(url)
-    if not target.is_tls and not _is_loopback(target.host):
+    if not target.is_tls and not is_loopback(target.host):
         raise EgressRefused(f"`{target.host}` must be reached by `https`")
     return target
 
@@ -70,10 +70,3 @@ def _request(target: Target) -> bytes:
         f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: application/json\r\n"
         f"Accept-Encoding: identity\r\nUser-Agent: toolgate/{__version__}\r\nConnection: close\r\n\r\n"
     ).encode("ascii")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

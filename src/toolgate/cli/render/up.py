@@ -6,7 +6,7 @@ from rich.text import Text
 from toolgate import __version__
 from toolgate.cli.defaults import DEFAULT_URL
 from toolgate.cli.render.layout import DIM, cell, sentence, stack, verbatim
-from toolgate.settings import is_loopback, parse_listen
+from toolgate.model.addresses import is_loopback, parse_address
 
 
 def render_ready(url: str) -> RenderableType:
@@ -51,7 +51,7 @@ def render_node_ready(url: str, control: str) -> RenderableType:
 
 def _beside(grpc: str) -> str:
     """A node on the same machine needs an address and a directory of its own."""
-    is_near = is_loopback(parse_listen(grpc)[0])
+    is_near = is_loopback(parse_address(grpc)[0])
     return " \\\n  --listen 127.0.0.1:8081 --data .toolgate-node" if is_near else ""
 
 

@@ -1,6 +1,5 @@
 """The gRPC listener: which RPCs it has, what it bounds, how it closes."""
 
-import ipaddress
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import grpc.aio
 
 from toolgate.errors import StartRefused
 from toolgate.govern.control import Control
+from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.surfaces.grpc.door import Door
 from toolgate.surfaces.grpc.health import Health, health_rpcs
 from toolgate.surfaces.grpc.nodes import node_rpcs
@@ -49,22 +49,19 @@ class Tls:
 
 
 @asynccontextmanager
-async def open_grpc_server(
-    control: Control, address: str, *, tls: Tls | None = None, reflection: bool = True
-) -> AsyncIterator[str]:
+async def open_grpc_server(control: Control, address: str, *, tls: Tls | None = None) -> AsyncIterator[str]:
     """Serve on `address` within the block, which gets it with the port that was bound. Raises StartRefused.
 
     `address` is `HOST:PORT` or `[IPV6]:PORT`; the port may be 0. Reflection, and trust in callers
-    without a credential, end at loopback whatever is asked for.
+    without a credential, end at loopback.
     """
-    host = address.rpartition(":")[0]
-    is_local = _is_loopback(host)
-    door = Door(control, make_table(with_reflection=reflection and is_local), is_local=is_local)
+    is_local = is_loopback(parse_address(address)[0])
+    door = Door(control, make_table(with_reflection=is_local), is_local=is_local)
     server = grpc.aio.server(handlers=[door], options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
     port = _bind(server, address, tls)
     await server.start()
     try:
-        yield f"{host}:{port}"
+        yield f"{address.rpartition(':')[0]}:{port}"
     finally:
         door.close()
         await server.stop(DRAIN_S)
@@ -89,7 +86,3 @@ def _bind(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
             f"cannot listen for gRPC on `{address}`",
             hint="choose a free port with `grpc_listen`, and a certificate that belongs to its key",
         ) from exc
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
