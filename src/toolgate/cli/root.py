@@ -4,6 +4,7 @@ A command's module is imported when the command is used, so `toolgate up` pays f
 `toolgate tools` for no gateway.
 """
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -76,6 +77,7 @@ def toolgate() -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line. Usage errors and `--help` leave as SystemExit, as the parser has it."""
     words = list(sys.argv[1:] if args is None else args)
+    _quieten_grpc()
     try:
         app(words, prog_name="toolgate")
     except CommandFailed as failure:
@@ -83,6 +85,12 @@ def main(args: Sequence[str] | None = None) -> int:
     except ToolgateError as error:
         return _report(CommandFailed(str(error), hint=error.hint, code=error.code), words)
     return Exit.OK
+
+
+def _quieten_grpc() -> None:
+    """Its core reads these when it is loaded: it would write to our standard error past every format."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 def _report(failure: CommandFailed, words: Sequence[str]) -> int:
