@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.rest_house import SERVERS, error_of, http, open_rest, operations, stdio
+from tests.surfaces.rest_house import SERVERS, error_of, http, open_rest, operations, secret_of, stdio
 from tests.upstream.memory_link import MemoryNet, MemoryServer
 from toolgate.upstream.link import StartFailed
 
@@ -99,6 +99,30 @@ async def test_a_hidden_argument_is_found_again_where_others_moved() -> None:
             "args": ["-v", f"TOKEN={CANARY}", "--api-key", CANARY],
             "env": {"MODE": "slow", "GITHUB_TOKEN": CANARY, "NEW": "value"},
         }
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        pytest.param(["--note", "***"], id="behind a word that names no secret"),
+        pytest.param(["***"], id="alone"),
+        pytest.param(["--api-key", "x", "***"], id="behind the value of one"),
+    ],
+)
+async def test_sec_1_a_hidden_value_cannot_be_moved_to_where_it_would_be_shown(args: list[str]) -> None:
+    async with open_rest() as house:
+        await house.seed(server=[stdio("git", stdio={"command": "serve", "args": ["--api-key", CANARY]})])
+        draft = {
+            "kind": "server",
+            "id": "git",
+            "body": stdio("git", stdio={"command": "serve", "args": args}),
+        }
+        planned = await house.ask("POST", "/admin/api/plan", draft, key=secret_of("viewer"))
+        put = await house.ask("PUT", f"{SERVERS}/git", draft["body"])
+
+        assert error_of(planned) == (400, "invalid_record")
+        assert error_of(put) == (400, "invalid_record")
+        assert CANARY not in planned.text + put.text
 
 
 async def test_two_secrets_never_change_places() -> None:

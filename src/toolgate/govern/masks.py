@@ -1,7 +1,8 @@
 """Hidden values that come back. Who reads a record, changes a field and sends it again, must lose nothing.
 
 A member that arrives exactly as it was shown means the value that is stored there. A mask that stands
-for nothing stored is refused: it must never be stored as if it were the value.
+for nothing stored is refused: it must never be stored as if it were the value. So is one in a place that
+hides nothing: whoever may only look would be shown the value there.
 """
 
 from collections import defaultdict
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.revisions import Body
-from toolgate.registry.redaction import MASK
+from toolgate.registry.redaction import MASK, redact_server
 
 _HIDING: Final = ("stdio", "http")
 """The members of a server in which values are hidden. Elsewhere `***` is what it says: a pattern, a title."""
@@ -18,10 +19,26 @@ _HIDING: Final = ("stdio", "http")
 
 def restore_hidden(sent: Body, shown: Body, stored: Body) -> dict[str, Any]:
     """A server's body with every hidden value replaced by what is stored. `shown` is how that was shown."""
-    return {
+    restored = {
         name: _restore(value, shown.get(name), stored.get(name), name) if name in _HIDING else value
         for name, value in sent.items()
     }
+    shown_again = redact_server(restored)
+    for name in _HIDING:
+        _check_hidden(sent.get(name), shown_again.get(name), name)
+    return restored
+
+
+def _check_hidden(sent: Any, shown: Any, where: str) -> None:
+    """Raises InvalidRecord where a mask was sent, and the value it stands for would be shown there."""
+    if isinstance(sent, Mapping):
+        for name, value in sent.items():
+            _check_hidden(value, _mapping(shown).get(name), f"{where}.{name}")
+    elif isinstance(sent, list):
+        for index, (value, look) in enumerate(zip(sent, _sequence(shown), strict=False)):
+            _check_hidden(value, look, f"{where}[{index}]")
+    elif isinstance(sent, str) and MASK in sent and sent != shown:
+        raise _refused(where)
 
 
 def _restore(sent: Any, shown: Any, stored: Any, where: str) -> Any:
