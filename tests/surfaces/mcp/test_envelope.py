@@ -90,7 +90,7 @@ def test_fuz_3_runs_of_digits_that_are_just_short_enough_are_read_in_no_time() -
     began_s = time.thread_time()  # what this thread worked, however busy the machine is
     parse_message(CALL % (b"[" + b",".join([b"9" * 400] * 10_000) + b"]"))
 
-    assert time.thread_time() - began_s < 1
+    assert time.thread_time() - began_s < 0.5
 
 
 def test_digits_in_a_text_are_not_a_number() -> None:
