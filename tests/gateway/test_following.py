@@ -63,7 +63,7 @@ class Node:
         await pass_time(0.1)
 
     def pids(self) -> dict[str, int | None]:
-        return {server_id: health.pid for server_id, health in self.gateway.pool.health().items()}
+        return {server_id: health.pid for server_id, health in self.gateway.servers.health().items()}
 
     async def tools(self, **asked: Any) -> list[str]:
         return list((await self.gateway.settled_view(caller(**asked))).routes)

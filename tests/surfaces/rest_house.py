@@ -135,7 +135,7 @@ class RestHouse:
         async with asyncio.timeout(5):
             while gateway.snapshot.revision < self.store.revision:
                 await asyncio.sleep(0)
-            await gateway.pool.settled(gateway.pool.tools())
+            await gateway.servers.settled(gateway.servers.tools())
             await asyncio.sleep(0)
 
     @property

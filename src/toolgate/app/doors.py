@@ -87,7 +87,7 @@ async def open_gateway(
 
 def describe_doors(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> None:
     """The gauges of a process that serves callers."""
-    load = gateway.pool.load
+    load = gateway.servers.load
     metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: float(len(sessions)))
     metrics.gauge("toolgate_streams", "Event streams open.", lambda: float(len(gateway.subscriptions)))
     metrics.gauge("toolgate_children", "Child processes.", lambda: float(load().children))

@@ -111,7 +111,7 @@ class Following:
             url=settings.public_url or "",
             version=__version__,
         )
-        self.reporter = Reporter(link, gateway.pool, itself=itself, status=lambda: self._sync.status)
+        self.reporter = Reporter(link, gateway.servers, itself=itself, status=lambda: self._sync.status)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -1,6 +1,6 @@
 """The one pipeline: every door lists and calls through here, and there is no other way to a server.
 
-The gateway holds the snapshot. Registry and pool each hand it their half; it swaps the whole, bumps
+The gateway holds the snapshot. Registry and servers each hand it their half; it swaps the whole, bumps
 the serial, and tells those whose list changed, and nobody else.
 """
 
@@ -54,7 +54,7 @@ class Gateway:
 
     def __init__(
         self,
-        pool: Servers,
+        servers: Servers,
         audit: AuditLog,
         *,
         metrics: Metrics,
@@ -62,7 +62,7 @@ class Gateway:
         snapshot: Snapshot,
         page_size: int = PAGE_SIZE,
     ) -> None:
-        self.pool = pool
+        self.servers = servers
         self.audit = audit
         self.metrics = metrics
         self.limits = limits
@@ -86,7 +86,7 @@ class Gateway:
             keys=state.keys,
             pins=state.pins,
         )
-        self.pool.apply(state.servers)
+        self.servers.apply(state.servers)
         self._swap()
         applied, self._applied = self._applied, asyncio.Event()
         applied.set()
@@ -126,7 +126,7 @@ class Gateway:
         self.snapshot = replace(
             self.snapshot,
             serial=self.snapshot.serial + 1,
-            servers=MappingProxyType(dict(self.pool.tools())),
+            servers=MappingProxyType(dict(self.servers.tools())),
         )
         self._views.clear()
         self.subscriptions.announce()
@@ -158,10 +158,10 @@ class Gateway:
         return view if view is not None else self._compile(caller)
 
     async def settled_view(self, caller: Caller) -> View:
-        """As `view`, but waits for servers of the scope that were never listed yet (bounded by the pool)."""
+        """As `view`, but waits for servers of the scope that were never listed yet (bounded by those)."""
         view = self.view(caller)
         if view.is_partial:
-            await self.pool.settled(view.scope.servers)
+            await self.servers.settled(view.scope.servers)
             await asyncio.sleep(0)  # lets a swap that the last listing made due happen first
             view = self.view(caller)
         return view
@@ -224,7 +224,7 @@ class Gateway:
         code, size = "", 0
         sent = 0 if arguments is None else memoryview(arguments).nbytes
         try:
-            answer = await self.pool.call(route.server_id, "tools/call", params, tool=route.tool)
+            answer = await self.servers.call(route.server_id, "tools/call", params, tool=route.tool)
             result = answer.reply.result
             if result is None:
                 outcome, code = "error", "server_error"

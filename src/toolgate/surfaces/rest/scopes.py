@@ -77,7 +77,7 @@ async def show_reach(serving: Serving, call: Call[None]) -> Answer:
 def _see_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
     """Sorted by id."""
     tools = _reachable(gateway, principal)
-    health, snapshot = gateway.pool.health(), gateway.snapshot
+    health, snapshot = gateway.servers.health(), gateway.snapshot
     return [
         ServerSeen(
             server_id=server_id,

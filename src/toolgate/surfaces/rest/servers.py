@@ -30,7 +30,7 @@ def show_servers(
 ) -> list[dict[str, Any]]:
     """Records with how each server fares here, null where that is not known (yet), and on each node."""
     on_nodes = _by_server(control, reports)
-    known = control.gateway.pool.health()
+    known = control.gateway.servers.health()
     tail_chars = STDERR_TAIL_BYTES if len(records) == 1 else LISTED_STDERR_CHARS
     return [
         {

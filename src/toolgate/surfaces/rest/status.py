@@ -15,7 +15,7 @@ from toolgate.telemetry import CONTENT_TYPE
 
 async def show_health(serving: Serving, _call: Call[None]) -> Answer:
     """Answers once the gateway serves. Needs no key, and names no server."""
-    states = Counter(health.state for health in serving.gateway.pool.health().values())
+    states = Counter(health.state for health in serving.gateway.servers.health().values())
     standing = serving.standing()
     return Answer(
         HealthAnswer(

@@ -44,7 +44,7 @@ async def try_server(control: Control, call: Call[Mapping[str, Any]]) -> Answer:
     server_id = call.ids["server_id"]
     record = await _record_to_try(control, call, server_id)
     note(control, call.caller, operation="test", kind="server", record_id=server_id)
-    report = await control.gateway.pool.test(record)
+    report = await control.gateway.servers.test(record)
     return Answer(
         TrialAnswer(
             ok=not report.error,
@@ -72,9 +72,9 @@ async def _record_to_try(control: Control, call: Call[Mapping[str, Any]], server
 async def refresh_server(control: Control, call: Call[NoBody]) -> Answer:
     """List the tools of the server again now. What came of it stands in its health."""
     server_id = call.ids["server_id"]
-    pool = control.gateway.pool
-    await pool.refresh(server_id)
-    health, offer = pool.health().get(server_id), pool.tools().get(server_id)
+    servers = control.gateway.servers
+    await servers.refresh(server_id)
+    health, offer = servers.health().get(server_id), servers.tools().get(server_id)
     if health is None or offer is None:
         raise NotFound(f"there is no server `{server_id}` any more")
     return Answer(
