@@ -14,7 +14,7 @@ from toolgate.cli.assistants import PROGRAMS, Assistant, Door
 from toolgate.cli.record_files import load_record
 from toolgate.registry.bodies import ServerBody
 from toolgate.registry.directory import DirectoryScan, scan_directory
-from toolgate.registry.imports import parse_mcp_servers_json
+from toolgate.registry.imports import parse_imports
 from toolgate.registry.records import ID_FIELDS, parse_record, parse_server
 from toolgate.settings import load_settings
 
@@ -111,6 +111,6 @@ def test_the_settings_of_a_client_are_what_connect_writes(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CLIENTS, ids=name_of)
 def test_the_settings_of_a_client_can_be_imported_back(path: Path) -> None:
-    [body] = parse_mcp_servers_json(path.read_text("utf-8"))
+    [body] = parse_imports(path.read_text("utf-8"), "mcpServers").bodies
 
     assert parse_server(body).server_id == "review"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolgate.errors import InvalidRecord
-from toolgate.registry.imports import parse_mcp_servers_json
+from toolgate.registry.imports import parse_imports
 from toolgate.registry.records import parse_server
 
 CLAUDE_CODE = """
@@ -104,7 +104,7 @@ VS_CODE_SETTINGS = '{"mcp": {"servers": {"fs": {"command": "fs"}}}}'
     ],
 )
 def test_the_files_of_other_programs(text: str, expected: list[dict[str, Any]]) -> None:
-    bodies = parse_mcp_servers_json(text)
+    bodies = parse_imports(text, "mcpServers").bodies
 
     assert bodies == expected
     assert [parse_server(body).server_id for body in bodies] == [body["server_id"] for body in expected]
@@ -114,7 +114,7 @@ def test_a_name_of_any_kind_becomes_a_server_id() -> None:
     names = ["Ünï", "日本", "日本語", "a" * 90, "a" * 91, "--x--", "__"]
     text = json.dumps({"mcpServers": {name: {"command": "x"} for name in names}})
 
-    ids = [parse_server(body).server_id for body in parse_mcp_servers_json(text)]
+    ids = [parse_server(body).server_id for body in parse_imports(text, "mcpServers").bodies]
 
     assert ids == ["n", "server", "server-2", "a" * 37, f"{'a' * 37}-2", "x", "server-3"]
 
@@ -124,4 +124,4 @@ def test_a_name_of_any_kind_becomes_a_server_id() -> None:
 )
 def test_a_file_without_servers_is_refused(text: str) -> None:
     with pytest.raises(InvalidRecord):
-        parse_mcp_servers_json(text)
+        parse_imports(text, "mcpServers")

@@ -22,10 +22,6 @@ from toolgate.telemetry import setup_logging
 _log = logging.getLogger(__name__)
 
 
-def _nothing() -> None:
-    """For a process that keeps no streams open."""
-
-
 def _ignore(_url: str) -> None:
     """For a process that need not know where it listens."""
 
@@ -38,9 +34,9 @@ class App:
     gateway: Gateway
     front: Door
     """Every route, behind the guard."""
-    loader: DirectoryLoader | None = None
-    end_streams: Callable[[], None] = _nothing
+    end_streams: Callable[[], None]
     """Gives each open stream its proper last word."""
+    loader: DirectoryLoader | None = None
     on_listening: Callable[[str], None] = _ignore
     """Gets the base URL once it listens."""
     details: Mapping[str, str] = field(default_factory=dict)

@@ -67,14 +67,6 @@ async def put_record(
     )
 
 
-async def delete_record(
-    control: Control, actor: Principal, draft: Draft, *, plan_id: str | None = None
-) -> Committed:
-    """Remove a record, or raise NotFound."""
-    assert draft.sent is None
-    return await commit_drafts(control, actor, [draft], plan_id=plan_id)
-
-
 async def commit_drafts(
     control: Control,
     actor: Principal,

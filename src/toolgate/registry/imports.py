@@ -49,11 +49,6 @@ def parse_imports(content: object, form: Format = "auto") -> Imports:
             return Imports(_foreign(document), {})
 
 
-def parse_mcp_servers_json(text: str) -> list[dict[str, Any]]:
-    """One body per server in the file, in its order. Raises InvalidRecord when there is none to read."""
-    return _foreign(_parse_json(text))
-
-
 def _parse_text(text: str) -> object:
     """JSON if it begins like JSON, which may hold comments; else TOML."""
     if _keep_strings(_COMMENT, text[:4096]).lstrip()[:1] in {"{", "["}:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
-from toolgate.errors import Conflict, InvalidRecord, NotFound, PlanOutdated, PlanRequired, StorageFailed
+from toolgate.errors import InvalidRecord, NotFound
 from toolgate.govern.changes import check_drafts, commit_drafts, warn_of_edits
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
@@ -22,6 +22,7 @@ from toolgate.surfaces.rest.change_shapes import (
     TaskPlan,
     show_edits,
 )
+from toolgate.surfaces.rest.collection import WRITE_ERRORS
 from toolgate.surfaces.rest.policy_shapes import show_refusal
 from toolgate.surfaces.rest.routing import PLAN, Call, Endpoint, checked
 
@@ -112,6 +113,6 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         body=checked(ApplySent),
         headers=(PLAN,),
         answer=ApplyAnswer,
-        errors=(InvalidRecord, Conflict, PlanRequired, PlanOutdated, StorageFailed),
+        errors=WRITE_ERRORS,
     ),
 )

@@ -17,7 +17,7 @@ from toolgate.errors import (
     PlanRequired,
     StorageFailed,
 )
-from toolgate.govern.changes import delete_record, put_record
+from toolgate.govern.changes import commit_drafts, put_record
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft, sent_id
 from toolgate.govern.grants import WRITERS
@@ -113,7 +113,7 @@ class Collection:
         return Draft(kind=self.kind, id=record_id, sent=sent, if_revision=call.if_revision)
 
     async def _delete(self, control: Control, call: Call[Any], draft: Draft) -> Answer:
-        done = await delete_record(control, call.caller, draft, plan_id=call.plan_id)
+        done = await commit_drafts(control, call.caller, [draft], plan_id=call.plan_id)
         return Answer(Deleted(revision=done.revision, warnings=done.warnings))
 
     async def _put(self, control: Control, call: Call[Any], draft: Draft) -> Answer:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import Field, JsonValue
 
-from toolgate.errors import Conflict, InvalidRecord, PlanOutdated, PlanRequired, StorageFailed
+from toolgate.errors import InvalidRecord
 from toolgate.govern.changes import check_drafts, commit_drafts, warn_of_edits
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
@@ -18,6 +18,7 @@ from toolgate.registry.imports import Format, Imports, parse_imports
 from toolgate.registry.records import parse_id
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.change_shapes import MAX_CHANGES, ChangeShown, show_edits
+from toolgate.surfaces.rest.collection import WRITE_ERRORS
 from toolgate.surfaces.rest.routing import PLAN, Call, Endpoint, checked
 from toolgate.surfaces.rest.servers import SERVERS
 from toolgate.surfaces.rest.shapes import Revision, Shown
@@ -114,6 +115,6 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         body=checked(ImportSent),
         headers=(PLAN,),
         answer=ImportAnswer,
-        errors=(InvalidRecord, Conflict, PlanRequired, PlanOutdated, StorageFailed),
+        errors=WRITE_ERRORS,
     ),
 )

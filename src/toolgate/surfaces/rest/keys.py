@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.gateway.identity import hash_key
-from toolgate.govern.changes import delete_record, put_record
+from toolgate.govern.changes import commit_drafts, put_record
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
 from toolgate.govern.records import find_record, show_record
@@ -50,7 +50,7 @@ async def make_key(control: Control, call: Call[KeySent]) -> Answer:
 async def revoke_key(control: Control, call: Call[None]) -> Answer:
     """Delete a key. The next request that shows it is refused, whatever session it belongs to."""
     draft = Draft(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)
-    done = await delete_record(control, call.caller, draft)
+    done = await commit_drafts(control, call.caller, [draft])
     return Answer(Deleted(revision=done.revision, warnings=done.warnings))
 
 
