@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.processes import running
+from tests.cli.processes import DEADLINE_S, running
+from toolgate.cli.failure import Exit
 
 ECHO = Path(__file__).parents[2] / "examples" / "notes_server.py"
 
@@ -172,3 +173,18 @@ def test_watch_follows_every_change(at_gateway: Run, records: Path) -> None:
         ([], [{"kind": "profile", "id": "more"}]),
     ]
     assert changes[-1]["revision"] == changes[-2]["revision"] + 1
+
+
+def test_watch_ends_with_its_key_and_says_so(
+    at_gateway: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_file = tmp_path / "watcher.key"
+    at_gateway("keys", "add", "watcher", "--role", "viewer", "--out", str(key_file))
+    with monkeypatch.context() as environ:
+        environ.setenv("TOOLGATE_KEY", key_file.read_text("utf-8").strip())
+        with running("watch") as (process, _):
+            environ.delenv("TOOLGATE_KEY")
+            at_gateway("keys", "revoke", "watcher")
+            code = process.wait(DEADLINE_S)
+
+    assert code == Exit.AUTH

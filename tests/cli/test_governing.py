@@ -273,9 +273,7 @@ def test_watch_as_json_leaves_nothing_out(gateway: FakeGateway, run: Run) -> Non
 
 
 def test_watch_ends_with_the_reason_the_gateway_gives(gateway: FakeGateway, run: Run) -> None:
-    gateway.answer(
-        WATCH, events(("error", {"error": {"code": "watch_lagged", "message": "too slow", "hint": ""}}))
-    )
+    gateway.answer(WATCH, events(("error", {"code": "watch_lagged", "message": "too slow", "hint": ""})))
     lagged = run("watch", "--json")
     gateway.refuse(WATCH, "compacted", "compacted at 40", hint="list again", status=410)
     compacted = run("watch", "--since", "3")

@@ -191,14 +191,21 @@ def _foreign(url: str) -> CommandFailed:
 
 
 def _refused(answer: httpx2.Response, url: str) -> CommandFailed:
-    """The gateway's own error, with its hint."""
     try:
-        error = answer.json()["error"]
-        code, message, hint = str(error["code"]), str(error["message"]), str(error.get("hint", ""))
-        data = dict(error.get("data") or {})
+        return failure_of(answer.json()["error"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return _foreign(url)
+
+
+def failure_of(error: Mapping[str, Any]) -> CommandFailed:
+    """The gateway's own error, with its hint."""
+    code, hint = str(error["code"]), str(error.get("hint", ""))
     if code == "unauthenticated":
         hint = "set TOOLGATE_KEY or give --key-file; `toolgate keys add` makes a key"
-    exit_code = Exit.AUTH if code in _AUTH_CODES else Exit.FAILED
-    return CommandFailed(message, hint=hint, code=code, exit_code=exit_code, data=data)
+    return CommandFailed(
+        str(error["message"]),
+        hint=hint,
+        code=code,
+        exit_code=Exit.AUTH if code in _AUTH_CODES else Exit.FAILED,
+        data=dict(error.get("data") or {}),
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolgate.cli.client import RestClient
+from toolgate.cli.client import RestClient, failure_of
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.options import Connection
 from toolgate.cli.output import Output
@@ -40,15 +40,13 @@ def _follow(client: RestClient, query: Mapping[str, str], output: Output) -> Non
     last: Any = None
     for event in client.events("/admin/api/watch", query):
         if event.name == "error":
-            raise _ended(event.data["error"], last)
+            failure = failure_of(event.data)
+            failure.hint = _resume_hint(last) or failure.hint
+            raise failure
         last = event.data.get("revision", last)
         if output.as_json or event.name == "change":
             output.show({"event": event.name, **event.data}, render_event(event.data))
     raise CommandFailed("the gateway ended the stream", hint=_resume_hint(last), code="stream_ended")
-
-
-def _ended(error: Mapping[str, Any], last: Any) -> CommandFailed:
-    return CommandFailed(str(error["message"]), hint=_resume_hint(last), code=str(error["code"]))
 
 
 def _resume_hint(last: Any) -> str:
