@@ -81,6 +81,13 @@ def test_an_error_carries_its_message_hint_and_data() -> None:
 
     assert (str(plain), plain.hint, plain.data) == ("`fs` is busy", ServerBusy.default_hint, {})
     assert (told.hint, told.data, told.retryable) == ("wait", {"queue": 64}, True)
+    assert plain.detail == {"code": "mcp_busy", "message": "`fs` is busy", "hint": ServerBusy.default_hint}
+    assert told.detail == {
+        "code": "mcp_busy",
+        "message": "`fs` is busy",
+        "hint": "wait",
+        "data": {"queue": 64},
+    }
     assert told.wire == Wire(http=503, jsonrpc=-31022, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN")
 
 

@@ -38,6 +38,12 @@ class ToolgateError(Exception):
     def wire(self) -> Wire:
         return WIRE[self.code]
 
+    @property
+    def detail(self) -> Mapping[str, Any]:
+        """All that is said of it, on every wire that has room for it."""
+        said = {"code": self.code, "message": str(self), "hint": self.hint}
+        return {**said, "data": self.data} if self.data else said
+
 
 class ParseFailed(ToolgateError):
     """The bytes are not the JSON they should be."""

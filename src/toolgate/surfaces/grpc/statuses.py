@@ -29,10 +29,10 @@ class Status(NamedTuple):
 def encode_error(exc: ToolgateError) -> Status:
     """The status, the words, and the metadata of an error."""
     message = str(exc)
-    error = {"code": exc.code, "message": message, "hint": exc.hint}
-    encoded = msgspec.json.encode(error | {"data": exc.data} if exc.data else error)
+    encoded = msgspec.json.encode(exc.detail)
     if len(encoded) > MAX_ERROR_BYTES:
-        encoded = msgspec.json.encode(error | {"message": message[: MAX_DETAILS // 2]})
+        cut = {"code": exc.code, "message": message[: MAX_DETAILS // 2], "hint": exc.hint}
+        encoded = msgspec.json.encode(cut)
     return Status(
         code=grpc.StatusCode[exc.wire.grpc],
         details=f"{message}; {exc.hint}"[:MAX_DETAILS],

@@ -56,5 +56,4 @@ class Guard:
 
 async def _turn_away(responder: Responder, problem: str) -> None:
     error = ForeignOrigin(problem)
-    body = {"error": {"code": error.code, "message": str(error), "hint": error.hint}}
-    responder.send(error.wire.http, msgspec.json.encode(body))
+    responder.send(error.wire.http, msgspec.json.encode({"error": error.detail}))

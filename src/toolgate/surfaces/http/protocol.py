@@ -336,7 +336,7 @@ def _peer_of(transport: asyncio.BaseTransport) -> str:
 
 
 def _encode_error(error: ToolgateError) -> bytes:
-    return msgspec.json.encode({"error": {"code": error.code, "message": str(error), "hint": error.hint}})
+    return msgspec.json.encode({"error": error.detail})
 
 
 def _body_too_large() -> BodyTooLarge:

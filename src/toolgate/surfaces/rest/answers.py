@@ -88,12 +88,4 @@ def encode_error(exc: ToolgateError, headers: Mapping[str, str] = EMPTY) -> Resp
     """A failure as it goes out."""
     if isinstance(exc, MethodNotAllowed):
         headers = {**headers, "allow": ", ".join(exc.data["allowed"])}
-    return encode_answer(Answer({"error": show_error(exc)}, exc.wire.http, headers=headers))
-
-
-def show_error(exc: ToolgateError) -> Mapping[str, Any]:
-    """The one shape of every REST error."""
-    error: dict[str, Any] = {"code": exc.code, "message": str(exc), "hint": exc.hint}
-    if exc.data:
-        error["data"] = exc.data
-    return error
+    return encode_answer(Answer({"error": exc.detail}, exc.wire.http, headers=headers))

@@ -22,7 +22,7 @@ from toolgate.errors import (
 from toolgate.govern.control import Control
 from toolgate.govern.watches import Heartbeat, beating, narrow_batch, watchable_kinds
 from toolgate.model.revisions import Batch, Change, Kind
-from toolgate.surfaces.rest.answers import EVENTS, Answer, Events, Stream, show_error
+from toolgate.surfaces.rest.answers import EVENTS, Answer, Events, Stream
 from toolgate.surfaces.rest.intake import parse_number
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
 
@@ -87,10 +87,10 @@ async def _events(control: Control, call: Call[None], *, since: int, kinds: froz
                         async for sign in signs:
                             yield _ALIVE if isinstance(sign, Heartbeat) else _tell(narrow_batch(sign, kinds))
                 except (Compacted, WatchLagged, StorageUnavailable) as exc:
-                    yield _encode("error", show_error(exc))
+                    yield _encode("error", exc.detail)
                 if lapsed.is_set():
                     ended = Unauthenticated("the key was revoked or changed, or it has expired")
-                    yield _encode("error", show_error(ended))
+                    yield _encode("error", ended.detail)
 
 
 def _tell(batch: Batch) -> bytes:
