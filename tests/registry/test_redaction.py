@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.registry.redaction import looks_secret, redact_record, redact_server, redact_text
+from toolgate.registry.redaction import hidden_fields, looks_secret, redact_record, redact_server, redact_text
 
 CANARY = "c4n4ry-0f-a-secret"
 
@@ -139,3 +139,25 @@ def cost_s(text: str) -> float:
         redact_text(text)
         costs.append(time.process_time() - began_s)
     return min(costs)
+
+
+def test_the_fields_that_hold_a_secret_themselves_are_named() -> None:
+    body = {
+        "server_id": "s",
+        "stdio": {
+            "command": "run",
+            "args": ["--token", "hunter2", "--verbose"],
+            "env": {
+                "API_KEY": "hunter2",
+                "OTHER_KEY": "${ENV:KEY}",
+                "DEFAULT_KEY": "${ENV:KEY:-hunter2}",
+                "A": "b",
+            },
+        },
+    }
+
+    assert hidden_fields(body) == ["stdio.args[1]", "stdio.env.API_KEY", "stdio.env.DEFAULT_KEY"]
+    assert hidden_fields({"http": {"url": "https://u:p@h/", "headers": {"X-Token": "hunter2"}}}) == [
+        "http.url",
+        "http.headers.X-Token",
+    ]

@@ -368,3 +368,38 @@ async def test_a_scope_that_is_refused_says_why() -> None:
 
         assert (scope["tools"], scope["servers"]) == ([], [])
         assert scope["refusal"]["code"] == "mcp_policy_denied"
+
+
+# Who may have programs started
+
+
+@pytest.mark.parametrize("role", ["viewer", "publisher", "agent"])
+async def test_adm_4_only_an_administrator_has_a_program_started_in_whatever_way_it_is_asked_for(
+    role: str,
+) -> None:
+    async with open_rest(world(), trusts_local=False) as house:
+        await house.seed(server=[http("web"), stdio("git")])
+        before = await house.store.list("server")
+        key = secret_of(role)
+        changed = {"kind": "server", "id": "web", "body": stdio("web")}
+        refused = [
+            await house.ask("POST", SERVERS, stdio("new"), key=key),
+            await house.ask("PUT", f"{SERVERS}/web", stdio("web"), key=key),
+            await house.ask("PUT", f"{SERVERS}/git", stdio("git", stdio={"command": "other"}), key=key),
+            await house.ask("POST", f"{SERVERS}/git/rollback", {"revision": 1}, key=key),
+            await house.ask("POST", "/admin/api/apply", {"changes": [changed]}, key=key),
+            await house.ask("POST", IMPORT, {"content": {"mcpServers": {"a": {"command": "npx"}}}}, key=key),
+        ]
+
+        assert [error_of(one) for one in refused] == [(403, "forbidden")] * 6
+        assert await house.store.list("server") == before
+
+
+async def test_who_writes_a_secret_into_a_record_is_told_of_a_better_place() -> None:
+    async with open_rest(world()) as house:
+        sent = stdio("git", stdio={"env": {"API_KEY": "hunter2", "OTHER_KEY": "${ENV:OTHER_KEY}"}})
+        written = await house.put(f"{SERVERS}/git", sent)
+
+        assert written["warnings"] == [
+            "server `git`, `stdio.env.API_KEY`: a secret stands here itself; use `${ENV:NAME}`"
+        ]

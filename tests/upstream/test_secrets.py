@@ -42,3 +42,18 @@ def refusal(secrets: Secrets, name: str) -> str:
         secrets.secret(name)
     assert (raised.value.state, raised.value.fatal) == ("env_missing", True)
     return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["../secrets-evil/token", "/etc/passwd", "a/b", "..", ".", "", "a\n", "a\0b", "${ENV:X}"]
+)
+def test_fil_5_a_secret_is_named_by_a_word_so_nothing_beside_its_directory_is_read(
+    tmp_path: Path, name: str
+) -> None:
+    own, beside = tmp_path / "secrets", tmp_path / "secrets-evil"
+    own.mkdir()
+    beside.mkdir()
+    (beside / "token").write_text("not yours")
+
+    with pytest.raises(StartFailed, match="cannot name a secret"):
+        Secrets({}, own).secret(name)

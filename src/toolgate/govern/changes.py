@@ -25,6 +25,7 @@ from toolgate.model.revisions import Kind, Listing, Stored, Write
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.registry.records import namespace_of
+from toolgate.registry.redaction import hidden_fields
 from toolgate.registry.reload_plan import source_of
 from toolgate.registry.transaction import RecordKey
 
@@ -120,7 +121,7 @@ async def check_drafts(
 
 async def warn_of_edits(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
     """What is amiss once `edits` are made in what is served, and which of them a file will undo."""
-    return [*_sources(edits), *await asyncio.to_thread(_foresee_and_warn, served, edits)]
+    return [*_sources(edits), *_secrets(edits), *await asyncio.to_thread(_foresee_and_warn, served, edits)]
 
 
 def note(
@@ -224,6 +225,16 @@ async def _commit(control: Control, actor: Principal, edits: Sequence[Edit], *, 
 
     # Shielded: who goes away in the middle must not leave a write behind that nobody took note of.
     return await asyncio.shield(commit())
+
+
+def _secrets(edits: Sequence[Edit]) -> list[str]:
+    """Which of the changes store a secret that should stand where nodes alone can read it."""
+    return [
+        f"server `{edit.draft.id}`, `{field}`: a secret stands here itself; use `${{ENV:NAME}}`"
+        for edit in edits
+        if edit.draft.kind == "server" and edit.body is not None
+        for field in hidden_fields(edit.body)
+    ]
 
 
 def _sources(edits: Sequence[Edit]) -> list[str]:

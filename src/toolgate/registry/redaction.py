@@ -3,7 +3,7 @@ nothing here ever resolves a reference.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from toolgate.model.references import REFERENCE
@@ -52,6 +52,22 @@ def redact_server(body: Body) -> dict[str, Any]:
     if isinstance(http := body.get("http"), Mapping):
         shown["http"] = _redact_http(http)
     return shown
+
+
+def hidden_fields(body: Body) -> list[str]:
+    """Where a server's body holds what is masked when it is shown, such as `stdio.env.TOKEN`."""
+    return list(_differing(body, redact_server(body), ""))
+
+
+def _differing(body: Any, shown: Any, where: str) -> Iterator[str]:
+    if isinstance(body, Mapping):
+        for name, value in body.items():
+            yield from _differing(value, shown[name], f"{where}.{name}" if where else name)
+    elif isinstance(body, list | tuple):
+        for index, (value, look) in enumerate(zip(body, shown, strict=True)):
+            yield from _differing(value, look, f"{where}[{index}]")
+    elif body != shown:
+        yield where
 
 
 def looks_secret(name: str) -> bool:
