@@ -1,31 +1,22 @@
 """What a change would do, on a snapshot of its own. Nothing here changes what is served."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from toolgate.govern.drafts import Edit
-from toolgate.model.revisions import Kind
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
 from toolgate.policy.lint import Finding, lint
-
-_FIELDS: Final[Mapping[Kind, str]] = {
-    "server": "servers",
-    "task": "tasks",
-    "profile": "profiles",
-    "key": "keys",
-    "pin": "pins",
-}
 
 
 def foresee(snapshot: Snapshot, edits: Sequence[Edit]) -> Snapshot:
     """`snapshot` after `edits`. A server keeps the tools it is known to have."""
     changed: dict[str, dict[str, Any]] = {}
     for edit in edits:
-        field = _FIELDS[edit.draft.kind]
+        field = f"{edit.draft.kind}s"  # as they are called in a snapshot
         records = changed.setdefault(field, dict(getattr(snapshot, field)))
         if edit.record is None:
             records.pop(edit.draft.id, None)

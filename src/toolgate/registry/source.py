@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from toolgate.errors import Compacted, InvalidRecord, StorageUnavailable, WatchLagged
 from toolgate.model.pins import Pin
@@ -30,14 +30,7 @@ PARSED_AT_ONCE: Final = 100
 
 _log = logging.getLogger(__name__)
 
-_FIELDS: Final[Mapping[Kind, str]] = {
-    "server": "servers",
-    "task": "tasks",
-    "profile": "profiles",
-    "key": "keys",
-    "pin": "pins",
-    "secret": "secrets",
-}
+_KINDS: Final = frozenset(get_args(Kind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +107,9 @@ def _advance(state: RegistryState, batch: Batch) -> RegistryState:
 def _with(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body | None]]) -> RegistryState:
     maps: dict[str, dict[str, Any]] = {}
     for kind, record_id, body in bodies:
-        name = _FIELDS.get(kind)
-        if name is None:
-            continue  # a kind of a newer control
+        if kind not in _KINDS:
+            continue  # it is known to a newer control
+        name = f"{kind}s"  # as they are called in a state
         if name not in maps:
             maps[name] = dict(getattr(state, name))
         records = maps[name]
