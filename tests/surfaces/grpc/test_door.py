@@ -250,6 +250,29 @@ async def test_a_message_that_goes_out_is_never_interrupted_and_is_the_last() ->
     assert context.sent == [b"first"]
 
 
+async def test_a_stream_may_be_ended_while_it_is_ending() -> None:
+    """Its key lapses and the listener closes, at one moment."""
+    context: Any = SlowContext()
+    loop, ended = asyncio.get_running_loop(), 0
+
+    async def wait() -> None:
+        async with asyncio.timeout(None) as patience:
+            stream = OpenStream(context, patience)
+
+            def end() -> None:
+                nonlocal ended
+                stream.end()
+                ended += 1
+
+            end()
+            loop.call_soon(end)
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(wait(), DEADLINE_S)
+    assert ended == 2
+
+
 async def test_a_revoked_key_ends_its_stream_even_where_the_reader_does_not_read() -> None:
     narrow = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 64 * KIB))
     async with open_house() as house, grpc.aio.insecure_channel(house.address, options=narrow) as channel:

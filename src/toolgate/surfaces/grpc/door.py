@@ -143,7 +143,7 @@ class OpenStream:
         self._is_over = True
         # The library takes no status for a call while it is at writing, so that is never interrupted. A
         # reader that does not read may hold it up, but gets nothing by that.
-        if not self._is_writing:
+        if not self._is_writing and not self._patience.expired():
             self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def write(self, raw: bytes) -> None:
