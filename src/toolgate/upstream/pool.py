@@ -25,6 +25,8 @@ from toolgate.upstream.opening import Openers
 from toolgate.upstream.supervisor import Supervisor, Surroundings
 from toolgate.upstream.trial import TrialReport, try_server
 
+STARTS_A_TURN: Final = 20
+
 _logger: Final = logging.getLogger(__name__)
 
 
@@ -66,6 +68,7 @@ class Pool:
         self._tasks = asyncio.TaskGroup()
         self._servers: dict[str, Supervisor] = {}
         self._leaving: list[Supervisor] = []
+        self._unstarted: list[Supervisor] = []
 
     async def __aenter__(self) -> Self:
         self._clock = asyncio.get_running_loop().time
@@ -84,6 +87,7 @@ class Pool:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._unstarted.clear()
         for server in (*self._servers.values(), *self._leaving):
             server.stop()
         self._servers.clear()
@@ -108,6 +112,7 @@ class Pool:
             self._retire(self._servers.pop(server_id), drain_s=0.0)
         for server_id, record in records.items():
             self._reconcile(server_id, record)
+        self._start_some()
 
     def _reconcile(self, server_id: str, record: ServerRecord) -> None:
         server = self._servers.get(server_id)
@@ -118,7 +123,15 @@ class Pool:
         if server is not None:
             self._retire(server, drain_s=self._limits.drain_s if record.enabled else 0.0)
         self._servers[server_id] = server = Supervisor(record, self._around)
-        server.start()
+        self._unstarted.append(server)
+
+    def _start_some(self) -> None:
+        """A few in each turn of the loop: thousands at once would keep everybody else waiting."""
+        for server in self._unstarted[:STARTS_A_TURN]:
+            server.start()
+        del self._unstarted[:STARTS_A_TURN]
+        if self._unstarted:
+            asyncio.get_running_loop().call_soon(self._start_some)
 
     def _retire(self, server: Supervisor, *, drain_s: float) -> None:
         server.stop(drain_s=drain_s)
@@ -158,6 +171,7 @@ class Pool:
         server = self._servers.get(server_id)
         if server is None:
             raise NotFound(f"no server `{server_id}`")
+        server.start()
         await server.refresh()
 
     async def test(self, record: ServerRecord) -> TrialReport:

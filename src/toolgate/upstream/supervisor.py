@@ -120,7 +120,9 @@ class Supervisor:
         return self._task is None or self._task.done()
 
     def start(self) -> None:
-        """Begin; a disabled server is only kept in the picture."""
+        """Begin, once; a disabled server is only kept in the picture."""
+        if self._is_stopped or self._task is not None:
+            return
         if self.record.enabled:
             self._task = self._around.tasks.create_task(self._run(), name=f"server {self.record.server_id}")
         else:
