@@ -13,7 +13,8 @@ from tests.contract.stores import delete, put
 from tests.contract.watch_guarantees import broken_guarantees, events
 from tests.surfaces.rest_events import Event, batch_of, open_events
 from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of, stdio, task
-from toolgate.govern.watches import Heartbeat, Watches, beating
+from toolgate.gateway.identity import has_lapsed
+from toolgate.govern.watches import Watch, Watches
 from toolgate.model.revisions import Batch, Write
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store import WATCH_BUFFER
@@ -190,19 +191,34 @@ async def test_a_principal_has_only_so_many_watches_and_closing_one_makes_room()
 
 
 async def test_silence_is_broken_by_a_sign_of_life_and_loses_nothing() -> None:
-    store, end = MemoryStore(lambda: NOW_MS), asyncio.Event()
-    seen: list[Batch | Heartbeat] = []
+    store, watch = MemoryStore(lambda: NOW_MS), Watch(is_over=False)
     async with asyncio.timeout(5), store.watch(0) as batches:
-        async for sign in beating(batches, end, every_s=0.001):
-            seen.append(sign)
-            if len(seen) == 3:
-                await store.write([put("git")], actor="ada")
-            if isinstance(sign, Batch) and sign.changes:
-                end.set()
+        seen = [await watch.next(batches, within_s=0.001) for _ in range(3)]
+        await store.write([put("git")], actor="ada")
+        found = await watch.next(batches, within_s=5)
 
-    assert [isinstance(sign, Heartbeat) for sign in seen[:3]] == [False, True, True]
-    assert isinstance(seen[-1], Batch)
-    assert seen[-1].revision == 1
+    assert seen == [Batch(revision=0), None, None]
+    assert found is not None
+    assert found.revision == 1
+
+
+async def test_a_watch_may_be_ended_while_it_is_ending_and_by_its_store() -> None:
+    store, watch, reason = MemoryStore(lambda: NOW_MS), Watch(is_over=False), has_lapsed()
+    async with asyncio.timeout(5), store.watch(1) as batches:
+        loop = asyncio.get_running_loop()
+
+        def end_twice() -> None:
+            watch.end(reason)
+            loop.call_soon(watch.end)
+
+        loop.call_soon(end_twice)
+        ended = await watch.next(batches, within_s=5)
+        other = Watch(is_over=False)
+        loop.call_soon(lambda: asyncio.ensure_future(store.aclose()))
+        closed = await other.next(batches, within_s=5)
+
+    assert (ended, watch.is_over, watch.reason) == (None, True, reason)
+    assert (closed, other.is_over, other.reason) == (None, True, None)
 
 
 def light(write: Write) -> Write:

@@ -158,6 +158,11 @@ def principal_of(key: Key) -> Principal:
     )
 
 
+def has_lapsed() -> Unauthenticated:
+    """What whoever `until_lapsed` ends is told."""
+    return Unauthenticated("the key was revoked or changed, or it has expired")
+
+
 def _secret_in(authorization: str) -> str:
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret:

@@ -7,11 +7,11 @@ whoever resumes from what it saw last misses nothing and repeats nothing.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from toolgate.errors import SessionLimit
+from toolgate.errors import SessionLimit, ToolgateError
 from toolgate.gateway.roles import reaches
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import Batch, Kind
@@ -34,79 +34,72 @@ def narrow_batch(batch: Batch, kinds: Collection[Kind]) -> Batch:
     )
 
 
+class Watch:
+    """One that is open. It can be ended from outside, also while it waits."""
+
+    __slots__ = ("_patience", "is_over", "reason")
+
+    def __init__(self, *, is_over: bool) -> None:
+        self.is_over = is_over
+        self.reason: ToolgateError | None = None
+        """Why it is over, where its reader has to know."""
+        self._patience: asyncio.Timeout | None = None
+
+    def end(self, reason: ToolgateError | None = None) -> None:
+        """Have its reader told nothing more but the reason."""
+        self.is_over, self.reason = True, self.reason or reason
+        if self._patience is not None and not self._patience.expired():
+            self._patience.reschedule(asyncio.get_running_loop().time())
+
+    async def next(self, batches: AsyncIterator[Batch], *, within_s: float) -> Batch | None:
+        """The next batch; None where none comes within that time, or the watch is over.
+
+        Nothing is lost when a wait is cut off: the cursor of a store's watch moves with what it returns.
+        """
+        try:
+            async with asyncio.timeout(within_s) as self._patience:
+                batch = await anext(batches, None)
+        except TimeoutError:
+            return None
+        finally:
+            self._patience = None
+        self.is_over |= batch is None
+        return batch
+
+
 class Watches:
     """Those that are open here, counted by principal; all end when this process does."""
 
     def __init__(self, most: int = MAX_WATCHES) -> None:
         self._most = most
-        self._open: Counter[str] = Counter()
-        self._ends: set[asyncio.Event] = set()
+        self._held: Counter[str] = Counter()
+        self._open: set[Watch] = set()
         self._is_closed = False
 
     def __len__(self) -> int:
-        return self._open.total()
+        return len(self._open)
 
     @contextmanager
-    def admit(self, principal: Principal) -> Iterator[asyncio.Event]:
-        """Count one more watch for the length of the block. The event is set when it has to end.
-
-        Raises SessionLimit for one too many.
-        """
-        if self._open[principal.id] >= self._most:
+    def admit(self, principal: Principal) -> Iterator[Watch]:
+        """Count one more watch for the length of the block. Raises SessionLimit for one too many."""
+        if self._held[principal.id] >= self._most:
             raise SessionLimit(
                 f"`{principal.id}` has {self._most} watches open, as many as it may",
                 hint="close one of them, or share one among those who need it",
             )
-        end = asyncio.Event()
-        if self._is_closed:
-            end.set()
-        self._open[principal.id] += 1
-        self._ends.add(end)
+        watch = Watch(is_over=self._is_closed)
+        self._held[principal.id] += 1
+        self._open.add(watch)
         try:
-            yield end
+            yield watch
         finally:
-            self._ends.discard(end)
-            self._open[principal.id] -= 1
-            if not self._open[principal.id]:
-                del self._open[principal.id]
+            self._open.discard(watch)
+            self._held[principal.id] -= 1
+            if not self._held[principal.id]:
+                del self._held[principal.id]
 
     def close(self) -> None:
         """End them all, and those to come."""
         self._is_closed = True
-        for end in tuple(self._ends):
-            end.set()
-
-
-class Heartbeat:
-    """No batch came for as long as one may wait without a sign of life."""
-
-
-async def beating(
-    batches: AsyncIterator[Batch], end: asyncio.Event, *, every_s: float
-) -> AsyncGenerator[Batch | Heartbeat, None]:
-    """The batches until `end` is set, and a sign of life whenever there was none for `every_s`."""
-    ending = asyncio.ensure_future(end.wait())
-    reading: asyncio.Future[Batch] | None = None
-    try:
-        while not end.is_set():
-            if reading is None:
-                reading = asyncio.ensure_future(anext(batches))
-            # Waited for, never cancelled for a heartbeat: an iterator need not survive that.
-            await asyncio.wait((reading, ending), timeout=every_s, return_when=asyncio.FIRST_COMPLETED)
-            if reading.done():
-                try:
-                    batch = reading.result()
-                except StopAsyncIteration:
-                    return
-                finally:
-                    reading = None
-                yield batch
-            elif not end.is_set():
-                yield Heartbeat()
-    finally:
-        for task in (ending, reading):
-            if task is not None and not task.done():
-                task.cancel()
-        await asyncio.gather(
-            *(task for task in (ending, reading) if task is not None), return_exceptions=True
-        )
+        for watch in tuple(self._open):
+            watch.end()

@@ -25,6 +25,7 @@ from toolgate.errors import (
     ToolgateError,
     Unauthenticated,
 )
+from toolgate.gateway.identity import has_lapsed
 from toolgate.gateway.roles import reaches
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
@@ -122,7 +123,7 @@ class Door(grpc.GenericRpcHandler):
                 raise
             if self._is_closing:
                 raise NotReady("this gateway is shutting down") from exc
-            raise Unauthenticated("the key was revoked or changed, or it has expired") from exc
+            raise has_lapsed() from exc
         finally:
             self._streams.discard(stream)
 

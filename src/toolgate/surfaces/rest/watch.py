@@ -4,8 +4,7 @@ The events are light: what was changed, not what it is now. A reader that is too
 lapses, is told why by a last event; who goes on from the id of the last event it got misses nothing.
 """
 
-import asyncio
-from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, get_args
 
 import msgspec
@@ -16,11 +15,11 @@ from toolgate.errors import (
     InvalidRequest,
     SessionLimit,
     StorageUnavailable,
-    Unauthenticated,
     WatchLagged,
 )
+from toolgate.gateway.identity import has_lapsed
 from toolgate.govern.control import Control
-from toolgate.govern.watches import Heartbeat, beating, narrow_batch, watchable_kinds
+from toolgate.govern.watches import narrow_batch, watchable_kinds
 from toolgate.model.revisions import Batch, Change, Kind
 from toolgate.surfaces.rest.answers import EVENTS, Answer, Events, Stream
 from toolgate.surfaces.rest.intake import parse_number
@@ -72,25 +71,22 @@ def _parse_kinds(call: Call[None]) -> frozenset[Kind]:
 
 
 async def _events(control: Control, call: Call[None], *, since: int, kinds: frozenset[Kind]) -> Events:
-    lapsed = asyncio.Event()
-    with control.watches.admit(call.caller) as end:
-
-        def lapse() -> None:
-            lapsed.set()
-            end.set()
-
+    with control.watches.admit(call.caller) as watch:
+        lapse = partial(watch.end, has_lapsed())
         with control.identities.until_lapsed(call.authorization, lapse):
             async with control.store.watch(since) as batches:
                 yield _encode("start", {"epoch": control.store.epoch, "revision": since})
                 try:
-                    async with aclosing(beating(batches, end, every_s=HEARTBEAT_S)) as signs:
-                        async for sign in signs:
-                            yield _ALIVE if isinstance(sign, Heartbeat) else _tell(narrow_batch(sign, kinds))
+                    while not watch.is_over:
+                        batch = await watch.next(batches, within_s=HEARTBEAT_S)
+                        if batch is not None:
+                            yield _tell(narrow_batch(batch, kinds))
+                        elif not watch.is_over:
+                            yield _ALIVE
                 except (Compacted, WatchLagged, StorageUnavailable) as exc:
-                    yield _encode("error", exc.detail)
-                if lapsed.is_set():
-                    ended = Unauthenticated("the key was revoked or changed, or it has expired")
-                    yield _encode("error", ended.detail)
+                    watch.end(exc)
+        if watch.reason is not None:
+            yield _encode("error", watch.reason.detail)
 
 
 def _tell(batch: Batch) -> bytes:
