@@ -49,6 +49,7 @@ def test_each_kind_has_the_least_role_that_may_write_it(role: Role, writable: se
 
 
 BOUND = actor(servers=("git", "time"))
+FEW = actor(allow=("git/log", "git/show"), deny=("*_all",))
 TIED = actor(tasks=("t",))
 
 
@@ -76,6 +77,24 @@ TIED = actor(tasks=("t",))
             parse_record("profile", "p", {"servers": ["git"], "environments": {"dev": {"servers": ["db"]}}}),
             False,
             id="a profile that is wider in one environment",
+        ),
+        pytest.param(FEW, task(tool_allowlist=["git/log"], tool_denylist=["*_all"]), True, id="tools within"),
+        pytest.param(FEW, task(tool_denylist=["*_all"]), False, id="a task of every tool"),
+        pytest.param(
+            FEW, task(tool_allowlist=["git/*"], tool_denylist=["*_all"]), False, id="a wider pattern"
+        ),
+        pytest.param(FEW, task(tool_allowlist=["git/log"]), False, id="a task without what the key denies"),
+        pytest.param(
+            FEW,
+            parse_record("profile", "p", {"allow": [], "deny": ["*_all"]}),
+            True,
+            id="a profile of no tool",
+        ),
+        pytest.param(
+            FEW,
+            parse_record("profile", "p", {"allow": [], "deny": ["*_all"], "environments": {"dev": {}}}),
+            False,
+            id="a profile of every tool in one environment",
         ),
         pytest.param(TIED, task("t"), True, id="its own task"),
         pytest.param(TIED, task("other"), False, id="another task"),

@@ -39,11 +39,13 @@ def check_grant(actor: Principal, record: Record) -> None:
             names_all = not (policy.profile or policy.tags) or policy.allowed is not None
             named = (*policy.default, *(policy.allowed or ()))
             _check_servers(actor, named if names_all else None)
+            _check_tools(actor, policy.allow, policy.deny)
         case Profile():
             _check_unbound(actor)
             selections = (record.selection, *record.environments.values())
             for selection in selections:
                 _check_servers(actor, selection.servers)
+                _check_tools(actor, selection.allow, selection.deny)
         case _:
             pass  # an administrator's records: the role itself is what allows them
 
@@ -85,6 +87,16 @@ def _check_servers(actor: Principal, servers: Iterable[str] | None) -> None:
         raise Forbidden(
             "the record would reach further than the key that writes it",
             hint="name servers within your key's own `ceiling`",
+        )
+
+
+def _check_tools(actor: Principal, allow: tuple[str, ...] | None, deny: tuple[str, ...]) -> None:
+    if not _is_within(
+        Ceiling(allow=allow, deny=deny), Ceiling(allow=actor.ceiling.allow, deny=actor.ceiling.deny)
+    ):
+        raise Forbidden(
+            "the record would reach tools that the key that writes it does not",
+            hint="allow patterns of your key's own `ceiling` only, and deny all that it denies",
         )
 
 
