@@ -8,15 +8,10 @@ from typing import Any, Final
 
 from toolgate.model.references import REFERENCE
 from toolgate.model.revisions import Body, Kind
+from toolgate.model.secret_names import looks_secret
 
 MASK: Final = "***"
 
-# Wide on purpose: a harmless value masked costs a look into the file, a secret shown costs more.
-_SECRET_WORD = re.compile(
-    r"api[-_]?key|access[-_]?key|private[-_]?key|signing[-_]?key|token|secret|passw|passphrase|pwd"
-    r"|auth(?!or(?!i[sz]))|cookie|credential|bearer|session|signature|(?:^|[-_.])(?:key|pat|sig|dsn)$",
-    re.IGNORECASE,
-)
 # These are searched for in the texts of strangers: none may begin at every character of a word and read on to
 # its end.
 # Tokens whose makers gave them a shape, so that they are known wherever they stand.
@@ -68,11 +63,6 @@ def _differing(body: Any, shown: Any, where: str) -> Iterator[str]:
             yield from _differing(value, look, f"{where}[{index}]")
     elif body != shown:
         yield where
-
-
-def looks_secret(name: str) -> bool:
-    """Whether a variable, header, flag or parameter of this name usually holds a secret."""
-    return _SECRET_WORD.search(name) is not None
 
 
 def _redact_stdio(stdio: Body) -> dict[str, Any]:

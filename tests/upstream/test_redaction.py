@@ -1,0 +1,29 @@
+"""SEC-9: which of the values a server was started with are kept out of what it says."""
+
+import pytest
+
+from toolgate.model.servers import HttpEndpoint, StdioLaunch
+from toolgate.upstream.redaction import credentials_of, credentials_of_child
+
+
+@pytest.mark.parametrize(
+    ("name", "is_hidden"),
+    [
+        ("API_TOKEN", True),
+        ("DB_PWD", True),
+        ("GITLAB_PAT", True),
+        ("SENTRY_DSN", True),
+        ("PASSPHRASE", True),
+        ("MASTERKEY", True),
+        ("LOG_LEVEL", False),
+        ("GIT_AUTHOR_NAME", False),
+    ],
+)
+def test_what_a_record_hides_by_its_name_a_server_does_not_tell_either(name: str, is_hidden: bool) -> None:
+    launch = StdioLaunch(command="x", env={name: "literal value"})
+    endpoint = HttpEndpoint(url=f"https://example.com/mcp?{name}=queried", headers={name: "sent"})
+
+    assert credentials_of_child(launch, {name: "literal value"}) == ["literal value"] * is_hidden
+    assert set(credentials_of(endpoint, endpoint.url, endpoint.headers)) == (
+        {"queried", "sent"} if is_hidden else set()
+    )
