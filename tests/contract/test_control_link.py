@@ -283,16 +283,16 @@ async def test_records_that_are_no_json_are_left_out_and_the_others_served(store
 
 
 async def test_a_node_turns_from_a_replica_that_is_gone_to_the_next(store: MemoryStore) -> None:
-    states: list[RegistryState] = []
+    states, ready = list[RegistryState](), asyncio.Event()
     one, two = NodeService(store), NodeService(store)
     async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as first_alone, AsyncExitStack() as stack:
         first = await first_alone.enter_async_context(serving(one))
         second = await stack.enter_async_context(serving(two))
         link = await stack.enter_async_context(opened(first, second))
-        sync = NodeSync(link, apply=states.append, jitter=lambda: 0.1)
+        sync = NodeSync(link, apply=states.append, on_contact=ready.set, jitter=lambda: 0.1)
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(sync.run())
-            await sync.ready.wait()
+            await ready.wait()
             lists = (one.lists, two.lists)
             await first_alone.aclose()
             await seed(store, "late")
@@ -307,16 +307,17 @@ async def test_a_node_turns_from_a_replica_that_is_gone_to_the_next(store: Memor
 
 @pytest.mark.soak
 async def test_wat_2_a_line_that_is_reset_every_few_events_costs_nothing_but_time(store: MemoryStore) -> None:
-    states: list[RegistryState] = []
+    states, ready = list[RegistryState](), asyncio.Event()
     cuts = 0
     async with asyncio.timeout(10 * DEADLINE_S), AsyncExitStack() as stack:
         target = await stack.enter_async_context(serving(NodeService(store)))
         wire = stack.enter_context(open_wire(target))
         link = await stack.enter_async_context(opened(wire.address))
-        sync = NodeSync(link, apply=states.append, limits=SyncLimits(backoff_s=0.01, backoff_max_s=0.05))
+        limits = SyncLimits(backoff_s=0.01, backoff_max_s=0.05)
+        sync = NodeSync(link, apply=states.append, on_contact=ready.set, limits=limits)
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(sync.run())
-            await sync.ready.wait()
+            await ready.wait()
             for n in range(rounds(suite=100, soak=5_000)):
                 await store.write([task(f"t{n % 7}", n=str(n)), task(f"u{n % 3}")], actor="ada")
                 if n % 5 == 4:

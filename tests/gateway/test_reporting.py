@@ -26,7 +26,6 @@ pytestmark = pytest.mark.anyio
 ITSELF = NodeReport(node_id="n1", url="http://n1", version="1.2")
 CURRENT = SyncStatus(
     is_degraded=False,
-    since_ms=None,
     last_error="",
     code="",
     revision=7,

@@ -24,7 +24,6 @@ class Node:
             apply=self.states.append,
             on_contact=self._on_contact,
             jitter=lambda: jitter,
-            wall_s=lambda: 1_000.0,
         )
 
     def _on_contact(self) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import math
 import random
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -86,8 +85,6 @@ class SyncStatus:
 
     is_degraded: bool
     """What is served is not known to be current."""
-    since_ms: int | None
-    """Wall clock at which that began."""
     last_error: str
     """Why, or why it last was."""
     code: str
@@ -130,7 +127,6 @@ class NodeSync:
         on_contact: Callable[[], None] = lambda: None,
         limits: SyncLimits = DEFAULT_LIMITS,
         jitter: Callable[[], float] = random.random,
-        wall_s: Callable[[], float] = time.time,
     ) -> None:
         """`apply` gets each new state; `on_contact` is told when control has proved it current again."""
         self._link = link
@@ -138,7 +134,6 @@ class NodeSync:
         self._on_contact = on_contact
         self._limits = limits
         self._jitter = jitter
-        self._wall_s = wall_s
         self._backoff = Backoff(limits, jitter)
         self._state: RegistryState | None = None
         self._is_relist_due = False
@@ -150,17 +145,14 @@ class NodeSync:
         """Whether the watch delivers what happened before it: until its first bookmark."""
         self._behind_since_s: float | None = None
         self._last_contact_s: float | None = None
-        self._degraded_since_ms: int | None = None
+        self._is_degraded = False
         self._last_error = self._last_code = ""
         self._relists = 0
-        self.ready = asyncio.Event()
-        """Set once there is a state."""
 
     @property
     def status(self) -> SyncStatus:
         return SyncStatus(
-            is_degraded=self._degraded_since_ms is not None,
-            since_ms=self._degraded_since_ms,
+            is_degraded=self._is_degraded,
             last_error=self._last_error,
             code=self._last_code,
             revision=self._position.revision,
@@ -204,7 +196,6 @@ class NodeSync:
         self._is_relist_due = False
         self._take(state)
         self._on_word()
-        self.ready.set()
 
     def _check_age(self, listing: Listing) -> None:
         """Refuse an older state of the same history, unless control insists: then it was restored."""
@@ -305,18 +296,16 @@ class NodeSync:
 
     def _on_word(self) -> None:
         """Control is there, and what we have is what it has."""
-        if self._degraded_since_ms is not None:
+        if self._is_degraded:
             _log.warning("control is there again; revision %d is served", self._position.revision)
-            self._degraded_since_ms = None
+            self._is_degraded = False
         self._has_spoken = True
         self._last_contact_s = _now_s()
         self._on_contact()
 
     def _on_failure(self, exc: ToolgateError) -> None:
-        is_news = self._degraded_since_ms is None or exc.code != self._last_code
-        self._last_error, self._last_code = str(exc), exc.code
-        if self._degraded_since_ms is None:
-            self._degraded_since_ms = int(self._wall_s() * 1000)
+        is_news = not self._is_degraded or exc.code != self._last_code
+        self._is_degraded, self._last_error, self._last_code = True, str(exc), exc.code
         if is_news:
             served = "nothing is served yet" if self._state is None else "what is there is served on"
             _log.warning("degraded, %s: %s; %s", served, exc, exc.hint)
