@@ -1,6 +1,5 @@
 """Keys: made here, shown once, stored as a hash. Nobody grants more than they have themselves."""
 
-import asyncio
 import secrets
 from typing import Any, Final
 
@@ -9,10 +8,11 @@ from toolgate.gateway.identity import hash_key
 from toolgate.govern.changes import commit_drafts, put_record
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
-from toolgate.govern.records import find_record, show_record
+from toolgate.govern.records import show_record
 from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.collection import Collection
 from toolgate.surfaces.rest.histories import Past, history_endpoint
-from toolgate.surfaces.rest.paging import PAGING, parse_page
+from toolgate.surfaces.rest.paging import PAGING
 from toolgate.surfaces.rest.record_shapes import Deleted, KeyList, KeyMade, KeySent, KeyShown
 from toolgate.surfaces.rest.routing import Call, Endpoint, checked
 
@@ -20,20 +20,10 @@ PREFIX: Final = "tg_"
 SECRET_BYTES: Final = 32
 """43 characters in the URL-safe alphabet: nothing to guess, so one round of hashing is enough."""
 
-
-async def list_keys(control: Control, call: Call[None]) -> Answer:
-    """The keys, page by page, without their secrets and hashes."""
-    page = parse_page(call.query)
-    listing = await control.store.list("key")
-    records, next_cursor = page.cut(listing.records, lambda stored: stored.id)
-    keys = await asyncio.to_thread(lambda: [show_record(one) for one in records])
-    return Answer({"revision": listing.revision, "keys": keys, "next_cursor": next_cursor})
-
-
-async def read_key(control: Control, call: Call[None]) -> Answer:
-    """One key, without its secret and hash."""
-    stored = await find_record(control, "key", call.ids["key_id"])
-    return Answer(show_record(stored), revision=stored.revision)
+KEYS: Final = Collection(
+    kind="key", path="/admin/api/keys", sent=KeySent, shown=KeyShown, listed=KeyList, written=KeyMade
+)
+_ONE: Final = f"{KEYS.path}/{{key_id}}"
 
 
 async def make_key(control: Control, call: Call[KeySent]) -> Answer:
@@ -57,36 +47,36 @@ async def revoke_key(control: Control, call: Call[None]) -> Answer:
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
     Endpoint(
         method="GET",
-        path="/admin/api/keys",
+        path=KEYS.path,
         role="viewer",
         summary="List the keys",
-        handler=list_keys,
+        handler=KEYS.list,
         query=PAGING,
-        answer=KeyList,
+        answer=KEYS.listed,
     ),
     Endpoint(
         method="POST",
-        path="/admin/api/keys",
+        path=KEYS.path,
         role="admin",
         summary="Make a key",
         handler=make_key,
         body=checked(KeySent),
-        answer=KeyMade,
+        answer=KEYS.written,
         statuses=(201,),
         errors=(InvalidRecord, Conflict, StorageFailed),
     ),
     Endpoint(
         method="GET",
-        path="/admin/api/keys/{key_id}",
+        path=_ONE,
         role="viewer",
         summary="Read a key",
-        handler=read_key,
-        answer=KeyShown,
+        handler=KEYS.read,
+        answer=KEYS.shown,
         errors=(NotFound,),
     ),
     Endpoint(
         method="DELETE",
-        path="/admin/api/keys/{key_id}",
+        path=_ONE,
         role="admin",
         summary="Revoke a key",
         handler=revoke_key,
@@ -94,5 +84,5 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         errors=(NotFound, Conflict, StorageFailed),
         is_conditional=True,
     ),
-    history_endpoint(Past("key"), "/admin/api/keys/{key_id}"),
+    history_endpoint(Past("key"), _ONE),
 )
