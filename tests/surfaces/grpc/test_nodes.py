@@ -25,6 +25,7 @@ from toolgate.surfaces.grpc.reports import (
     MAX_DEFINITIONS_BYTES,
     MAX_SERVERS,
     MAX_TEXT,
+    REREAD_MS,
     ReportIntake,
     parse_definitions,
     parse_node_id,
@@ -171,6 +172,26 @@ async def test_a_replica_that_did_not_take_the_definitions_in_finds_them_all_the
         git = node_pb2.ServerReport(server_id="git", state="connected", definitions="d1")
 
         assert await report(house, servers=[git]) == []
+
+
+async def test_definitions_that_another_replica_has_replaced_are_asked_for_again() -> None:
+    intake, principal = ReportIntake(), Principal(id="key:edge", role="node")
+    git = node_pb2.ServerReport(server_id="git", state="connected", definitions="ours")
+    ours = node_pb2.Definitions(server_id="git", digest="ours", tools=[tool()])
+    async with open_rest() as rest:
+        await rest.seed(server=[stdio("git", enabled=False)])
+
+        async def wanted_at(now_ms: int, *definitions: node_pb2.Definitions) -> list[str]:
+            control = replace(rest.control, clock_ms=lambda: now_ms)
+            request = node_pb2.ReportRequest(servers=[git], definitions=definitions)
+            return list((await intake.receive(control, Call(principal=principal, request=request))).wanted)
+
+        first = await wanted_at(REREAD_MS, ours)
+        await rest.store.reports.save_definitions(Definitions(server_id="git", digest="theirs"))
+        soon = await wanted_at(REREAD_MS + 1)
+        later = await wanted_at(2 * REREAD_MS)
+
+    assert (first, soon, later) == ([], [], ["git"])
 
 
 async def test_what_is_said_of_servers_that_are_not_registered_is_passed_over() -> None:

@@ -28,6 +28,8 @@ MAX_DEFINITIONS_BYTES: Final = 8 * 1024 * 1024
 """Kept of one server. Its tools past that are named as left out."""
 MAX_NODES: Final = 1_000
 """Nodes that report by one key at a time."""
+REREAD_MS: Final = 60_000
+"""Another replica may have taken in other definitions: what is kept is looked up again so often."""
 MAX_TEXT: Final = 1_000
 MAX_COUNT: Final = 2**53
 
@@ -44,6 +46,8 @@ class ReportIntake:
         self._max_nodes = max_nodes
         self._seen_ms: dict[str, dict[str, int]] = {}
         self._digests: dict[str, str] = {}
+        self._read_ms = 0
+        """When those were read."""
 
     async def receive(self, control: Control, call: Call[node_pb2.ReportRequest]) -> node_pb2.ReportResponse:
         """Replace what the node said before; the answer names the servers whose definitions are wanted."""
@@ -76,8 +80,10 @@ class ReportIntake:
         seen_ms[node_id] = now_ms
 
     async def _wanted(self, reports: Reports, report: NodeReport) -> list[str]:
-        if self._missing(report):
+        is_fresh = 0 <= report.at_ms - self._read_ms < REREAD_MS
+        if self._missing(report) or not is_fresh:
             # Definitions are large: they are read only where this process does not know enough.
+            self._read_ms = report.at_ms
             self._digests = {one.server_id: one.digest for one in await reports.list_definitions()}
         return self._missing(report)
 
