@@ -184,6 +184,14 @@ class Settings(BaseModel):
         parse_listen(value)
         return value
 
+    @field_validator("database")
+    @classmethod
+    def _check_database(cls, value: str | None) -> str | None:
+        """Anything else would be taken for the name of a file. It is not shown: it may hold a password."""
+        if value is not None and not value.startswith(("postgresql://", "postgres://")):
+            raise ValueError("is not a URL that begins with `postgresql://`")
+        return value
+
     @property
     def registry_file(self) -> Path:
         """The registry where no database is set: SQLite."""

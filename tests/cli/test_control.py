@@ -45,6 +45,13 @@ def test_people_are_told_how_to_give_it_a_node() -> None:
         pytest.param(("--grpc-listen", "0.0.0.0:0"), "in clear", id="plain gRPC"),
         pytest.param(("--listen", "0.0.0.0:0"), "no key is configured", id="ADM-5"),
         pytest.param(("--grpc-listen", "nowhere"), "setting `grpc_listen`", id="a wrong address"),
+        pytest.param(("--grpc-cert-file", "c.pem"), "one is set", id="a certificate without its key"),
+        pytest.param(
+            ("--grpc-cert-file", __file__, "--grpc-key-file", __file__), "cannot listen", id="no certificate"
+        ),
+        pytest.param(
+            ("--database", "mysql://u:pw@h/d"), "setting `database`: is not a URL", id="another database"
+        ),
     ],
 )
 def test_what_would_be_unsafe_is_refused_with_the_reason(
@@ -54,3 +61,16 @@ def test_what_would_be_unsafe_is_refused_with_the_reason(
 
     assert ran.code == 1
     assert message in ran.err
+    assert "Traceback" not in ran.err
+    assert "pw@h" not in ran.err
+
+
+def test_a_port_that_is_taken_is_told_in_one_sentence(run: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = run(
+            "control", "--data", str(tmp_path), "--listen", "127.0.0.1:0", "--grpc-listen", address, "--json"
+        )
+
+    assert ran.code == 1
+    assert json.loads(ran.err)["error"]["message"] == f"cannot listen for gRPC on `{address}`"

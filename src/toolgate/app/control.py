@@ -153,6 +153,8 @@ def _standing(store: Store) -> Standing:
 
 def _read_tls(settings: Settings) -> Tls | None:
     """Certificate and key of the gRPC listener. Raises StartRefused where keys would travel in clear."""
+    if (settings.grpc_cert_file is None) != (settings.grpc_key_file is None):
+        raise StartRefused("of `grpc_cert_file` and `grpc_key_file` one is set", hint="set both, or neither")
     if settings.grpc_cert_file is None or settings.grpc_key_file is None:
         if is_loopback(parse_address(settings.grpc_listen)[0]) or settings.allow_plaintext_grpc:
             return None

@@ -55,7 +55,18 @@ def run(
     setup_logging(settings.log_level)
     # Cancelled means told twice: that one does not want to wait is no failure, and all is closed by now.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
-        runner.run(serve(open_app, settings, environ, on_ready))
+        try:
+            runner.run(serve(open_app, settings, environ, on_ready))
+        except BaseExceptionGroup as group:
+            raise _refusal_in(group) from None
+
+
+def _refusal_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Task groups wrap what their block raises: a start that was refused is told plainly all the same."""
+    refused: BaseException | None = group.subgroup(StartRefused)
+    while isinstance(refused, BaseExceptionGroup):
+        refused = refused.exceptions[0]
+    return refused or group
 
 
 async def serve(

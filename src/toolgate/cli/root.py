@@ -89,7 +89,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _quieten_grpc() -> None:
     """Its core reads these when it is loaded: it would write to our standard error past every format."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
