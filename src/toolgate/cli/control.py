@@ -43,14 +43,14 @@ class ControlOptions:
 
     @property
     def given(self) -> dict[str, Any]:
-        settings = {
+        """By the names of the settings; None: not given."""
+        return {
             "grpc_listen": self.grpc_listen,
             "database": self.database,
             "require_plan": self.require_plan or None,
             "grpc_cert_file": self.grpc_cert_file,
             "grpc_key_file": self.grpc_key_file,
         }
-        return {name: value for name, value in settings.items() if value is not None}
 
 
 @app.command("control")

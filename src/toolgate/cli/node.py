@@ -40,13 +40,13 @@ class NodeOptions:
 
     @property
     def given(self) -> dict[str, Any]:
-        settings = {
+        """By the names of the settings; None: not given."""
+        return {
             "control": self.control,
             "control_key_file": self.control_key_file,
             "control_ca_file": self.control_ca_file,
             "node_id": self.node_id,
         }
-        return {name: value for name, value in settings.items() if value is not None}
 
 
 @app.command("node")
