@@ -38,15 +38,15 @@ async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled
         for number in range(LISTENERS):
             request = SessionRequest(tools=(str(number),))
             stack.enter_context(subscriptions.open(Caller(LOCAL_ADMIN, request=request)))
-        compiled, longest_s = 0, 0.0
+        compiled, most_at_once = 0, 0
         subscriptions.announce()
         async with asyncio.timeout(10):
             while compiled < LISTENERS:
-                began = time.perf_counter()
+                before = compiled
                 await asyncio.sleep(0)
-                longest_s = max(longest_s, time.perf_counter() - began)
+                most_at_once = max(most_at_once, compiled - before)
 
-    assert longest_s < LISTENERS * COMPILATION_S / 2
+    assert most_at_once < LISTENERS / 2
 
 
 async def test_nobody_takes_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
