@@ -30,6 +30,8 @@ def server(**launch: Any) -> Any:
         pytest.param(("*",), "/bin/sh", True, id="a star alone allows any"),
         pytest.param((), "npx", False, id="nothing listed, nothing allowed"),
         pytest.param(("npx",), "${ENV:COMMAND}", False, id="what a reference stands for is not known"),
+        pytest.param(("/opt/*",), "/opt/${ENV:NO:-..}/bin/sh", False, id="nor is it within a path"),
+        pytest.param(("mcp-*",), "mcp-${ENV:NAME}", False, id="nor within a name"),
     ],
 )
 def test_a_server_is_started_by_an_allowed_command_only(
@@ -43,6 +45,15 @@ def test_a_server_is_started_by_an_allowed_command_only(
     else:
         with pytest.raises(InvalidRecord, match=r"stdio\.command"):
             check_terms(terms, record)
+
+
+@pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"])
+def test_a_variable_that_makes_another_program_of_an_allowed_one_is_refused(name: str) -> None:
+    record = server(stdio={"command": "npx", "env": {name: "/tmp/evil"}})
+
+    with pytest.raises(InvalidRecord, match=rf"stdio\.env\.{name}"):
+        check_terms(Terms(allowed_commands=("npx",)), record)
+    check_terms(Terms(allowed_commands=("*",)), record)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from toolgate.registry.records import Record
 from toolgate.upstream.egress import Egress, EgressRefused, parse_target
 
 ANY_COMMAND: Final = "*"
+FINDERS: Final = frozenset({"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})
+"""Variables by which a program of an allowed name would be another one."""
 PLANNED: Final[frozenset[Kind]] = frozenset({"server", "task", "profile"})
 """The kinds a plan can show: what each task gains and loses."""
 
@@ -50,11 +52,19 @@ def _check_command(terms: Terms, launch: StdioLaunch) -> None:
             f"`stdio.command`: `{launch.command[:80]}` is not among the programs this gateway may start",
             hint="use one of `allowed_commands`, or have the operator add it there",
         )
+    found_by = sorted(FINDERS & launch.env.keys())
+    if found_by and ANY_COMMAND not in terms.allowed_commands:
+        raise InvalidRecord(
+            f"`stdio.env.{found_by[0]}`: would make another program of an allowed one",
+            hint="leave it to the node's own environment, or have the operator allow any command: `*`",
+        )
 
 
 def _allows(pattern: str, command: str) -> bool:
     if pattern == ANY_COMMAND:
         return True
+    if REFERENCE.search(command):
+        return False  # what it stands for is known on the node alone
     # A star must not climb out of the directory its author meant.
     if "/" in command and ("/" not in pattern or ".." in command.split("/")):
         return False
