@@ -17,7 +17,6 @@ from toolgate.app.parts import (
     follow_registry,
     limits_of,
     load_directory,
-    make_private,
     open_audit,
     open_identities,
     own_hosts,
@@ -57,7 +56,6 @@ _ELSEWHERE: Final = (
 @asynccontextmanager
 async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
     """Open the registry, follow what nodes report, serve REST and gRPC."""
-    make_private(settings.data_dir)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     tls = _read_tls(settings)
     async with AsyncExitStack() as stack:

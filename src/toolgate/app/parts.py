@@ -1,13 +1,12 @@
 """What the processes have in common, each part built from the settings it needs."""
 
 import asyncio
-import fcntl
 import logging
 import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -22,6 +21,7 @@ from toolgate.gateway.refusals import Refusals
 from toolgate.govern.terms import Terms
 from toolgate.model.revisions import Write
 from toolgate.policy.limits import Limits
+from toolgate.registry.locks import lock_beside
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.source import SIGNS_SESSIONS, watch_registry
 from toolgate.registry.store import Store
@@ -131,44 +131,17 @@ async def session_key(store: Store) -> bytes:
 def open_audit(directory: Path) -> Iterator[AuditLog]:
     """The audit log of one process, in a directory that is its own. Raises StartRefused."""
     path = directory / AUDIT_FILE
-    make_private(directory)
-    with _held(directory / f"{AUDIT_FILE}.lock"):
+    with ExitStack() as stack:
+        # Two processes that number the records of one log would each undo the other's order.
+        stack.callback(os.close, lock_beside(path))
         try:
             audit = AuditLog(JsonLinesSink(path), first_sequence=last_sequence(path) + 1)
         except OSError as exc:
             raise StartRefused(
                 f"cannot read the audit log `{path}`: {exc.strerror}", hint="mend it, or move it away"
             ) from exc
-        try:
-            yield audit
-        finally:
-            audit.close()
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Two processes that number the records of one log would each undo the other's order."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as exc:
-        raise StartRefused(f"cannot open `{path}`: {exc.strerror}") from exc
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as exc:
-        raise StartRefused(
-            f"another process uses `{path.parent}`", hint="give each one a directory of its own: `--data DIR`"
-        ) from exc
-    finally:
-        os.close(descriptor)
-
-
-def make_private(directory: Path) -> None:
-    """A directory for its owner only. Raises StartRefused."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as exc:
-        raise StartRefused(f"cannot make the data directory `{directory}`: {exc}") from exc
+        stack.callback(audit.close)
+        yield audit
 
 
 def own_hosts(settings: Settings) -> set[str]:

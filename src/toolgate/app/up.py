@@ -9,7 +9,6 @@ from toolgate.app.parts import (
     discovery_of,
     follow_registry,
     load_directory,
-    make_private,
     open_audit,
     open_identities,
     own_hosts,
@@ -34,7 +33,6 @@ from toolgate.telemetry import Metrics
 @asynccontextmanager
 async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
     """Build all parts on the data directory, load the registry, and keep everything running."""
-    make_private(settings.data_dir)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_sqlite_store(settings.registry_file, wall_ms))

@@ -4,7 +4,6 @@ It never touches a file that a newer program wrote or that is damaged; it says w
 that an older one wrote is migrated in one transaction, after a copy was put beside it.
 """
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from toolgate.errors import StartRefused
 from toolgate.registry.durable import sync_directory
+from toolgate.registry.locks import lock_beside
 from toolgate.registry.schema import is_older, migrate, refuse_newer
 from toolgate.registry.statements import read_listing
 from toolgate.registry.tables import SCHEMA_VERSION, Damaged, Head, create_tables, read_head
@@ -32,7 +32,7 @@ class SqliteFile:
 
     def __init__(self, path: Path) -> None:
         """Raises StartRefused when the file is in use, damaged, or not ours to open."""
-        self._lock = _lock(path)
+        self._lock = lock_beside(path)
         self._is_closed = False
         try:
             with _refusing(path):
@@ -60,30 +60,6 @@ class SqliteFile:
             self._engine.dispose()
         finally:
             os.close(self._lock)
-
-
-def _lock(path: Path) -> int:
-    """An exclusive lock beside the file. The kernel drops it with the process, also on kill -9."""
-    lock_path = path.with_name(path.name + ".lock")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as exc:
-        raise StartRefused(f"cannot use `{path.parent}` for data: {exc.strerror}") from exc
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as exc:
-        holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-        os.close(descriptor)
-        raise StartRefused(
-            f"`{path.parent}` is in use by another Toolgate, process {holder}",
-            hint="stop that process, or give this one another data directory",
-        ) from exc
-    # Only for the message above: a full disk is no reason not to start.
-    with suppress(OSError):
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-    return descriptor
 
 
 def _check_leftovers(path: Path) -> None:
