@@ -21,7 +21,7 @@ def health(**changes: Any) -> dict[str, Any]:
     found = {
         "state": "connected",
         "last_error": "",
-        "since": 1_700_000_000_000,
+        "since_ms": 1_700_000_000_000,
         "restarts": 0,
         "pid": 4711,
         "era": "modern",

@@ -218,7 +218,7 @@ async def test_a_server_fares_as_the_worst_that_any_live_node_sees() -> None:
         assert house.servers.health()["one"] == ServerHealth(
             state="down",
             last_error="it exited with 1",
-            since=6,
+            since_ms=6,
             restarts=3,
             calls=7,
             tools=2,

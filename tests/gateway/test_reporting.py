@@ -81,7 +81,7 @@ async def test_a_report_says_who_the_node_is_and_how_each_server_fares(control: 
     net = MemoryNet(one=MemoryServer(tools=(definition("echo"), b'{"name": 7}')))
 
     async with reporting_node(control, net, record(), record("off", enabled=False)) as node:
-        since = {server_id: one.since for server_id, one in node.pool.health().items()}
+        since = {server_id: one.since_ms for server_id, one in node.pool.health().items()}
 
     [(report, definitions)] = control.reports
     assert definitions == ()

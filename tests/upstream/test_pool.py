@@ -71,7 +71,7 @@ async def test_health_of_a_connected_server() -> None:
 
     assert health == ServerHealth(
         state="connected",
-        since=health.since,
+        since_ms=health.since_ms,
         pid=1000,
         era="legacy",
         version=LEGACY_VERSIONS[0],
@@ -79,7 +79,7 @@ async def test_health_of_a_connected_server() -> None:
         quarantined=1,
         last_list_ms=0,
     )
-    assert began_ms <= health.since <= time.time_ns() // 1_000_000
+    assert began_ms <= health.since_ms <= time.time_ns() // 1_000_000
 
 
 async def test_applying_the_same_records_again_does_nothing() -> None:

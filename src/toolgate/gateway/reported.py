@@ -302,7 +302,7 @@ def _health(offer: ServerTools, word: _Word | None) -> ServerHealth:
         # A node that still goes by an older record says nothing of how the server fares under this one.
         state="idle" if worst.state == "disabled" else worst.state,
         last_error=worst.last_error,
-        since=worst.since_ms,
+        since_ms=worst.since_ms,
         restarts=word.restarts,
         calls=word.calls,
         tools=len(offer.tools),

@@ -153,7 +153,7 @@ def _server_report(server_id: str, health: ServerHealth, known: _Known) -> Serve
         server_id=server_id,
         state=health.state,
         list_state=known.offer.state,
-        since_ms=health.since,
+        since_ms=health.since_ms,
         last_error=redact_text(health.last_error)[:MAX_ERROR_CHARS],
         restarts=health.restarts,
         tools=len(known.offer.tools),

@@ -22,8 +22,8 @@ class ServerHealth:
     state: HealthState
     last_error: str = ""
     """The newest failure, whether or not the server has recovered since."""
-    since: int = 0
-    """Wall clock in milliseconds at which `state` was entered."""
+    since_ms: int = 0
+    """Wall clock at which `state` was entered."""
     restarts: int = 0
     pid: int | None = None
     era: Era | None = None
@@ -42,17 +42,17 @@ class ServerHealth:
 class Condition:
     """The state of one server, since when, and the newest failure."""
 
-    __slots__ = ("last_error", "since", "state")
+    __slots__ = ("last_error", "since_ms", "state")
 
     def __init__(self, state: HealthState) -> None:
         self.state: HealthState = state
-        self.since = _wall_ms()
+        self.since_ms = _wall_ms()
         self.last_error = ""
 
     def enter(self, state: HealthState, *, error: str = "") -> None:
         self.last_error = error or self.last_error
         if state != self.state:
-            self.state, self.since = state, _wall_ms()
+            self.state, self.since_ms = state, _wall_ms()
 
 
 class StderrTail:

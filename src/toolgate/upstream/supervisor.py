@@ -194,7 +194,7 @@ class Supervisor:
         return ServerHealth(
             state=self._condition.state,
             last_error=self._condition.last_error,
-            since=self._condition.since,
+            since_ms=self._condition.since_ms,
             restarts=self._restarts.count,
             pid=link.pid if link else None,
             era=link.hello.era if link else self._known_era,
