@@ -110,6 +110,7 @@ def plan(*changes: dict[str, Any], **more: Any) -> dict[str, Any]:
         "changes": list(changes),
         "tasks": [],
         "unchanged": 2,
+        "unlisted": [],
         "warnings": [],
     }
     return {**found, **more}

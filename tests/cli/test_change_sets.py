@@ -291,6 +291,7 @@ def test_plan_shows_records_and_tasks_and_how_to_make_exactly_that_change(
             task_plan("odd", problem="its profile is gone"),
         ],
         unchanged=1,
+        unlisted=["new", "newer"],
     )
     gateway.answer(PLAN, answer)
 
@@ -311,6 +312,8 @@ def test_plan_shows_records_and_tasks_and_how_to_make_exactly_that_change(
         "",
         "task odd  +0  -0",
         "  cannot be read: its profile is gone",
+        "",
+        "not shown: the tools of new, newer, never listed yet",
         "",
         "1 task unchanged; nothing was written",
         "",

@@ -72,10 +72,17 @@ def render_plan(answer: Answer, apply_line: str | None) -> RenderableType:
     return stack(
         Group(*map(_headline, changes)),
         *(tasks or [Text("no task would see a difference")]),
+        _unlisted(answer["unlisted"]),
         warnings(answer["warnings"]),
         Text(unchanged, style=DIM),
         _apply_hint(answer["id"], apply_line),
     )
+
+
+def _unlisted(server_ids: Sequence[str]) -> RenderableType | None:
+    if not server_ids:
+        return None
+    return sentence("not shown: the tools of ", cell(", ".join(server_ids)), ", never listed yet")
 
 
 def render_removals(changes: Sequence[Answer]) -> RenderableType:

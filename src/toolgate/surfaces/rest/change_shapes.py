@@ -156,6 +156,8 @@ class PlanAnswer(Shown):
     """Those that would notice."""
     unchanged: int
     """How many tasks would not."""
+    unlisted: list[str]
+    """Servers among the changes whose tools nobody knows yet: what they add cannot be shown."""
     warnings: list[str]
 
 

@@ -40,13 +40,10 @@ async def plan_changes(control: Control, call: Call[PlanSent]) -> Answer:
             changes=await asyncio.to_thread(show_edits, edits),
             tasks=[_show_task(one) for one in plan.tasks],
             unchanged=plan.unchanged,
-            warnings=[*map(_unlisted, plan.unlisted), *await warn_of_edits(served, edits)],
+            unlisted=list(plan.unlisted),
+            warnings=await warn_of_edits(served, edits),
         )
     )
-
-
-def _unlisted(server_id: str) -> str:
-    return f"server `{server_id}` was never listed: which tools it adds shows once it was"
 
 
 async def _parse_plan(control: Control, sent: PlanSent) -> list[Draft]:
