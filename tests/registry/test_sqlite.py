@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from tests.contract.stores import Clock, execute, put
 from tests.scenarios.soak import rounds
 from toolgate.errors import StartRefused, StorageFailed
 from toolgate.model.revisions import Listing
+from toolgate.registry.engines import open_database
 from toolgate.registry.sqlite import SqliteStore, open_sqlite_store
+from toolgate.registry.statements import CHANGES_AT_ONCE, read_batches
 
 pytestmark = pytest.mark.anyio
 
@@ -355,3 +358,22 @@ async def test_sto_2_after_an_io_error_nothing_is_acknowledged_until_a_restart(p
     ]
     async with open_sqlite_store(path, Clock()) as store:
         assert await store.write([put("fs", n=4)], actor="ada") == store.revision
+
+
+async def test_wat_7_a_long_log_is_read_in_pages_of_whole_transactions(tmp_path: Path) -> None:
+    path, many = tmp_path / "registry.db", CHANGES_AT_ONCE + 1
+    async with open_sqlite_store(path, Clock()) as store:
+        for n, count in enumerate((many, 400, 600, 1)):
+            await store.write([put(f"t{i}", n=n) for i in range(count)], actor="tester")
+    with open_database(path) as database:
+        pages = [
+            [one.revision for one in database.read(partial(read_batches, after=after, upto=4))]
+            for after in (0, 1, 3, 4)
+        ]
+    async with asyncio.timeout(5), open_sqlite_store(path, Clock()) as store, store.watch(0) as batches:
+        replayed = [
+            (batch.revision, len(batch.changes)) for batch in [await anext(batches) for _ in range(5)]
+        ]
+
+    assert pages == [[1], [2, 3], [4], []]
+    assert replayed == [(1, many), (2, 400), (3, 600), (4, 1), (4, 0)]

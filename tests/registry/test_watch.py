@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 import pytest
 
 from toolgate.errors import Compacted
 from toolgate.model.revisions import Batch
-from toolgate.registry.watch import WatchHub
+from toolgate.registry.watch import REPLAYS, WatchHub
 
 pytestmark = pytest.mark.anyio
 
@@ -18,8 +19,10 @@ class Log:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.answer = asyncio.Event()
+        self.readers = 0
 
     async def read(self, after: int, upto: int) -> Sequence[Batch]:
+        self.readers += 1
         self.asked.set()
         await self.answer.wait()
         return [Batch(revision=revision) for revision in range(after + 1, upto + 1)]
@@ -51,6 +54,21 @@ async def test_a_watcher_that_waits_is_woken_by_another_history() -> None:
                 await each
     async with asyncio.timeout(5), hub.watch(20) as batches:
         assert await anext(batches) == Batch(revision=20)
+
+
+async def test_however_many_watchers_come_back_together_few_read_the_log_at_once() -> None:
+    log = Log()
+    hub = WatchHub(log.read, revision=5)
+    async with asyncio.timeout(5), AsyncExitStack() as stack:
+        watches = [await stack.enter_async_context(hub.watch(0)) for _ in range(20)]
+        reading = [asyncio.ensure_future(anext(batches)) for batches in watches]
+        await log.asked.wait()
+        at_once = log.readers
+        reading.pop().cancel()
+        log.answer.set()
+
+        assert at_once == REPLAYS
+        assert await asyncio.gather(*reading) == [Batch(revision=1)] * 19
 
 
 async def test_compaction_never_goes_back() -> None:

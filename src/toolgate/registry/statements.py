@@ -25,6 +25,8 @@ from toolgate.registry.transaction import RecordKey, check_store_revision, plan_
 _IDS_PER_QUERY: Final = 500
 ROWS_AT_ONCE: Final = 500
 """Rows held in memory while a whole log is read or written."""
+CHANGES_AT_ONCE: Final = 1_000
+"""Of the log, with their bodies. A transaction may have more, and is never read in part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,11 @@ def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[
 
 
 def read_batches(connection: Connection, after: int, upto: int) -> list[Batch]:
-    """The transactions with `after < revision <= upto`, in order, as far as the log has them."""
+    """The transactions with `after < revision <= upto`, in order, as far as the log has them.
+
+    The last may be missing: of more than `CHANGES_AT_ONCE` changes only the first transaction is read whole.
+    """
+    upto = _page_end(connection, after, upto)
     query = (
         select(CHANGES)
         .where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
@@ -98,6 +104,21 @@ def read_batches(connection: Connection, after: int, upto: int) -> list[Batch]:
         Batch(revision=revision, changes=tuple(group))
         for revision, group in groupby(changes, key=lambda change: change.revision)
     ]
+
+
+def _page_end(connection: Connection, after: int, upto: int) -> int:
+    """`upto`, or the revision up to which there are no more changes than are read at once."""
+    if upto <= after + 1:
+        return upto
+    first_beyond = (
+        select(CHANGES.c.revision)
+        .where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
+        .order_by(CHANGES.c.revision, CHANGES.c.position)
+        .offset(CHANGES_AT_ONCE)
+        .limit(1)
+    )
+    beyond = connection.execute(first_beyond).scalar_one_or_none()
+    return upto if beyond is None else max(after + 1, beyond - 1)
 
 
 def read_news(connection: Connection, after: int, *, page: int) -> News:

@@ -19,6 +19,8 @@ ReadLog = Callable[[int, int], Awaitable[Sequence[Batch]]]
 """The batches with `after < revision <= upto`, in order, as far as the log still has them."""
 
 PAGE: Final = 256
+REPLAYS: Final = 2
+"""Pages read at once. However many come back together, others get at the database in between."""
 
 
 class WatchHub:
@@ -36,6 +38,7 @@ class WatchHub:
         self.era = object()
         """Another one after each `restart`: a watcher of an earlier era has nothing to resume from."""
         self._is_closed = False
+        self._replays = asyncio.Semaphore(REPLAYS)
 
     def publish(self, batch: Batch) -> None:
         """Make a committed batch visible. Invariant: each revision once, in order."""
@@ -79,7 +82,8 @@ class WatchHub:
             return ()
         if is_live:
             raise WatchLagged(f"the watcher fell more than {self._buffer} batches behind")
-        page = await self._read_log(cursor, min(cursor + PAGE, self.revision))
+        async with self._replays:
+            page = await self._read_log(cursor, min(cursor + PAGE, self.revision))
         if not page or page[0].revision != cursor + 1 or era is not self.era:
             raise _compacted(cursor)
         return page
