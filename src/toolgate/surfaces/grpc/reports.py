@@ -98,9 +98,10 @@ class ReportIntake:
 def parse_node_id(principal: Principal, name: str) -> str:
     """The id under which a node is known: its key's, with its own name behind it. Raises InvalidRequest.
 
-    No key holds a `/` in its id, so that no node can speak for that of another key.
+    No key holds a `/` in its id, and of a token's subject it is escaped, so that no node can speak for that
+    of another.
     """
-    own = principal.id.removeprefix("key:")
+    own = principal.id.removeprefix("key:").replace("%", "%25").replace("/", "%2F")
     name = name.removeprefix(f"{own}/")
     if name in {"", own}:
         return own
