@@ -229,6 +229,13 @@ def test_no_node_speaks_for_that_of_another_key(name: str, expected: str) -> Non
     assert parse_node_id(Principal(id="key:edge", role="node"), name) == expected
 
 
+def test_no_subject_of_a_token_passes_for_another_one_and_its_node() -> None:
+    one, other = (Principal(id=f"oidc:{subject}", role="node") for subject in ("edge/eu-1", "edge"))
+
+    assert parse_node_id(one, "") == "oidc:edge%2Feu-1"
+    assert parse_node_id(other, "eu-1") == "oidc:edge/eu-1"
+
+
 @pytest.mark.parametrize("name", ["a b", "/", "a\n", "é", "x" * 200, "../x", "edge//"])
 def test_a_node_has_a_name_one_can_read(name: str) -> None:
     with pytest.raises(InvalidRequest):
