@@ -99,7 +99,7 @@ async def test_rep_3_while_control_is_away_the_last_state_stays_and_then_all_is_
         assert node.state == await listed(store)
         assert node.status.is_degraded is False
     assert len([one for one in caplog.records if "degraded" in one.getMessage()]) == 1
-    assert len(control.lists_s) == 1
+    assert control.watches[-1][1] == store.revision  # listed once it was back, and watched from there
 
 
 async def test_watches_that_cannot_be_started_are_tried_ever_more_slowly(control: MemoryControl) -> None:
@@ -226,6 +226,27 @@ async def test_another_epoch_is_another_history_whatever_its_revisions_say(
         assert (node.status.epoch, node.status.relists) == ("second", 1)
 
 
+async def test_a_control_that_was_put_back_and_has_moved_past_this_node_is_listed_anew(
+    store: MemoryStore, control: MemoryControl
+) -> None:
+    await store.write([server("kept")], actor="ada")
+    restored = MemoryStore(lambda: 0, epoch="first")
+    await restored.write([server("kept")], actor="ada")
+
+    async with following(control) as node:
+        await write(store, server("undone"))
+        control.go()
+        for server_id in ("one", "two", "three"):
+            await restored.write([server(server_id)], actor="ada")
+        await pass_time(5)
+        control.store = restored
+        control.come_back()
+        await pass_time(11)
+
+        assert sorted(node.state.servers) == ["kept", "one", "three", "two"]
+        assert node.status.is_degraded is False
+
+
 async def test_an_older_revision_of_the_same_history_is_not_believed_at_once(
     store: MemoryStore, control: MemoryControl
 ) -> None:
@@ -237,9 +258,9 @@ async def test_an_older_revision_of_the_same_history_is_not_believed_at_once(
     async with following(control, jitter=0.1) as node:
         control.store = restored
         control.cut()
-        await pass_time(45)
+        await pass_time(25)
         early = (sorted(node.state.servers), node.status.is_degraded, node.status.last_error)
-        await pass_time(10)
+        await pass_time(20)
 
         assert early == (["fs"], True, "control is at revision 1, this node has 5 already")
         assert node.state == await listed(restored)
@@ -266,10 +287,6 @@ async def test_what_is_replayed_does_not_prove_the_state_current_before_it_is_ov
     store: MemoryStore, control: MemoryControl
 ) -> None:
     async with following(control) as node:
-        control.go()
-        for server_id in ("fs", "git", "time"):
-            await store.write([server(server_id)], actor="ada")
-        await pass_time(60)
         contacts, seen = node.contacts, []
 
         def noted(batch: Batch) -> Batch:
@@ -277,7 +294,9 @@ async def test_what_is_replayed_does_not_prove_the_state_current_before_it_is_ov
             return batch
 
         control.edit = noted
-        control.come_back()
+        control.cut()
+        for server_id in ("fs", "git", "time"):
+            await store.write([server(server_id)], actor="ada")
         await pass_time(11)
 
         assert seen[:4] == [(1, 1, 0), (2, 1, 0), (3, 1, 0), (3, 0, 0)]

@@ -185,6 +185,8 @@ class NodeSync:
             # A watch that spoke and then broke is taken up again first: most often nothing is wrong.
             if self._has_spoken:
                 return self._backoff.wait_s(at_most_s=self._limits.resume_max_s)
+            # Whoever stays away may have been put back to an earlier state, and be past our revision again.
+            self._is_relist_due |= self._is_degraded
             self._on_failure(exc)
         return self._backoff.wait_s()
 
@@ -194,8 +196,11 @@ class NodeSync:
         # In a thread: thousands of records take long enough to parse for every caller to feel it.
         state = await asyncio.to_thread(state_of, listing)
         self._is_relist_due = False
+        is_first = self._state is None
         self._take(state)
-        self._on_word()
+        # Later the watch's first bookmark is its word: who lists and cannot be watched is not followed.
+        if is_first:
+            self._on_word()
 
     def _check_age(self, listing: Listing) -> None:
         """Refuse an older state of the same history, unless control insists: then it was restored."""
