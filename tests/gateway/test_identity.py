@@ -63,7 +63,7 @@ def identities(*, now: float = 50, clock: Clock | None = None, **fields: Any) ->
 async def test_a_stored_key_is_its_principal_with_its_ceiling() -> None:
     principal = await identities().admit(BEARER)
 
-    assert principal == Principal(id="key:ada", role="agent", ceiling=CEILING)
+    assert principal == Principal(id="key:ada", role="agent", ceiling=CEILING, expires_at_s=100)
     assert identities().known(BEARER) == principal
 
 

@@ -12,8 +12,12 @@ from toolgate.model.revisions import Kind
 from toolgate.registry.records import parse_record
 
 
-def actor(role: Role = "publisher", **ceiling: Any) -> Principal:
-    return Principal(id="key:k", role=role, ceiling=Ceiling(**ceiling))
+def actor(role: Role = "publisher", *, expires_at_s: int | None = None, **ceiling: Any) -> Principal:
+    return Principal(id="key:k", role=role, ceiling=Ceiling(**ceiling), expires_at_s=expires_at_s)
+
+
+def server(server_id: str) -> Any:
+    return parse_record("server", server_id, {"transport": "stdio", "stdio": {"command": "x"}})
 
 
 def task(task_id: str = "t", **config: Any) -> Any:
@@ -116,6 +120,28 @@ TIED = actor(tasks=("t",))
             False,
             id="a node reads everything, so who is bound cannot make its key",
         ),
+        pytest.param(actor("admin", servers=("git",)), server("git"), True, id="its own server"),
+        pytest.param(actor("admin", servers=("git",)), server("db"), False, id="another server"),
+        pytest.param(
+            actor("admin", tasks=("t",)), server("git"), False, id="a server, by who is bound to tasks"
+        ),
+        pytest.param(actor("admin", deny=("x",)), server("git"), False, id="or to tools"),
+        pytest.param(
+            actor("admin", servers=("git",)), parse_record("pin", "db", {}), False, id="another pin"
+        ),
+        pytest.param(
+            actor("admin", expires_at_s=100),
+            key(role="agent", expires_at_s=100),
+            True,
+            id="a key that ends with it",
+        ),
+        pytest.param(
+            actor("admin", expires_at_s=100),
+            key(role="agent", expires_at_s=101),
+            False,
+            id="one that outlives it",
+        ),
+        pytest.param(actor("admin", expires_at_s=100), key(role="agent"), False, id="one that never ends"),
     ],
 )
 def test_a_record_reaches_no_further_than_who_writes_it(
@@ -128,10 +154,16 @@ def test_a_record_reaches_no_further_than_who_writes_it(
             check_grant(principal, record)
 
 
-def test_who_is_bound_to_a_task_removes_no_other_and_no_profile() -> None:
+def test_who_is_bound_removes_only_what_it_is_bound_to() -> None:
     check_removal(TIED, "task", "t")
     check_removal(actor(), "profile", "p")
-    removals: tuple[tuple[Kind, str], ...] = (("task", "other"), ("profile", "p"))
+    check_removal(actor("admin", servers=("git",)), "server", "git")
+    removals: tuple[tuple[Kind, str], ...] = (
+        ("task", "other"),
+        ("profile", "p"),
+        ("server", "s"),
+        ("key", "k"),
+    )
     for kind, record_id in removals:
         with pytest.raises(Forbidden):
             check_removal(TIED, kind, record_id)

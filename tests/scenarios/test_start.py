@@ -125,3 +125,11 @@ def test_a_directory_where_a_file_should_be_is_named(site: Site) -> None:
     assert refused.code == 1
     assert f"`{site.data / 'audit.jsonl'}`: Is a directory" in refused.err
     assert "Traceback" not in refused.err
+
+
+def test_a_database_is_not_passed_over_in_silence(site: Site) -> None:
+    database = {"TOOLGATE_DATABASE": "postgresql://toolgate@db.example/toolgate"}
+    refused = run(site.up(), database, within_s=REFUSED_WITHIN_S)
+
+    assert refused.code == 1
+    assert "`database` is set" in refused.err

@@ -19,6 +19,7 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
+from toolgate.errors import StartRefused
 from toolgate.govern.control import Control
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.settings import Settings
@@ -33,6 +34,11 @@ from toolgate.telemetry import Metrics
 @asynccontextmanager
 async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
     """Build all parts on the data directory, load the registry, and keep everything running."""
+    if settings.database is not None:
+        raise StartRefused(
+            "`toolgate up` keeps its registry in the data directory, and `database` is set",
+            hint="unset it, or run `toolgate control` with it and `toolgate node` beside",
+        )
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_sqlite_store(settings.registry_file, wall_ms))

@@ -154,7 +154,11 @@ class Identities:
 def principal_of(key: Key) -> Principal:
     """Whom a key proves."""
     return Principal(
-        id=f"key:{key.key_id}", role=key.role, ceiling=key.ceiling, default_task=key.default_task
+        id=f"key:{key.key_id}",
+        role=key.role,
+        ceiling=key.ceiling,
+        default_task=key.default_task,
+        expires_at_s=key.expires_at_s,
     )
 
 

@@ -1,12 +1,15 @@
 """Who may write what. Nobody can give away more than they have."""
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Final
 
 from toolgate.errors import Forbidden
 from toolgate.gateway.roles import reaches
-from toolgate.model.principals import Ceiling, Key, Principal, Role
+from toolgate.model.pins import Pin
+from toolgate.model.principals import Ceiling, Key, Principal, Role, Secret
 from toolgate.model.revisions import Kind
+from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task
 from toolgate.policy.layers import parse_task_policy
 from toolgate.registry.records import Record
@@ -46,16 +49,22 @@ def check_grant(actor: Principal, record: Record) -> None:
             for selection in selections:
                 _check_servers(actor, selection.servers)
                 _check_tools(actor, selection.allow, selection.deny)
-        case _:
-            pass  # an administrator's records: the role itself is what allows them
+        case ServerRecord() | Pin():
+            _check_server(actor, record.server_id)
+        case Secret():
+            raise AssertionError  # nobody's to write: see WRITERS
 
 
 def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
-    """Raises Forbidden when `actor` is bound to other tasks than the one it would remove."""
+    """Raises Forbidden when `actor` is bound to less than what it would take from others."""
     if kind == "task":
         _check_task_id(actor, record_id)
     elif kind == "profile":
         _check_unbound(actor)
+    elif kind in {"server", "pin"}:
+        _check_server(actor, record_id)
+    elif actor.ceiling != Ceiling():
+        raise Forbidden("your key is bound, and revokes no other", hint="ask for a key without a `ceiling`")
 
 
 def _check_key(grantor: Principal, key: Key) -> None:
@@ -66,6 +75,18 @@ def _check_key(grantor: Principal, key: Key) -> None:
             "the key would reach further than the one that makes it",
             hint="give it a `ceiling` within your own",
         )
+    if grantor.expires_at_s is not None and (key.expires_at_s or inf) > grantor.expires_at_s:
+        raise Forbidden(
+            "the key would outlive the one that makes it",
+            hint=f"let it expire by {grantor.expires_at_s}, as your own does",
+        )
+
+
+def _check_server(actor: Principal, server_id: str) -> None:
+    """A server and its pin are for all who may reach it: who writes one is bound to servers at most."""
+    if actor.ceiling != Ceiling(servers=actor.ceiling.servers):
+        raise Forbidden("your key is bound to tasks or tools, and a server is for all of them")
+    _check_servers(actor, [server_id])
 
 
 def _check_unbound(actor: Principal) -> None:

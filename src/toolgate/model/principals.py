@@ -25,6 +25,8 @@ class Principal:
     role: Role
     ceiling: Ceiling = Ceiling()
     default_task: str | None = None
+    expires_at_s: int | None = None
+    """When its key ends, and with it what it may give to others. A token's is not: it is renewed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
