@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from toolgate.app.parts import describe_gateway, limits_of
+from toolgate.app.parts import describe_gateway, egress_of, limits_of
 from toolgate.audit.log import AuditLog
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.servers import Transport
@@ -14,7 +14,6 @@ from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.target import is_mcp_path
 from toolgate.telemetry import Metrics
 from toolgate.upstream.children import Warden
-from toolgate.upstream.egress import Egress
 from toolgate.upstream.link import Opener
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.secrets import Secrets
@@ -48,9 +47,7 @@ async def open_openers(
         await warden.start()
         yield {
             "stdio": StdioOpener(warden, resolved),
-            "streamable_http": StreamableOpener(
-                resolved, Egress(allow_private=settings.allow_private_upstreams)
-            ),
+            "streamable_http": StreamableOpener(resolved, egress_of(settings)),
         }
     finally:
         await warden.aclose()
