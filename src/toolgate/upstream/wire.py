@@ -59,6 +59,11 @@ class RpcError(msgspec.Struct):
 decode_incoming = msgspec.json.Decoder(Incoming).decode
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What `decode_incoming` raises for bytes that are no message."""
+NOT_UTF8: Final = Reply(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
+NOT_JSON: Final = Reply(
+    error=b'{"code":-32603,"message":"the server\'s answer is not JSON that can be carried"}'
+)
+"""What a caller gets in place of an answer that cannot be handed on."""
 _decode_members = msgspec.json.Decoder(Params).decode
 _encode = msgspec.json.encode
 

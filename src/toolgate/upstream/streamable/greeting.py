@@ -55,7 +55,7 @@ class Greeting:
             answer = await self._send(head, encode_request(number, method, params), timeout_s, pending)
             reply = reply_of(pending.take(answer))
         except Rejected as exc:
-            return _evidence(exc)
+            return evidence(exc)
         except NoResponse as exc:
             return _made_up_error(str(exc))
         if method == "initialize" and reply.result is not None:
@@ -81,7 +81,7 @@ class Greeting:
             raise StartFailed(str(exc)) from exc
 
 
-def _evidence(rejected: Rejected) -> Reply:
+def evidence(rejected: Rejected) -> Reply:
     """What a status other than 200 says about the server; StartFailed when it says nothing."""
     status = rejected.status
     if status in (401, 403):

@@ -86,6 +86,10 @@ class Heads:
         position = {"Last-Event-ID": after.decode("ascii")} if after else {}
         return self._head("GET", {"Accept": "text/event-stream", **_session_headers(session), **position})
 
+    def follow(self) -> bytes:
+        """For the one stream of the 2024 transport, which comes before any session."""
+        return self._head("GET", {"Accept": "text/event-stream"})
+
     def leave(self, session: Session) -> bytes:
         """To end a session."""
         return self._head("DELETE", _session_headers(session))

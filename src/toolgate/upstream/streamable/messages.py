@@ -72,7 +72,7 @@ class PendingResponse:
         if self.response is not None:
             return self.response
         if answer.status != 200:
-            raise self._rejected(answer)
+            raise parse_rejected(answer, self._id)
         if answer.is_stream:
             raise NoResponse("the server's stream ended without the response")
         message = _parse(answer.body)
@@ -93,14 +93,16 @@ class PendingResponse:
         elif self._id is not None:
             raise StreamRefused("the server's stream carries a response to another request")
 
-    def _rejected(self, answer: Answer) -> Rejected:
-        message = _parse(answer.body)
-        if message is None or message.method or not message.error:
-            return Rejected(answer, None, is_ours=False)
-        return Rejected(answer, bytes(message.error), is_ours=self._is_ours(message))
-
     def _is_ours(self, message: Incoming) -> bool:
         return bytes(message.id) == self._id
+
+
+def parse_rejected(answer: Answer, request_id: bytes | None) -> Rejected:
+    """What an answer with an error status says to the request of that id."""
+    message = _parse(answer.body)
+    if message is None or message.method or not message.error:
+        return Rejected(answer, None, is_ours=False)
+    return Rejected(answer, bytes(message.error), is_ours=bytes(message.id) == request_id)
 
 
 def _parse(data: bytes) -> Incoming | None:
