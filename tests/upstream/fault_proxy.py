@@ -167,7 +167,7 @@ class FaultProxy:
                     return
                 if fault.bytes_per_s:
                     await asyncio.sleep(len(piece) / fault.bytes_per_s)
-        with contextlib.suppress(OSError):
+        if not sink.is_closing():
             sink.write_eof()
 
 

@@ -24,12 +24,13 @@ def reply_to_rejected(rejected: Rejected, redactor: Redactor) -> Reply:
     if rejected.error is not None and rejected.is_ours:
         return redactor.reply(Reply(error=rejected.error))
     status = rejected.status
+    wait_s = rejected.retry_after_s
     message = parse_error(rejected.error).message
     said = f": {redactor.text(message)[:_MAX_QUOTED]}" if message else ""
     raise ServerUnavailable(
         f"the server answered with status {status} ({_phrase(status)}){said}",
         hint=_HINTS.get(status),
-        data={"status": status},
+        data={"status": status} if wait_s is None else {"status": status, "retry_after_s": wait_s},
     ) from rejected
 
 

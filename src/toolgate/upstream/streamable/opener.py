@@ -47,7 +47,9 @@ class StreamableOpener:
             hello, session = await self._greet(endpoint, known_era)
         except StartFailed as exc:
             endpoint.pool.close()
-            raise StartFailed(redactor.text(str(exc)), state=exc.state, fatal=exc.fatal) from exc
+            raise StartFailed(
+                redactor.text(str(exc)), state=exc.state, fatal=exc.fatal, retry_after_s=exc.retry_after_s
+            ) from exc
         except BaseException:
             endpoint.pool.close()
             raise
