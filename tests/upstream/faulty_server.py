@@ -190,6 +190,8 @@ def answer(message: Message) -> Message | None:
     if "modern" in WORDS and method == "initialize":
         data = {"supported": ["2026-07-28"], "requested": params["protocolVersion"]}
         return {"error": {"code": -32022, "message": "unsupported protocol version", "data": data}}
+    if method == "tools/list":
+        return {"result": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}}
     if method == "initialize":
         capabilities = {"tools": {"listChanged": True}}
         version = {"protocolVersion": "2025-11-25", "serverInfo": SERVER_INFO, "instructions": "be kind"}

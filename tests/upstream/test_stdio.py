@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.scenarios.soak import rounds
 from tests.upstream.stdio_stage import (
     BIN,
     Listener,
@@ -19,6 +20,7 @@ from tests.upstream.stdio_stage import (
     faulty,
     is_alive,
     open_link,
+    resident_bytes,
     said,
     tool,
     until,
@@ -37,10 +39,6 @@ on_one_loop = pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop
 @pytest.fixture(params=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 async def sent_by(link: Any) -> list[dict[str, Any]]:
@@ -263,12 +261,13 @@ async def test_a_line_beyond_the_bound_ends_the_server() -> None:
     assert listener.closed == [f"sent a line of more than {MAX_MESSAGE_BYTES} bytes"]
 
 
+@pytest.mark.soak
 async def test_chd_6_a_flood_on_stderr_blocks_nothing_and_its_end_is_kept() -> None:
     listener = Listener()
-    size = 64 * 1024 * 1024
+    size = rounds(suite=64, soak=1024) * 1024 * 1024
     async with open_link(faulty(), listener) as link:
         before = resident_bytes()
-        answer = await call(link, "stderr", bytes=size, timeout_s=20)
+        answer = await call(link, "stderr", bytes=size, timeout_s=60)
         await until(lambda: listener.stderr_bytes == size + len("\nlast words\n"))
         grown = resident_bytes() - before
 
