@@ -123,7 +123,7 @@ class House:
     def apply(self, **changes: Any) -> None:
         """Change the registry."""
         fields = {
-            name: getattr(self.state, name) for name in ("servers", "tasks", "profiles", "keys")
+            name: getattr(self.state, name) for name in ("servers", "tasks", "profiles", "keys", "pins")
         } | changes
         self.state = RegistryState(revision=self.state.revision + 1, epoch="test", **fields)
         self.identities.apply(self.state.keys)
