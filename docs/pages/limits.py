@@ -17,7 +17,7 @@ from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import intake, protocol, server
-from toolgate.surfaces.mcp import session
+from toolgate.surfaces.mcp import session, sse
 from toolgate.surfaces.rest import change_shapes, freshness, paging
 from toolgate.upstream import child, discovery, health, http_connection, limits, link, restarts
 from toolgate.upstream.streamable import messages
@@ -72,6 +72,7 @@ def _lists() -> Rows:
         ("a session without a request", _time(session.IDLE_S), "`unknown_session`"),
         ("a session in all", _time(session.LIFETIME_S), forgotten),
         ("what a session asks for, as its id", _size(session.MAX_ID_BYTES), "`invalid_params`"),
+        ("requests without an answer on an SSE stream", f"{sse.MAX_UNANSWERED}", "503 `session_limit`"),
         ("entries of `?tools=` or `?servers=`", f"{layers.MAX_ENTRIES:,}", "400 `invalid_request`"),
         ("entries with wildcards", f"{layers.MAX_WILDCARDS}", "400 `invalid_request`"),
         ("a pattern", f"{patterns.MAX_PATTERN} characters", "refused"),

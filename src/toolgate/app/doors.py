@@ -17,6 +17,7 @@ from toolgate.upstream.children import Warden
 from toolgate.upstream.link import Opener
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.sse_legacy import SseLegacyOpener
 from toolgate.upstream.stdio import StdioOpener
 from toolgate.upstream.streamable import StreamableOpener
 
@@ -42,12 +43,14 @@ async def open_openers(
 ) -> AsyncIterator[Mapping[Transport, Opener]]:
     """How servers are reached, with the warden that keeps their processes."""
     resolved = Secrets(environ, settings.secrets_dir)
+    egress = egress_of(settings)
     warden = Warden(max_children=settings.max_children)
     try:
         await warden.start()
         yield {
             "stdio": StdioOpener(warden, resolved),
-            "streamable_http": StreamableOpener(resolved, egress_of(settings)),
+            "streamable_http": StreamableOpener(resolved, egress),
+            "http_sse_legacy": SseLegacyOpener(resolved, egress),
         }
     finally:
         await warden.aclose()
