@@ -37,6 +37,7 @@ _SERVER_MODELS: Final[Models] = (
     bodies.ServerBody,
     bodies.StdioBody,
     bodies.HttpBody,
+    bodies.OAuthBody,
     bodies.BudgetsBody,
     bodies.ApprovalBody,
 )

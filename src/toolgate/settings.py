@@ -152,8 +152,8 @@ class Settings(BaseModel):
     """Whether servers may be registered on loopback and private networks."""
 
     allowed_upstream_hosts: tuple[str, ...] = ()
-    """The only hosts that servers behind URLs, and their authorization servers, may be at: names and addresses;
-    patterns with `*` and `?`. Empty: any host."""
+    """The only hosts that servers behind URLs, and their authorization servers, may be at: names and
+    addresses; patterns with `*` and `?`. Empty: any host."""
 
     max_tools: int = Field(default=128, ge=1, le=10_000)
     """The most tools one scope may show before it is refused."""

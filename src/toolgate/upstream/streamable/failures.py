@@ -12,8 +12,8 @@ from toolgate.upstream.wire import parse_error
 
 _UNKNOWN_OUTCOME: Final = "the server may have acted on the call: see whether it did before you repeat it"
 _HINTS: Final = {
-    401: "give the server's record a valid `auth_ref` or `headers`",
-    403: "give the server's record an `auth_ref` or `headers` that may do this",
+    401: "give the server's record a valid `auth_ref`, `headers` or `oauth`",
+    403: "give the server's record an `auth_ref`, `headers` or `oauth.scopes` that may do this",
     429: "the server asks to slow down: retry later, or lower its `budgets.max_concurrency`",
 }
 _MAX_QUOTED: Final = 200

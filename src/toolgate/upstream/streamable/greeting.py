@@ -87,7 +87,7 @@ def evidence(rejected: Rejected) -> Reply:
     """What a status other than 200 says about the server; StartFailed when it says nothing."""
     status = rejected.status
     if status in (401, 403):
-        raise StartFailed(f"it wants authorization (status {status}): set `auth_ref` or `headers`")
+        raise StartFailed(f"it wants authorization (status {status}): set `auth_ref`, `headers` or `oauth`")
     if 300 <= status < 400:
         raise StartFailed(f"it redirects (status {status}), which is not followed: register its real URL")
     wait_s = rejected.retry_after_s

@@ -55,6 +55,11 @@ class StreamableLink:
             self._fail(exc)
         return self._redactor.reply(reply_of(message))
 
+    def authorize(self, token: str) -> None:
+        """Show the server `token` with every request from now on."""
+        self._redactor.learn(token)
+        self._dialect.authorize(f"Bearer {token}")
+
     async def aclose(self) -> None:
         if self._end is None:
             self._end = "the link was closed"
