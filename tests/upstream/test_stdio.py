@@ -399,10 +399,11 @@ async def test_chd_12_an_answer_that_is_not_utf8_fails_alone() -> None:
         assert (link.dropped_lines, listener.notifications) == (1, [])
 
 
-async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone() -> None:
+@pytest.mark.parametrize("name", ["half_character", "bottomless"])
+async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone(name: str) -> None:
     async with open_link(faulty()) as link:
         async with asyncio.timeout(5):
-            reply = await link.request("tools/call", tool("half_character"), timeout_s=60)
+            reply = await link.request("tools/call", tool(name), timeout_s=60)
 
         problem = b"the server's answer is not JSON that can be carried"
         assert reply == Reply(error=b'{"code":-32603,"message":"%b"}' % problem)
@@ -420,7 +421,11 @@ async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone()
         (b'{"result":NaN}', b""),
         (b'["id",7,"result"]', b""),
         (b'{"id":7,"result":', b""),
-        (b'{"id":7,"result":' + b"[" * 100_000, b""),
+        (b'{"id":7,"result":' + b"[" * 100_000, b"7"),
+        (b'{ "jsonrpc": "2.0", "id": 7, "error": ' + b"[" * 100_000, b"7"),
+        (b'{"id":7,"method":"x","params":' + b"[" * 100_000, b""),
+        (b'{"id":"7","result":' + b"[" * 100_000, b""),
+        (b'{"a":' + b"[" * 100_000 + b',"id":7,"result":0', b""),
         (b'{"id":7,"result":"\xff"}', b""),
     ],
 )

@@ -1,11 +1,13 @@
 """A node with one child that misbehaves: it is dealt with, and the child beside it answers every call."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,8 +183,9 @@ async def test_chd_17_a_child_that_stands_still_costs_calls_their_time_and_goes_
 async def test_bud_3_a_flood_of_calls_never_exceeds_the_limit_at_the_child() -> None:
     async with open_abused(timeout_s=1.0, concurrency=4) as abused:
         calls = [asyncio.ensure_future(abused.call("hang", n=number)) for number in range(200)]
-        is_unaffected = await abused.answers_beside(20)
+        await asyncio.sleep(0)
         still = abused.health
+        is_unaffected = await abused.answers_beside(20)
         ended = await asyncio.gather(*calls, return_exceptions=True)
         seen = await abused.call("seen")
 
@@ -195,3 +198,37 @@ async def test_bud_3_a_flood_of_calls_never_exceeds_the_limit_at_the_child() -> 
 
 def is_call_of(message: Any, name: str) -> bool:
     return bool(message.get("params", {}).get("name") == name)
+
+
+async def test_ups_11_a_list_too_long_to_be_read_costs_the_other_child_nothing() -> None:
+    async with open_abused("wordy=10000000", limits=PoolLimits()) as abused:
+        await until(lambda: abused.health.restarts >= 1)
+
+        assert await abused.answers_beside(100)
+        assert abused.pool.tools()["good"].state == "ready"
+        assert (abused.pool.tools()["bad"].state, dict(abused.pool.tools()["bad"].tools)) == (
+            "list_failed",
+            {},
+        )
+        assert "sent a line of more than 8388608 bytes" in abused.health.last_error
+
+
+async def test_ups_11_a_description_too_long_to_be_shown_costs_its_own_tool_alone() -> None:
+    async with open_abused("wordy=5000000") as abused:
+        found = abused.pool.tools()["bad"]
+
+        assert (found.state, len(found.quarantined), "echo" in found.tools) == ("ready", 1, True)
+        assert await abused.call("echo", text="x") == "x"
+
+
+async def test_ups_15_a_child_silent_on_discover_is_asked_otherwise_and_that_is_remembered(
+    tmp_path: Path,
+) -> None:
+    async with open_abused("mute-discover", f"log={tmp_path / 'log'}") as abused:
+        with pytest.raises(ServerUnavailable):
+            await abused.call("die", status=1)
+        await abused.recovers()
+        asked = [json.loads(line)["method"] for line in (tmp_path / "log").read_text().splitlines()]
+
+        assert (asked.count("server/discover"), asked.count("initialize")) == (1, 2)
+        assert (abused.health.era, abused.health.restarts) == ("legacy", 1)

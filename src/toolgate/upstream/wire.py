@@ -1,6 +1,7 @@
 """JSON-RPC towards servers: whole messages from parts, answers into parts, and the envelope of each era."""
 
 import json
+import re
 from typing import Any, Final
 
 import msgspec
@@ -68,12 +69,21 @@ _decode_members = msgspec.json.Decoder(Params).decode
 _encode = msgspec.json.encode
 
 
+_DEEP_ANSWER: Final = re.compile(
+    rb'\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,)?\s*"id"\s*:\s*(\d{1,18})\s*,\s*"(?:result|error)"'
+)
+"""How an answer begins that is nested too deep to be read, written in the usual order."""
+
+
 def guess_answered(line: bytes) -> bytes:
     """The id of the request that an unreadable message means to answer; empty where it answers none."""
     try:
         # Takes what other languages write and we do not: lone surrogates, NaN, numbers out of range.
         message = json.loads(line) if line[:1] == b"{" else None
-    except (ValueError, RecursionError):
+    except RecursionError:
+        answered = _DEEP_ANSWER.match(line)
+        return answered[1] if answered else b""
+    except ValueError:
         return b""
     if not isinstance(message, dict) or not message.keys() & {"result", "error"}:
         return b""
