@@ -142,6 +142,13 @@ async def test_a_server_without_a_stream_says_why_it_is_down(status: int, said: 
     assert said in str(await failure(refuse))
 
 
+async def test_ups_a_server_that_asks_to_be_left_alone_is_left_alone() -> None:
+    async def refuse(_: Request, peer: Peer) -> None:
+        await peer.answer(b"{}", status=503, headers=["Retry-After: 7"])
+
+    assert (await failure(refuse)).retry_after_s == 7
+
+
 async def test_a_stream_that_names_no_endpoint_is_given_up_in_time() -> None:
     async def open_only(_: Request, peer: Peer) -> None:
         await peer.open_stream()

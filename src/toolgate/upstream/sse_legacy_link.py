@@ -78,6 +78,8 @@ class SseLink:
         """Either the server has said where messages go, or it is over."""
         self._pending: dict[bytes, asyncio.Future[Reply]] = {}
         self._noise = 0
+        self._refused: StartFailed | None = None
+        """Why the server did not even open the stream."""
         self._end = ""
         self.is_open = False
 
@@ -86,7 +88,7 @@ class SseLink:
         self._background.start(self._follow())
         await self._is_settled.wait()
         if self._end:
-            raise StartFailed(self._end)
+            raise self._refused or StartFailed(self._end)
 
     def open(self, hello: Hello) -> None:
         """From now on it is a link: requests carry the envelope of their era, and the listener is told."""
@@ -192,7 +194,9 @@ class SseLink:
         except (ConnectFailed, ExchangeFailed) as exc:
             self._finish(str(exc))
         else:
-            self._finish(_why_over(answer))
+            if not answer.is_stream:
+                self._refused = _refusal(answer)
+            self._finish("the server ended its stream")
 
     def _take(self, event: Event) -> None:
         if event.type == b"endpoint":
@@ -282,13 +286,13 @@ def _parse_endpoint(reached: Reached, data: bytes) -> tuple[Target, str]:
     return target, urlsplit(url).query
 
 
-def _why_over(answer: Answer) -> str:
-    """Why there is no stream, or no more."""
-    if answer.is_stream:
-        return "the server ended its stream"
+def _refusal(answer: Answer) -> StartFailed:
+    """Why there is no stream."""
+    try:
+        evidence(parse_rejected(answer, None))
+    except StartFailed as exc:
+        return exc
     status = answer.status
-    if status in (401, 403):
-        return f"it wants authorization (status {status}): set `auth_ref` or `headers`"
-    if 300 <= status < 400:
-        return f"it redirects (status {status}), which is not followed: register its real URL"
-    return f"it answers GET with status {status} and no event stream: is its transport `streamable_http`?"
+    return StartFailed(
+        f"it answers GET with status {status} and no event stream: is its transport `streamable_http`?"
+    )

@@ -100,7 +100,8 @@ class McpDoor:
             elif message.method == "initialize":
                 self._legacy.initialize(exchange, message, self._bind(exchange))
             else:
-                await self._legacy.answer(exchange, message)
+                session = self._legacy.session(exchange)
+                await self._legacy.answer(exchange.responder, message, session)
         except ToolgateError as exc:
             headers = self._refusal_headers(exchange.request, exc)
             send_error(exchange.responder, exc, request_id=message.id, modern=modern, headers=headers)

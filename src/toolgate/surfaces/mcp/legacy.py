@@ -57,12 +57,8 @@ class LegacyEra:
         self._tools = ToolMethods(gateway)
         self._streams = streams
 
-    async def answer(self, exchange: Exchange, message: Message) -> None:
-        """One message of an open session."""
-        await self.serve(exchange.responder, message, self._session(exchange))
-
-    async def serve(self, responder: Responder, message: Message, session: Session) -> None:
-        """Answer it, however it came."""
+    async def answer(self, responder: Responder, message: Message, session: Session) -> None:
+        """One message of an open session, however it came."""
         if message.method == "tools/call" and message.id is not None:
             await self._tools.call(responder, message, session.binding, era="legacy", session=session)
         elif message.id is None:
@@ -83,7 +79,7 @@ class LegacyEra:
                 "GET opens the stream of a session; there is none without `Mcp-Session-Id`",
                 hint="a client of the 2024 transport says that it accepts `text/event-stream`",
             )
-        session = self._session(exchange)
+        session = self.session(exchange)
         if session.has_stream:
             raise Conflict("this session's stream is already open", hint="close the other stream first")
         session.has_stream = True
@@ -134,7 +130,8 @@ class LegacyEra:
             self._note_stranger(exchange, exc)
             raise
 
-    def _session(self, exchange: Exchange) -> Session:
+    def session(self, exchange: Exchange) -> Session:
+        """The session that the headers name. Raises UnknownSession and InvalidRequest."""
         session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
             raise InvalidRequest(

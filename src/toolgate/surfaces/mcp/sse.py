@@ -114,7 +114,7 @@ class SseTransport:
         """POST: take a message; its answer, if any, comes on the stream."""
         stream = self._find(exchange)
         if message.id is None:
-            await self._legacy.serve(exchange.responder, message, stream.session)
+            await self._legacy.answer(exchange.responder, message, stream.session)
             return
         if stream.unanswered >= MAX_UNANSWERED:
             raise SessionLimit(
@@ -171,7 +171,7 @@ class SseTransport:
                 send_result(responder, request_id, agreed.result)
             else:
                 _check_era(message)
-                await self._legacy.serve(responder, message, stream.session)
+                await self._legacy.answer(responder, message, stream.session)
         except CallCancelled:
             return  # on this transport nobody waits for an answer to what was taken back
         except ToolgateError as exc:
