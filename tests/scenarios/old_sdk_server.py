@@ -1,6 +1,6 @@
 """A server on the last SDK of the handshake era, run in the environment that has it.
 
-On stdio; with the word `sse`, over the transport of 2024, on a free port that it says first.
+On stdio; with the word `sse=PORT`, over the transport of 2024, on a port that it says first.
 """
 
 import socket
@@ -30,8 +30,8 @@ def negate(a: int) -> int:
     return -a
 
 
-def serve_sse() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def serve_sse(port: int) -> None:
+    with socket.create_server(("127.0.0.1", port)) as listener:
         sys.stdout.write(f"{listener.getsockname()[1]}\n")
         sys.stdout.flush()
         config = uvicorn.Config(server.sse_app(), log_level="critical", timeout_graceful_shutdown=1)
@@ -39,4 +39,5 @@ def serve_sse() -> None:
 
 
 if __name__ == "__main__":
-    serve_sse() if "sse" in sys.argv else server.run()
+    ports = [int(word.removeprefix("sse=")) for word in sys.argv if word.startswith("sse=")]
+    serve_sse(*ports) if ports else server.run()

@@ -6,10 +6,8 @@ streamable HTTP and over the transport of 2024.
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +19,13 @@ from mcp.types import TextContent
 
 from tests.scenarios.gateway import ROOT, Gateway, Site, run, running
 from tests.scenarios.stage_http import open_http_stage
+from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python, open_sse_stage
 from tests.scenarios.waiting import settle_on
 
 pytestmark = pytest.mark.xdist_group("scenario-clients")
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
-LEGACY_PYTHON = ROOT / ".venv-legacy/bin/python"
 
 
 @dataclass(frozen=True)
@@ -132,30 +130,15 @@ MEETINGS = [
 ]
 
 
-@contextmanager
-def serving_sse() -> Iterator[str]:
-    """A server of the transport of 2024; its URL."""
-    command = [str(LEGACY_PYTHON), "-I", str(HERE / "old_sdk_server.py"), "sse"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(server.stdout.readline())}/sse"
-        finally:
-            server.terminate()
-
-
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    if not LEGACY_PYTHON.exists():
-        pytest.fail(
-            "there is no `.venv-legacy`, which holds the clients of the older SDK: `make test` makes it"
-        )
+    check_legacy_python()
     site = Site(tmp_path_factory.mktemp("clients"))
     notes = {"command": sys.executable, "args": ["-I", str(ROOT / "examples/notes_server.py")]}
     clock = {"command": str(BIN / "mcp-server-time"), "args": ["--local-timezone", "UTC"]}
     old = {"command": str(LEGACY_PYTHON), "args": ["-I", str(HERE / "old_sdk_server.py")]}
     eras = {"notes": "modern", "clock": "modern", "old": "legacy", "web": "legacy", "far": "legacy"}
-    with open_http_stage() as web, serving_sse() as far:
+    with open_http_stage() as web, open_sse_stage() as far:
         site.place(
             site.server("notes", stdio=notes),
             site.server("clock", stdio=clock),

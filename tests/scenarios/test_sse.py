@@ -1,8 +1,8 @@
-"""A client of the transport of 2024 at a real gateway: its stream, over real connections, to the end."""
+"""The transport of 2024 at a real gateway: over real connections, to the end of either side."""
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGTERM
@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx2
 
+from tests.scenarios.clients import error_of
 from tests.scenarios.gateway import Gateway, Site, running
-from tests.scenarios.waiting import eventually
+from tests.scenarios.stage_sse import open_sse_stage
+from tests.scenarios.waiting import eventually, settle_on
 
 JSON_RPC = {"jsonrpc": "2.0"}
 
@@ -87,3 +89,19 @@ def test_a_client_that_goes_away_leaves_no_stream_behind(site: Site) -> None:
         eventually(lambda: "toolgate_streams 0.0" in gateway.http.get("/metrics").text, 5.0)
 
         assert client.post(id=2, method="ping") == 404
+
+
+def test_ups_a_server_of_the_old_transport_comes_back_after_a_restart(site: Site) -> None:
+    with ExitStack() as first:
+        url = first.enter_context(open_sse_stage())
+        site.place(site.server("far", transport="http_sse_legacy", http={"url": url}))
+        with running(site) as gateway:
+            client = gateway.modern("/api/mcp?tools=far.add")
+            settle_on(client.tools, ["far.add"])
+            assert client.text("far.add", a=2, b=3) == "5"
+            first.close()
+            settle_on(lambda: error_of(client.call("far.add", a=2, b=3)), "mcp_unavailable")
+            with open_sse_stage(int(httpx2.URL(url).port or 0)):
+                eventually(lambda: client.call("far.add", a=2, b=3)["result"].get("isError") is not True)
+
+                assert client.text("far.add", a=20, b=3) == "23"

@@ -12,7 +12,7 @@ from tests.upstream.faulty_http import LEGACY, FaultyHttp, Peer, Request
 from tests.upstream.http_links import ENVIRON, SECRET, Heard, call, echoed
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import HttpEndpoint, ServerRecord
-from toolgate.upstream import sse_legacy_link
+from toolgate.upstream import sse_legacy_link, sse_legacy_stream
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.link import Link, Reply, StartFailed
 from toolgate.upstream.secrets import Secrets
@@ -20,6 +20,7 @@ from toolgate.upstream.sse_legacy import SseLegacyOpener
 
 pytestmark = pytest.mark.anyio
 
+LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 SESSION = "session-of-8-and-more"
 HELLO = {
     "protocolVersion": LEGACY,
@@ -161,7 +162,7 @@ async def test_a_stream_that_names_no_endpoint_is_given_up_in_time() -> None:
 
 
 async def test_an_endless_event_ends_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse_legacy_link, "MAX_MESSAGE_BYTES", 64 * 1024)
+    monkeypatch.setattr(sse_legacy_stream, "MAX_MESSAGE_BYTES", 64 * 1024)
     server, heard = Sse(), Heard()
     async with linked(server, heard) as (_, link):
         assert server.stream is not None
@@ -265,7 +266,7 @@ async def test_a_server_s_own_requests_are_answered_and_unknown_answers_dropped(
             {"jsonrpc": "2.0", "id": None, "error": {}},
             {"log": "line"},
             {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}},
-            {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"},
+            LIST_CHANGED,
         ]
         for message in said:
             await server.say(message)
@@ -303,10 +304,10 @@ async def test_a_stream_full_of_noise_ends_the_link(monkeypatch: pytest.MonkeyPa
     server, heard = Sse(), Heard()
     async with linked(server, heard):
         assert server.stream is not None
-        for _ in range(10):
-            await server.stream.chunk(b"data: {}\n\n")
-        await server.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-        await heard.until_notified(1)
+        for times in (1, 2):
+            await server.stream.chunk(b"data: {}\n\n" * 10)
+            await server.say(LIST_CHANGED)
+            await heard.until_notified(times)
         assert heard.closings == []
         await server.stream.chunk(b"data: log\n\n" * 11)
         while not heard.closings:
@@ -333,10 +334,12 @@ async def test_sec_neither_the_credential_nor_the_session_is_shown_in_errors() -
 
 
 async def test_a_second_endpoint_changes_nothing() -> None:
-    server = Sse()
-    async with linked(server) as (http, link):
+    server, heard = Sse(), Heard()
+    async with linked(server, heard) as (http, link):
         assert server.stream is not None
         await server.stream.chunk(b"event: endpoint\ndata: /elsewhere\n\nevent: other\ndata: x\n\n")
+        await server.say(LIST_CHANGED)
+        await heard.until_notified(1)
 
         assert await call(link) == echoed()
         assert http.requests[-1].path == server.endpoint

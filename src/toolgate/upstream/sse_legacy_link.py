@@ -7,22 +7,22 @@ question it was not asked.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
-from urllib.parse import parse_qsl, urljoin, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import EMPTY
 from toolgate.upstream import wire
-from toolgate.upstream.egress import EgressRefused, Target, parse_target
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut, StreamRefused
-from toolgate.upstream.link import MAX_MESSAGE_BYTES, Hello, LinkListener, Params, Reply, StartFailed
+from toolgate.upstream.link import Hello, LinkListener, Params, Reply, StartFailed
 from toolgate.upstream.reach import Reached
 from toolgate.upstream.redaction import Redactor
-from toolgate.upstream.sse import Event, EventTooLarge, SseParser
+from toolgate.upstream.sse import Event
+from toolgate.upstream.sse_legacy_stream import EventStream, parse_endpoint
 from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import forward
 from toolgate.upstream.streamable.failures import reply_to_rejected, unknown_outcome
@@ -30,33 +30,12 @@ from toolgate.upstream.streamable.greeting import evidence
 from toolgate.upstream.streamable.heads import Heads, with_body, without_body
 from toolgate.upstream.streamable.messages import Rejected, parse_rejected
 
-MAX_ENDPOINT_BYTES: Final = 8 * 1024
 MAX_NOISE_EVENTS: Final = 1_000
 """A server that sends more events than that in a row which are no messages is no MCP server."""
 _MAX_BESIDE: Final = 32
 """A server that asks more than this at once, beside its answers, is flooding and gets no reply."""
 _TELL_TIMEOUT_S: Final = 2.0
 _SESSION_GONE: Final = (404, 410)
-
-
-class _EventStream:
-    """Hands on the events of a stream, for as long as it lasts."""
-
-    def __init__(self, take: Callable[[Event], None]) -> None:
-        self._take = take
-        self._parser = SseParser(MAX_MESSAGE_BYTES)
-
-    def begin(self) -> None:
-        self._parser.restart()
-
-    def feed(self, chunk: bytes) -> bool:
-        try:
-            events = self._parser.feed(chunk)
-        except EventTooLarge as exc:
-            raise StreamRefused(f"on the server's stream, {exc}") from exc
-        for event in events:
-            self._take(event)
-        return False  # nothing that comes is the last
 
 
 class SseLink:
@@ -190,7 +169,7 @@ class SseLink:
     async def _follow(self) -> None:
         request = without_body(self._heads.follow())
         try:
-            answer = await self._reached.pool.send(request, deadline=None, sink=_EventStream(self._take))
+            answer = await self._reached.pool.send(request, deadline=None, sink=EventStream(self._take))
         except (ConnectFailed, ExchangeFailed) as exc:
             self._finish(str(exc))
         else:
@@ -208,7 +187,7 @@ class SseLink:
         """Once: a server that moves its messages elsewhere later is not followed."""
         if self._post_head:
             return
-        target, query = _parse_endpoint(self._reached, data)
+        target, query = parse_endpoint(self._reached, data)
         self._post_head = Heads(target, self._reached.headers).initialize()
         # Whoever knows the session can speak in it.
         session = [value for _, value in parse_qsl(query)]
@@ -269,21 +248,6 @@ class SseLink:
         self._reached.pool.close()
         if self.is_open:
             self._listener.on_closed(self._end)
-
-
-def _parse_endpoint(reached: Reached, data: bytes) -> tuple[Target, str]:
-    """Where messages go, and the query of it. Raises StreamRefused for anything off the server's origin."""
-    if len(data) > MAX_ENDPOINT_BYTES:
-        raise StreamRefused(f"the server's endpoint is longer than {MAX_ENDPOINT_BYTES} bytes")
-    try:
-        url = urljoin(reached.url, data.decode("ascii"))
-        target = parse_target(url)
-    except (ValueError, EgressRefused) as exc:
-        raise StreamRefused("the server's endpoint is not a URL that can be used") from exc
-    ours = reached.target
-    if (target.is_tls, target.host, target.port) != (ours.is_tls, ours.host, ours.port):
-        raise StreamRefused("the server's endpoint is not on its own origin, which is not followed")
-    return target, urlsplit(url).query
 
 
 def _refusal(answer: Answer) -> StartFailed:

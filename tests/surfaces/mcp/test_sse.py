@@ -142,9 +142,9 @@ async def test_an_answer_with_line_ends_between_its_tokens_is_one_event() -> Non
         return Reply(result=b'{\r\n"content": [],\n\n"note": "a\\nb"}')
 
     net = world()
-    net["git"].on_call = {"log": spread}
-    async with settled(net, GIT) as house, connected(house, "/api/mcp") as client:
-        answer = await client.ask("tools/call", {"name": "git.log"})
+    net["notes"].on_call = {"add": spread}
+    async with settled(net, NOTES) as house, connected(house, "/api/mcp") as client:
+        answer = await client.ask("tools/call", {"name": "notes.add"})
 
         assert answer["result"]["note"] == "a\nb"
 
@@ -272,6 +272,7 @@ async def test_a_stream_that_is_elsewhere_or_over_is_named_as_the_reason() -> No
 
         assert (elsewhere.status, over.status) == (404, 404)
         assert "several nodes" in elsewhere.json["error"]["data"]["hint"]
+        assert over.json["error"]["message"] == "no such session"
 
 
 async def test_a_session_of_streamable_http_takes_no_messages_by_query() -> None:
@@ -377,8 +378,10 @@ async def test_a_call_is_taken_back_by_a_notification_and_gets_no_answer() -> No
         cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
         assert (await client.post(cancelled)).status == 202
 
-        assert (await client.ask("ping"))["result"] == {}
+        for _ in range(2):
+            assert (await client.ask("ping"))["result"] == {}
         assert client.stream.chunks.empty()
+        assert not client.stream.task.done()
         assert house.net["git"].stopped == ["log"]
 
 
