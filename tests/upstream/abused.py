@@ -11,12 +11,17 @@ import msgspec
 from tests.upstream.fault_proxy import FaultProxy, open_fault_proxy
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from tests.upstream.http_links import opener, record_for
+from tests.upstream.http_pools import ANY
 from tests.upstream.memory_link import params
+from tests.upstream.test_sse_legacy import Sse
+from tests.upstream.test_sse_legacy import record_for as sse_record_for
 from toolgate.model.servers import Budgets, ServerRecord
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.http_connection import HttpLimits
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.pool import Pool
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.sse_legacy import SseLegacyOpener
 
 HASTY = PoolLimits(backoff_s=0.01, reconnect_max_s=0.02, max_starts=1000, list_retry_s=0.01)
 """Waits that a test need not notice."""
@@ -68,12 +73,23 @@ class Abused:
         return sum(request.message["params"]["arguments"] == {"value": value} for request in calls)
 
 
+class FakeSse(Sse):
+    """A server of the 2024 transport that lists its tool."""
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        if request.rpc == "tools/list":
+            result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+            return {"jsonrpc": "2.0", "id": request.message["id"], "result": result}
+        return super().answer(request)
+
+
 @asynccontextmanager
 async def open_abused(
-    mcp: FakeMcp, *, timeout_s: float = 5.0, concurrency: int = 16, http: HttpLimits | None = None
+    mcp: FakeMcp | FakeSse, *, timeout_s: float = 5.0, concurrency: int = 16, http: HttpLimits | None = None
 ) -> AsyncIterator[Abused]:
     """Both servers, connected and listed, all within 20 seconds."""
-    mcp.faults.setdefault("tools/list", offer_echo)
+    if isinstance(mcp, FakeMcp):
+        mcp.faults.setdefault("tools/list", offer_echo)
     honest = FakeMcp(faults={"tools/list": offer_echo})
     budgets = Budgets(tool_timeout_ms=round(timeout_s * 1000), max_concurrency=concurrency)
     async with (
@@ -81,11 +97,18 @@ async def open_abused(
         FaultyHttp(mcp) as server,
         FaultyHttp(honest) as neighbour,
         open_fault_proxy(server.port) as proxy,
-        Pool({"streamable_http": opener(http)}, on_change=lambda _: None, limits=HASTY) as pool,
+        Pool(
+            {
+                "streamable_http": opener(http),
+                "http_sse_legacy": SseLegacyOpener(Secrets({}), ANY, limits=http),
+            },
+            on_change=lambda _: None,
+            limits=HASTY,
+        ) as pool,
     ):
         pool.apply(
             {
-                "bad": _record("bad", proxy.port, budgets),
+                "bad": _record("bad", proxy.port, budgets, is_sse=isinstance(mcp, FakeSse)),
                 "good": _record("good", neighbour.port, Budgets()),
             }
         )
@@ -94,6 +117,6 @@ async def open_abused(
         yield Abused(pool, proxy, server, neighbour)
 
 
-def _record(server_id: str, port: int, budgets: Budgets) -> ServerRecord:
-    record = record_for(f"http://127.0.0.1:{port}/mcp")
+def _record(server_id: str, port: int, budgets: Budgets, *, is_sse: bool = False) -> ServerRecord:
+    record = (sse_record_for if is_sse else record_for)(f"http://127.0.0.1:{port}/mcp")
     return replace(record, server_id=server_id, budgets=budgets, prewarm=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.upstream.abused import QUICK, Abused, open_abused
+from tests.upstream.abused import QUICK, Abused, FakeSse, open_abused
 from tests.upstream.fault_proxy import Direction, Fault
 from tests.upstream.faulty_http import FakeMcp, Peer, Request
 from tests.upstream.http_links import calling, hang
@@ -14,11 +14,16 @@ from toolgate.errors import CallTimedOut, ServerBusy, ServerUnavailable
 pytestmark = pytest.mark.anyio
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+KINDS = pytest.mark.parametrize("kind", ["legacy", "modern", "sse"])
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
+def honest(kind: str) -> FakeMcp | FakeSse:
+    return FakeSse() if kind == "sse" else FakeMcp(kind)
 
 
 async def outcomes(abused: Abused, values: range) -> list[Any]:
@@ -45,9 +50,9 @@ async def neighbour_answers(abused: Abused) -> bool:
     return [await abused.call(value, server_id="good") for value in values] == list(values)
 
 
-@ERAS
-async def test_ups_1_a_server_that_turns_deaf_is_down_and_comes_back_when_it_hears(era: str) -> None:
-    async with open_abused(FakeMcp(era), http=QUICK) as abused:
+@KINDS
+async def test_ups_1_a_server_that_turns_deaf_is_down_and_comes_back_when_it_hears(kind: str) -> None:
+    async with open_abused(honest(kind), http=QUICK) as abused:
         abused.proxy.turn_deaf()
         abused.proxy.reset_all()
         found = await outcomes(abused, range(10))
@@ -61,11 +66,11 @@ async def test_ups_1_a_server_that_turns_deaf_is_down_and_comes_back_when_it_hea
         assert abused.health.in_flight == 0
 
 
-@ERAS
+@KINDS
 async def test_ups_2_and_chd_17_silence_costs_calls_their_time_and_goes_by_without_a_restart(
-    era: str,
+    kind: str,
 ) -> None:
-    async with open_abused(FakeMcp(era), timeout_s=0.2) as abused:
+    async with open_abused(honest(kind), timeout_s=0.2) as abused:
         await abused.call()
         abused.proxy.hold()
         found = await asyncio.gather(*(abused.call(n) for n in range(5)), return_exceptions=True)
@@ -91,10 +96,10 @@ async def test_ups_2_and_14_a_line_cut_within_an_answer_is_an_unknown_outcome_of
         assert (await abused.call(2), abused.health.in_flight) == (2, 0)
 
 
-@ERAS
+@KINDS
 @pytest.mark.parametrize("way", ["requests", "answers"])
-async def test_ups_14_wherever_the_line_is_cut_no_call_arrives_twice(era: str, way: str) -> None:
-    async with open_abused(FakeMcp(era)) as abused:
+async def test_ups_14_wherever_the_line_is_cut_no_call_arrives_twice(kind: str, way: str) -> None:
+    async with open_abused(honest(kind)) as abused:
         direction = getattr(abused.proxy, way)
         cuts = [0, 1, 2, 17, 60, 100, 150, 200, 300, 400, 600]
         for cut in cuts:
@@ -108,9 +113,9 @@ async def test_ups_14_wherever_the_line_is_cut_no_call_arrives_twice(era: str, w
         assert (await neighbour_answers(abused), abused.health.in_flight) == (True, 0)
 
 
-@ERAS
-async def test_ups_3_an_answer_in_drops_ends_at_the_deadline(era: str) -> None:
-    async with open_abused(FakeMcp(era), timeout_s=0.3) as abused:
+@KINDS
+async def test_ups_3_an_answer_in_drops_ends_at_the_deadline(kind: str) -> None:
+    async with open_abused(honest(kind), timeout_s=0.3) as abused:
         abused.proxy.answers.fault = Fault(slice_bytes=1, bytes_per_s=10)
         with pytest.raises(CallTimedOut):
             await abused.call()
@@ -121,7 +126,9 @@ async def test_ups_3_an_answer_in_drops_ends_at_the_deadline(era: str) -> None:
 
 
 @ERAS
-async def test_chd_12_a_corrupt_byte_anywhere_is_an_error_or_harmless_and_of_one_call_alone(era: str) -> None:
+async def test_chd_12_a_corrupt_byte_anywhere_is_an_error_or_harmless_and_of_one_call_alone(
+    era: str,
+) -> None:
     async with open_abused(FakeMcp(era), timeout_s=0.2) as abused:
         found = []
         for place in range(0, 200, 9):
