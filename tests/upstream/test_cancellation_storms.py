@@ -12,14 +12,18 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from tests.upstream.http_links import opener, record_for
+from tests.upstream.http_pools import ANY
 from tests.upstream.memory_link import params
 from tests.upstream.stdio_stage import faulty
+from tests.upstream.test_sse_legacy import Sse
+from tests.upstream.test_sse_legacy import record_for as sse_record_for
 from toolgate.model.servers import Budgets, ServerRecord, Transport
 from toolgate.upstream.children import Warden
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import Opener
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.sse_legacy import SseLegacyOpener
 from toolgate.upstream.stdio import StdioOpener
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]
@@ -76,6 +80,24 @@ async def open_http(era: str) -> AsyncIterator[Stage]:
         yield Stage(pool, lambda: server.open_connections > ROOM + 32)
 
 
+class DawdlingSse(Sse):
+    """Answers right, sooner or later, and in any order."""
+
+    async def take(self, request: Request, peer: Peer) -> None:
+        await asyncio.sleep(random.random() * 0.004)
+        await super().take(request, peer)
+
+
+@asynccontextmanager
+async def open_sse(_: str) -> AsyncIterator[Stage]:
+    opener = SseLegacyOpener(Secrets({}), ANY)
+    async with (
+        FaultyHttp(DawdlingSse()) as server,
+        open_pool("http_sse_legacy", opener, sse_record_for(server.url)) as pool,
+    ):
+        yield Stage(pool, lambda: server.open_connections > ROOM + 33)
+
+
 @asynccontextmanager
 async def open_stdio(_: str) -> AsyncIterator[Stage]:
     warden = Warden(max_children=1)
@@ -89,8 +111,8 @@ async def open_stdio(_: str) -> AsyncIterator[Stage]:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("open_stage", "era"),
-    [(open_http, "modern"), (open_http, "legacy"), (open_stdio, "legacy")],
-    ids=["http modern", "http legacy", "stdio"],
+    [(open_http, "modern"), (open_http, "legacy"), (open_sse, "legacy"), (open_stdio, "legacy")],
+    ids=["http modern", "http legacy", "sse", "stdio"],
 )
 async def test_bud_8_callers_that_go_away_at_any_moment_leave_nothing_behind(
     open_stage: Callable[[str], AbstractAsyncContextManager[Stage]], era: str, seed: int
