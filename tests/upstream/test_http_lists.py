@@ -1,5 +1,6 @@
 """UPS-11 over HTTP: whatever a server lists, it is read in bounds, and its neighbour is called meanwhile."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -106,3 +107,37 @@ async def test_ups_11_a_list_is_read_in_bounds_and_costs_the_neighbour_nothing(
 
         assert (found.is_stale, len(found.tools), asked) == (is_stale, tools, requests)
         assert await abused.call(1, server_id="good") == 1
+
+
+@pytest.mark.parametrize(("era", "stream"), [("legacy", "GET"), ("modern", "subscriptions/listen")])
+async def test_ups_8_a_flood_of_list_changed_leads_to_few_lists_and_the_last_catalogue(
+    era: str, stream: str
+) -> None:
+    version = 0
+    is_calm, go_on = asyncio.Event(), asyncio.Event()
+
+    async def flood(request: Request, peer: Peer) -> None:
+        nonlocal version
+        await peer.open_stream()
+        await go_on.wait()
+        for _ in range(3000):
+            version += 1
+            await peer.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        is_calm.set()
+        await peer.gone()
+
+    async def list_newest(request: Request, peer: Peer) -> None:
+        await listing([tool(f"version_{version}")])(request, peer)
+
+    tells = {"tools": {"listChanged": True}}
+    mcp = FakeMcp(era, faults={stream: flood, "tools/list": list_newest}, capabilities=tells)
+    async with open_abused(mcp) as abused:
+        began_s = asyncio.get_running_loop().time()
+        go_on.set()
+        await is_calm.wait()
+        while list(abused.pool.tools()["bad"].tools) != ["version_3000"]:
+            await abused.call(1, server_id="good")
+
+        # The first, one at once, one after the last change, and one a second for as long as the flood goes on.
+        took_s = asyncio.get_running_loop().time() - began_s
+        assert len(abused.server.seen("tools/list")) <= 3 + took_s
