@@ -138,6 +138,6 @@ async def test_ups_8_a_flood_of_list_changed_leads_to_few_lists_and_the_last_cat
         while list(abused.pool.tools()["bad"].tools) != ["version_3000"]:
             await abused.call(1, server_id="good")
 
-        # The first, one at once, one after the last change, and one a second for as long as the flood goes on.
+        # The first, one at once, one after the last change, and one a second while the flood goes on.
         took_s = asyncio.get_running_loop().time() - began_s
         assert len(abused.server.seen("tools/list")) <= 3 + took_s
