@@ -10,11 +10,11 @@ import msgspec
 
 from tests.upstream.fault_proxy import FaultProxy, open_fault_proxy
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
+from tests.upstream.faulty_sse import Sse
+from tests.upstream.faulty_sse import record_for as sse_record_for
 from tests.upstream.http_links import opener, record_for
 from tests.upstream.http_pools import ANY
 from tests.upstream.memory_link import params
-from tests.upstream.test_sse_legacy import Sse
-from tests.upstream.test_sse_legacy import record_for as sse_record_for
 from toolgate.model.servers import Budgets, ServerRecord
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.http_connection import HttpLimits

@@ -11,12 +11,12 @@ import pytest
 
 from tests.scenarios.soak import rounds
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
+from tests.upstream.faulty_sse import Sse
+from tests.upstream.faulty_sse import record_for as sse_record_for
 from tests.upstream.http_links import opener, record_for
 from tests.upstream.http_pools import ANY
 from tests.upstream.memory_link import params
 from tests.upstream.stdio_stage import faulty
-from tests.upstream.test_sse_legacy import Sse
-from tests.upstream.test_sse_legacy import record_for as sse_record_for
 from toolgate.model.servers import Budgets, ServerRecord, Transport
 from toolgate.upstream.children import Warden
 from toolgate.upstream.limits import PoolLimits

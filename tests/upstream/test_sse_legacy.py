@@ -8,71 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.upstream.faulty_http import LEGACY, FaultyHttp, Peer, Request
-from tests.upstream.http_links import ENVIRON, SECRET, Heard, call, echoed
+from tests.upstream.faulty_http import FaultyHttp, Peer, Request
+from tests.upstream.faulty_sse import SESSION, Sse, opener, record_for
+from tests.upstream.http_links import SECRET, Heard, call, echoed
 from toolgate.errors import ServerUnavailable
-from toolgate.model.servers import HttpEndpoint, ServerRecord
+from toolgate.model.servers import ServerRecord
 from toolgate.upstream import sse_legacy_link, sse_legacy_stream
-from toolgate.upstream.egress import Egress
 from toolgate.upstream.link import Link, Reply, StartFailed
-from toolgate.upstream.secrets import Secrets
-from toolgate.upstream.sse_legacy import SseLegacyOpener
 
 pytestmark = pytest.mark.anyio
 
 LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-SESSION = "session-of-8-and-more"
-HELLO = {
-    "protocolVersion": LEGACY,
-    "capabilities": {"tools": {}},
-    "serverInfo": {"name": "x", "version": "1"},
-}
-
-
-class Sse:
-    """A server of the 2024 transport, honest in everything that is not overridden."""
-
-    def __init__(self, endpoint: str = f"/messages?session_id={SESSION}") -> None:
-        self.endpoint = endpoint
-        self.stream: Peer | None = None
-
-    async def __call__(self, request: Request, peer: Peer) -> None:
-        if request.method == "GET":
-            await self.open(peer)
-        else:
-            await self.take(request, peer)
-
-    async def open(self, peer: Peer) -> None:
-        await peer.open_stream()
-        await peer.chunk(b": hello\n\nevent: endpoint\ndata: %b\n\n" % self.endpoint.encode())
-        self.stream = peer
-        await peer.gone()
-
-    async def take(self, request: Request, peer: Peer) -> None:
-        await peer.answer(status=202)
-        if "id" in request.message and "method" in request.message:
-            await self.say(self.answer(request))
-
-    def answer(self, request: Request) -> dict[str, Any]:
-        members: dict[str, Any] = {"error": {"code": -32601, "message": "no"}}
-        if request.rpc == "initialize":
-            members = {"result": HELLO}
-        elif request.rpc == "tools/call":
-            members = {"result": {"echo": request.message["params"].get("arguments")}}
-        return {"jsonrpc": "2.0", "id": request.message["id"], **members}
-
-    async def say(self, message: Any) -> None:
-        assert self.stream is not None
-        await self.stream.event(message)
-
-
-def record_for(url: str, **fields: Any) -> ServerRecord:
-    endpoint = HttpEndpoint(url=url, **fields)
-    return ServerRecord(server_id="there", transport="http_sse_legacy", http=endpoint)
-
-
-def opener(*, start_timeout_s: float = 5.0) -> SseLegacyOpener:
-    return SseLegacyOpener(Secrets(ENVIRON), Egress(allow_private=True), start_timeout_s=start_timeout_s)
 
 
 @asynccontextmanager
@@ -299,7 +245,14 @@ async def test_an_answer_that_cannot_be_carried_fails_its_call_at_once(value: by
         assert reply.result is not None or json.loads(reply.error or b"")["code"] == -32603
 
 
-async def test_a_stream_full_of_noise_ends_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "noise",
+    [
+        pytest.param(b"data: log\n\n" * 11, id="many events"),
+        pytest.param(b"data: " + b"x" * 2**20 + b"y\n\n", id="many bytes"),
+    ],
+)
+async def test_a_stream_full_of_noise_ends_the_link(monkeypatch: pytest.MonkeyPatch, noise: bytes) -> None:
     monkeypatch.setattr(sse_legacy_link, "MAX_NOISE_EVENTS", 10)
     server, heard = Sse(), Heard()
     async with linked(server, heard):
@@ -309,7 +262,7 @@ async def test_a_stream_full_of_noise_ends_the_link(monkeypatch: pytest.MonkeyPa
             await server.say(LIST_CHANGED)
             await heard.until_notified(times)
         assert heard.closings == []
-        await server.stream.chunk(b"data: log\n\n" * 11)
+        await server.stream.chunk(noise)
         while not heard.closings:
             await asyncio.sleep(0.01)
 

@@ -30,8 +30,9 @@ from toolgate.upstream.streamable.greeting import evidence
 from toolgate.upstream.streamable.heads import Heads, with_body, without_body
 from toolgate.upstream.streamable.messages import Rejected, parse_rejected
 
+MAX_NOISE_BYTES: Final = 1024 * 1024
 MAX_NOISE_EVENTS: Final = 1_000
-"""A server that sends more events than that in a row which are no messages is no MCP server."""
+"""A server that sends more than either between two messages is no MCP server, and costs our time."""
 _MAX_BESIDE: Final = 32
 """A server that asks more than this at once, beside its answers, is flooding and gets no reply."""
 _TELL_TIMEOUT_S: Final = 2.0
@@ -56,7 +57,8 @@ class SseLink:
         self._is_settled = asyncio.Event()
         """Either the server has said where messages go, or it is over."""
         self._pending: dict[bytes, asyncio.Future[Reply]] = {}
-        self._noise = 0
+        self._noise_events = 0
+        self._noise_bytes = 0
         self._refused: StartFailed | None = None
         """Why the server did not even open the stream."""
         self._end = ""
@@ -198,18 +200,22 @@ class SseLink:
         try:
             message = wire.decode_incoming(data)
         except wire.UNREADABLE:
-            # An answer we cannot carry (half a character, NaN) fails its call now, and not at its deadline.
-            if not self._answer(wire.guess_answered(data), wire.NOT_JSON):
-                self._take_noise()
+            self._take_unreadable(data)
             return
         if message.method:
             self._take_from_server(message, data)
         elif message.id and (message.result or message.error):
             self._answer(bytes(message.id), wire.reply_of(message) if wire.is_utf8(data) else wire.NOT_UTF8)
         else:
-            self._take_noise()
+            self._take_noise(data)
             return
-        self._noise = 0
+        self._noise_events = self._noise_bytes = 0
+
+    def _take_unreadable(self, data: bytes) -> None:
+        """An answer we cannot carry (half a character, NaN) fails its call now, and not at its deadline."""
+        answered = wire.guess_answered(data) if len(data) <= MAX_NOISE_BYTES else b""
+        if not self._answer(answered, wire.NOT_JSON):
+            self._take_noise(data)
 
     def _take_from_server(self, message: wire.Incoming, data: bytes) -> None:
         if not wire.is_utf8(data):
@@ -219,9 +225,10 @@ class SseLink:
         elif self.is_open:
             forward(message, self._listener)
 
-    def _take_noise(self) -> None:
-        self._noise += 1
-        if self._noise > MAX_NOISE_EVENTS:
+    def _take_noise(self, data: bytes) -> None:
+        self._noise_events += 1
+        self._noise_bytes += len(data)
+        if self._noise_events > MAX_NOISE_EVENTS or self._noise_bytes > MAX_NOISE_BYTES:
             raise StreamRefused("the server fills its stream with what is not MCP")
 
     def _answer(self, key: bytes, reply: Reply) -> bool:

@@ -423,6 +423,13 @@ async def test_a_stream_ends_with_its_key_and_another_s_goes_on() -> None:
         assert (await bobs.ask("ping"))["result"] == {}
 
 
+async def test_a_stream_outlives_a_change_of_the_key_that_sessions_are_signed_with() -> None:
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp?tools=git.log") as client:
+        house.sessions.use_key(b"n" * 32)
+
+        assert await client.tools() == ["git.log"]
+
+
 async def test_a_stream_takes_so_many_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MAX_UNANSWERED", 1)
     gate = Gate()

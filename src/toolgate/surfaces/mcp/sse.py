@@ -89,7 +89,7 @@ class SseTransport:
         self._legacy = legacy
         self._sessions = sessions
         self._streams = streams
-        self._open: dict[str, _Stream] = {}
+        self._open: dict[bytes, _Stream] = {}
 
     async def stream(self, exchange: Exchange, binding: Binding) -> None:
         """GET: serve one stream until its client leaves, its credential lapses or the door closes."""
@@ -102,12 +102,12 @@ class SseTransport:
             responder.start(200, HEADERS)
             # What is under way when the stream has to end is still answered; if the client left, cancelled.
             async with asyncio.TaskGroup() as requests:
-                self._open[session.nonce] = _Stream(session, binding, responder, requests)
+                self._open[session_id] = _Stream(session, binding, responder, requests)
                 try:
                     await responder.write(_encode_endpoint(exchange.request.path, session_id))
                     await announce_changes(responder, subscription, CHANGED)
                 finally:
-                    del self._open[session.nonce]
+                    del self._open[session_id]
             responder.end()
 
     async def post(self, exchange: Exchange, message: Message) -> None:
@@ -139,16 +139,17 @@ class SseTransport:
     def _find(self, exchange: Exchange) -> _Stream:
         request = exchange.request
         parse_target(request.path, b"")  # a path that does not exist takes no messages either
-        session_id = parse_query(request.query, {"sessionId"})["sessionId"]
+        session_id = parse_query(request.query, {"sessionId"})["sessionId"].encode()
         if b"mcp-session-id" in exchange.headers:
             raise InvalidRequest("a session stands in the query and in `Mcp-Session-Id`")
-        session = self._legacy.find_session(exchange, session_id.encode())
-        stream = self._open.get(session.nonce)
-        if stream is None:
+        stream = self._open.get(session_id)
+        if stream is None or stream.session.principal_id != exchange.principal.id:
+            self._legacy.find_session(exchange, session_id)
             raise UnknownSession(
                 "the stream of this session is not open on this node",
                 hint="open it again with GET; with several nodes, send all of a client's to the same one",
             )
+        stream.session.binding.keep_principal(exchange.principal)
         return stream
 
     async def _answer(self, stream: _Stream, message: Message, request_id: bytes) -> None:
