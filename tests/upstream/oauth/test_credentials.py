@@ -98,6 +98,30 @@ async def test_a_server_that_refuses_a_token_fails_the_call_and_nothing_is_sent_
     assert len(house.serving.seen("tools/call")) == 1
 
 
+async def test_a_token_that_was_revoked_is_replaced_without_another_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolgate.upstream.oauth.renewal.MIN_GAP_S", 0.0)
+    async with open_house("legacy") as house:
+        link = await open_link(house)
+        house.authority.valid.clear()
+        with pytest.raises(ServerUnavailable, match="401"):
+            await call(link)
+        while len(house.authority.valid) == 0 or not await _answers(link):
+            await asyncio.sleep(0)
+        await link.aclose()
+
+    assert len(house.authority.forms) >= 2
+    assert len(house.serving.seen("initialize")) == 1
+
+
+async def _answers(link: Link) -> bool:
+    try:
+        return await call(link) == echoed()
+    except ServerUnavailable:
+        return False
+
+
 async def test_without_oauth_in_its_record_a_server_gets_a_plain_link() -> None:
     async with open_house() as house:
         house.authority.valid = {""}
