@@ -17,9 +17,10 @@ from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import intake, protocol, server
-from toolgate.surfaces.mcp import session
+from toolgate.surfaces.mcp import session, sse
 from toolgate.surfaces.rest import change_shapes, freshness, paging
-from toolgate.upstream import child, discovery, health, limits, link, restarts
+from toolgate.upstream import child, discovery, health, http_connection, limits, link, restarts
+from toolgate.upstream.streamable import messages
 
 Rows = Sequence[tuple[str, str, str]]
 
@@ -28,6 +29,7 @@ Everything that comes from outside is bounded. Limits that a setting or a record
 the others are constants of this version.
 """
 _POOL: Final = limits.DEFAULT_LIMITS
+_HTTP: Final = http_connection.HttpLimits()
 _BUDGETS: Final = bodies.BudgetsBody()
 
 
@@ -70,6 +72,7 @@ def _lists() -> Rows:
         ("a session without a request", _time(session.IDLE_S), "`unknown_session`"),
         ("a session in all", _time(session.LIFETIME_S), forgotten),
         ("what a session asks for, as its id", _size(session.MAX_ID_BYTES), "`invalid_params`"),
+        ("requests without an answer on an SSE stream", f"{sse.MAX_UNANSWERED}", "503 `session_limit`"),
         ("entries of `?tools=` or `?servers=`", f"{layers.MAX_ENTRIES:,}", "400 `invalid_request`"),
         ("entries with wildcards", f"{layers.MAX_WILDCARDS}", "400 `invalid_request`"),
         ("a pattern", f"{patterns.MAX_PATTERN} characters", "refused"),
@@ -83,12 +86,20 @@ def _lists() -> Rows:
 def _servers() -> Rows:
     most_children = Settings.model_fields["max_children"].default
     waits = f"waits {_POOL.backoff_s:g} s to {_POOL.backoff_max_s:g} s"
+    breaker = f"calls fail at once; one try in {_time(_HTTP.cooldown_s)}"
     starts = f"{_POOL.max_starts} in {_time(_POOL.start_window_s)}, {waits}"
     return (
         ("id of a server", f"{names.MAX_SERVER_ID} characters", "`invalid_record`"),
         ("a server file", _size(directory.MAX_FILE_BYTES), "reported; the last good version stays"),
         ("start, up to the first answer", _time(link.START_TIMEOUT_S), "stopped, tried again"),
         ("starts", starts, "down until the next try"),
+        (
+            "wait for a server behind a URL",
+            f"up to {_time(_POOL.reconnect_max_s)}",
+            "down until the next try",
+        ),
+        ("what its `Retry-After` may ask for", _time(messages.MAX_RETRY_AFTER_S), "tried again all the same"),
+        ("attempts to connect that fail in a row", f"{_HTTP.max_failed_connects}", breaker),
         ("wait after a failure that stays", _time(restarts.FATAL_WAIT_S), "a call may try again"),
         ("a message: stdio line or event", _size(link.MAX_MESSAGE_BYTES), "the connection ends"),
         ("stderr that is kept", _size(health.STDERR_TAIL_BYTES), "the oldest goes"),

@@ -26,8 +26,8 @@ A server is one record: a file in the registry directory, the body of `PUT
 everywhere.
 """
 _NOT_YET: Final = """
-Not acted on yet, though part of the form: `sharing = "per_session"` (every caller shares the connection),
-`approval_policy` (nobody is asked) and the transport `http_sse_legacy` (such a server is down).
+Not acted on yet, though part of the form: `sharing = "per_session"` (every caller shares the connection) and
+`approval_policy` (nobody is asked).
 """
 _POLICY: Final = """
 The records that say who sees which tools. [The policy guide](../guides/policy.md) tells how they work
@@ -37,6 +37,7 @@ _SERVER_MODELS: Final[Models] = (
     bodies.ServerBody,
     bodies.StdioBody,
     bodies.HttpBody,
+    bodies.OAuthBody,
     bodies.BudgetsBody,
     bodies.ApprovalBody,
 )

@@ -151,6 +151,10 @@ class Settings(BaseModel):
     allow_private_upstreams: bool = True
     """Whether servers may be registered on loopback and private networks."""
 
+    allowed_upstream_hosts: tuple[str, ...] = ()
+    """The only hosts that servers behind URLs, and their authorization servers, may be at: names and
+    addresses; patterns with `*` and `?`. Empty: any host."""
+
     max_tools: int = Field(default=128, ge=1, le=10_000)
     """The most tools one scope may show before it is refused."""
 
@@ -166,7 +170,7 @@ class Settings(BaseModel):
     log_level: LogLevel = "info"
     """How much is logged: `debug`, `info`, `warning` or `error`."""
 
-    @field_validator("allowed_hosts", "allowed_commands", "control", mode="before")
+    @field_validator("allowed_hosts", "allowed_commands", "allowed_upstream_hosts", "control", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         """A variable holds a list as text: names separated by commas."""

@@ -5,22 +5,24 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from tests.contract.link_server import LIST_CHANGED, PROGRESS, ContractServer, Message
 from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer
 from tests.upstream.memory_link import record as memory_record
-from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
+from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch, Transport
 from toolgate.model.tools import Era
 from toolgate.upstream.children import Warden
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.link import Opener, Reply, StartFailed
 from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.sse_legacy import SseLegacyOpener
 from toolgate.upstream.stdio import StdioOpener
 from toolgate.upstream.streamable import StreamableOpener
 
@@ -127,19 +129,32 @@ def _command_line(process: Path) -> bytes:
 
 @asynccontextmanager
 async def open_http(era: Era) -> AsyncIterator[Subject]:
+    opener = StreamableOpener(Secrets({}), Egress(allow_private=True))
+    async with _open_door(_HttpDoor(era), opener, "streamable_http") as subject:
+        yield subject
+
+
+@asynccontextmanager
+async def open_sse(era: Era) -> AsyncIterator[Subject]:
+    opener = SseLegacyOpener(Secrets({}), Egress(allow_private=True))
+    async with _open_door(_SseDoor(era), opener, "http_sse_legacy") as subject:
+        yield subject
+
+
+@asynccontextmanager
+async def _open_door(door: "_Door", opener: Opener, transport: Transport) -> AsyncIterator[Subject]:
     async def say_nothing(_: Request, peer: Peer) -> None:
         await peer.gone()
 
     def record_of(server: FaultyHttp) -> ServerRecord:
-        return ServerRecord(server_id="there", transport="streamable_http", http=HttpEndpoint(url=server.url))
+        return ServerRecord(server_id="there", transport=transport, http=HttpEndpoint(url=server.url))
 
-    door = _HttpDoor(era)
     async with FaultyHttp(door.serve) as good, FaultyHttp(say_nothing) as silent:
         door.server = good
         async with FaultyHttp(say_nothing) as closed:
             missing = record_of(closed)
         yield Subject(
-            opener=StreamableOpener(Secrets({}), Egress(allow_private=True)),
+            opener=opener,
             record=record_of(good),
             silent=record_of(silent),
             missing=missing,
@@ -147,8 +162,8 @@ async def open_http(era: Era) -> AsyncIterator[Subject]:
         )
 
 
-class _HttpDoor:
-    """Carries the messages of a ContractServer, with one stream for what it says unasked."""
+class _Door(ABC):
+    """Carries the messages of a ContractServer, with streams for what it says unasked."""
 
     server: FaultyHttp
 
@@ -156,6 +171,28 @@ class _HttpDoor:
         self._brain = ContractServer(era, announce=self._announce, die=self._die)
         self._listening: set[Peer] = set()
         self._saying: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    async def serve(self, request: Request, peer: Peer) -> None:
+        """Answer one request."""
+
+    def _announce(self) -> None:
+        for peer in self._listening:
+            self._say(peer.event(LIST_CHANGED))
+
+    def _say(self, words: Coroutine[Any, Any, None]) -> None:
+        saying = asyncio.create_task(words)
+        self._saying.add(saying)
+        saying.add_done_callback(self._saying.discard)
+
+    def _die(self) -> None:
+        self.server._server.close()
+        for task in self.server._tasks:
+            task.cancel()
+
+
+class _HttpDoor(_Door):
+    """Streamable HTTP: an answer to each POST."""
 
     async def serve(self, request: Request, peer: Peer) -> None:
         if request.rpc in {"GET", "subscriptions/listen"}:
@@ -189,24 +226,51 @@ class _HttpDoor:
         finally:
             self._listening.discard(peer)
 
-    def _announce(self) -> None:
-        for peer in self._listening:
-            saying = asyncio.create_task(peer.event(LIST_CHANGED))
-            self._saying.add(saying)
-            saying.add_done_callback(self._saying.discard)
 
-    def _die(self) -> None:
-        self.server._server.close()
-        for task in self.server._tasks:
-            task.cancel()
+class _SseDoor(_Door):
+    """The transport of 2024: answers come on the one stream that a client has opened."""
+
+    def __init__(self, era: Era) -> None:
+        super().__init__(era)
+        self._streams: dict[str, Peer] = {}
+
+    async def serve(self, request: Request, peer: Peer) -> None:
+        if request.method == "GET":
+            await self._stream(peer)
+        else:
+            await self._take(request.message, self._streams[request.path], peer)
+
+    async def _stream(self, peer: Peer) -> None:
+        endpoint = f"/messages?session_id={len(self._streams)}"
+        self._streams[endpoint] = peer
+        await peer.open_stream()
+        await peer.chunk(f"event: endpoint\ndata: {endpoint}\n\n".encode())
+        self._listening.add(peer)
+        try:
+            await peer.gone()
+        finally:
+            self._listening.discard(peer)
+
+    async def _take(self, message: Message, stream: Peer, peer: Peer) -> None:
+        members = self._brain.answer(message)
+        await peer.answer(status=202)
+        if members is not None:
+            await stream.event({"jsonrpc": "2.0", "id": message["id"], **members})
+        elif message.get("params", {}).get("name") == "progress":
+            self._say(_progress(stream))
+
+
+async def _progress(peer: Peer) -> None:
+    with suppress(ConnectionError):
+        while True:
+            await peer.event(PROGRESS)
+            await asyncio.sleep(0.01)
 
 
 async def _never_answer(message: Message, peer: Peer) -> None:
     if message["params"]["name"] == "progress":
         await peer.open_stream()
-        while True:
-            await peer.event(PROGRESS)
-            await asyncio.sleep(0.01)
+        await _progress(peer)
     await peer.gone()
 
 
@@ -216,6 +280,11 @@ def _encode(value: object) -> bytes:
 
 SUBJECTS: dict[str, tuple[OpenSubject, Era]] = {
     f"{transport}, {era}": (opens, era)
-    for transport, opens in {"memory": open_memory, "stdio": open_stdio, "http": open_http}.items()
+    for transport, opens in {
+        "memory": open_memory,
+        "stdio": open_stdio,
+        "http": open_http,
+        "sse": open_sse,
+    }.items()
     for era in get_args(Era)
 }

@@ -42,9 +42,9 @@ def field_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def given_paths(body: dict[str, Any]) -> Iterator[str]:
-    parts = {"stdio", "http", "budgets", "approval_policy"}
+    parts = {"stdio", "http", "oauth", "budgets", "approval_policy"}
     for name, value in body.items():
-        yield from (f"{name}.{inner}" for inner in value) if name in parts else (name,)
+        yield from (f"{name}.{inner}" for inner in given_paths(value)) if name in parts else (name,)
 
 
 def test_every_block_of_toml_and_json_is_a_file() -> None:
@@ -77,7 +77,7 @@ def test_a_record_is_valid_as_it_stands(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("directory", "servers"), [("servers", ["git", "time"]), ("complete", ["files", "tracker"])]
+    ("directory", "servers"), [("servers", ["git", "time"]), ("complete", ["calendar", "files", "tracker"])]
 )
 def test_a_directory_of_server_files_loads_without_a_word(directory: str, servers: list[str]) -> None:
     scan = scan_directory(EXAMPLES / directory, strict=True)

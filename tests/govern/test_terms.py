@@ -75,6 +75,20 @@ def test_ssr_1_a_private_address_in_any_spelling_is_not_stored_where_private_egr
         check_terms(Terms(egress=Egress(allow_private=False)), server(http={"url": url}))
 
 
+def test_ssr_1_an_authorization_server_must_be_where_servers_may_be() -> None:
+    oauth = {
+        "grant": "authorization_code",
+        "client_id": "toolgate",
+        "issuer": "https://login.example.org",
+    }
+    terms = Terms(egress=Egress(allow_private=False, allowed_hosts=["*.example.com"]))
+
+    with pytest.raises(InvalidRecord, match=r"http\.oauth\.issuer.*allowed_upstream_hosts"):
+        check_terms(terms, server(http={"url": "https://a.example.com/mcp", "oauth": oauth}))
+    with pytest.raises(InvalidRecord, match=r"http\.url.*allowed_upstream_hosts"):
+        check_terms(terms, server(http={"url": "https://a.example.org/mcp"}))
+
+
 def test_an_address_behind_a_reference_is_left_to_the_moment_of_connecting() -> None:
     check_terms(Terms(egress=Egress(allow_private=False)), server(http={"url": "https://${ENV:HOST}/mcp"}))
 

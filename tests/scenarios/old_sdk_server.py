@@ -1,5 +1,12 @@
-"""A server on the last SDK of the handshake era, run in the environment that has it."""
+"""A server on the last SDK of the handshake era, run in the environment that has it.
 
+On stdio; with the word `sse=PORT`, over the transport of 2024, on a port that it says first.
+"""
+
+import socket
+import sys
+
+import uvicorn
 from mcp.server.fastmcp import FastMCP
 
 server = FastMCP("old")
@@ -23,5 +30,14 @@ def negate(a: int) -> int:
     return -a
 
 
+def serve_sse(port: int) -> None:
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        sys.stdout.write(f"{listener.getsockname()[1]}\n")
+        sys.stdout.flush()
+        config = uvicorn.Config(server.sse_app(), log_level="critical", timeout_graceful_shutdown=1)
+        uvicorn.Server(config).run(sockets=[listener])
+
+
 if __name__ == "__main__":
-    server.run()
+    ports = [int(word.removeprefix("sse=")) for word in sys.argv if word.startswith("sse=")]
+    serve_sse(*ports) if ports else server.run()

@@ -1,10 +1,12 @@
 """Children of a real gateway: one serves all calls, and none outlives the gateway, however it dies."""
 
+from collections import Counter
+
 import pytest
 
-from tests.scenarios.gateway import Gateway, Site, running
+from tests.scenarios.gateway import Gateway, Site, running, started
 from tests.scenarios.soak import rounds
-from tests.scenarios.waiting import eventually
+from tests.scenarios.waiting import eventually, settle_on
 
 KILLS = rounds(suite=5, soak=50)
 GROWN = 8
@@ -43,6 +45,43 @@ def test_shu_4_nothing_outlives_a_gateway_that_is_killed(site: Site, round_: int
         gateway.kill()
 
         gateway.check_gone(within_s=5.0)
+
+
+def test_chd_14_two_hundred_servers_with_few_open_files_are_refused_with_the_reason_and_the_rest_serve(
+    site: Site,
+) -> None:
+    """A child takes four descriptors and 96 are kept for callers and files: so 40 run, whichever they are."""
+    names = [f"s{number:03}" for number in range(200)]
+    site.place(*(site.stage(name, "tools=echo") for name in names))
+    command = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *site.up("--json")]
+    with started(site, command) as gateway:
+        settle_on(lambda: Counter(states(gateway).values()), {"connected": 40, "down": 160}, 30)
+        serving = [name for name, state in states(gateway).items() if state == "connected"]
+        answered = [
+            client.text(f"{name}.echo", text=name)
+            for name in serving
+            for client in (
+                gateway.modern(f"/api/mcp?servers={name}"),
+                gateway.legacy(f"/api/mcp?servers={name}"),
+            )
+        ]
+        refused = next(name for name in names if name not in serving)
+
+        assert answered == [name for name in serving for _ in range(2)]
+        assert gateway.health(refused)["last_error"] == (
+            "this node may open 256 files, which is enough for 40 children, and 40 are running"
+        )
+        answer = gateway.modern().call(f"{refused}.echo", text="x")
+        assert answer["error"]["data"]["code"] == "unknown_tool"
+
+
+def states(gateway: Gateway) -> dict[str, str]:
+    """How each server fares."""
+    found: dict[str, str] = {}
+    page = "/admin/api/mcp/servers?limit=1000"
+    for server in gateway.get(page)["servers"]:
+        found[server["server_id"]] = server["health"]["state"]
+    return found
 
 
 def pids_of(gateway: Gateway) -> set[int]:

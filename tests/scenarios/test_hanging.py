@@ -1,5 +1,6 @@
 """One server hangs: it costs its own callers their budget, and nobody else anything."""
 
+import json
 import os
 import signal
 import time
@@ -7,9 +8,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx2
 import pytest
 
-from tests.scenarios.clients import McpClient, error_of
+from tests.scenarios.clients import McpClient, ModernClient, error_of
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.waiting import eventually, settle_on
 
@@ -22,16 +24,17 @@ BUDGETS = {"tool_timeout_ms": int(BUDGET_S * 1000)}
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """`good` is well, `stuck` never starts, `sleepy` has a tool that hangs, `tired` starts only once."""
+    """`good` is well, `stuck` never starts, `tired` starts only once; `sleepy` and `narrow` can hang."""
     site = Site(tmp_path_factory.mktemp("hanging"))
     site.place(
         site.stage("good", "tools=echo"),
         site.stage("stuck", "silent", budgets=BUDGETS),
         site.stage("sleepy", "tools=echo,hang", budgets=BUDGETS),
+        site.stage("narrow", "tools=echo,hang", budgets={"max_concurrency": 1}),
         site.stage("tired", "tools=echo", f"once={site.root / 'started'}", budgets=BUDGETS),
     )
     with running(site) as gateway:
-        well = ("good", "sleepy", "tired")
+        well = ("good", "sleepy", "narrow", "tired")
         settle_on(lambda: {gateway.health(name)["tools"] > 0 for name in well}, {True})
         yield gateway
 
@@ -57,7 +60,7 @@ def test_a_server_that_never_starts_delays_no_list_and_no_call_of_the_others(cli
 
 
 def test_a_list_that_includes_it_waits_for_it_once_and_then_no_more(gateway: Gateway) -> None:
-    client = gateway.modern()
+    client = gateway.modern("/api/mcp?servers=good,sleepy,stuck,tired")
 
     client.tools()
     tools, list_s = timed(client.tools)
@@ -96,3 +99,22 @@ def test_a_server_that_hangs_when_it_is_started_again_keeps_its_tools_and_answer
     assert BUDGET_S <= hung_s <= BUDGET_S + TOLERANCE_S
     assert tools == ["good.echo", "tired.echo"]
     assert list_s < 1.0
+
+
+def test_bud_8_a_client_that_goes_away_frees_its_place_and_is_audited_as_cancelled(gateway: Gateway) -> None:
+    with httpx2.Client(timeout=0.2, trust_env=False) as impatient:
+        client = ModernClient(impatient, f"{gateway.url}/api/mcp?servers=narrow")
+        for _ in range(3):
+            with pytest.raises(httpx2.ReadTimeout):
+                client.call("narrow.hang")
+    settle_on(lambda: gateway.health("narrow")["in_flight"], 0, 1.0)
+    text = gateway.modern("/api/mcp?servers=narrow").text("narrow.echo", text="there is room")
+
+    assert text == "there is room"
+    # The audit is written in batches.
+    settle_on(lambda: outcomes_at(gateway, "narrow"), [("hang", "cancelled")] * 3 + [("echo", "ok")])
+
+
+def outcomes_at(gateway: Gateway, server_id: str) -> list[tuple[str, str]]:
+    events = map(json.loads, gateway.audit.splitlines())
+    return [(one["tool"], one["outcome"]) for one in events if one.get("server_id") == server_id]

@@ -48,6 +48,8 @@ GOOD_BODIES: Final[dict[str, Any]] = {
     "PlanSent": {"kind": "server", "id": "git", "body": http("git")},
     "PinSent": {"server_id": "git", "tools": {"log": "0" * 64}},
     "RollbackSent": {"revision": 1},
+    "LoginSent": {"redirect_uri": "http://127.0.0.1:9/callback"},
+    "LoginFinishSent": {"state": "s", "code": "c", "iss": "https://login.example"},
     "ApplySent": {"changes": [{"kind": "task", "id": "review", "body": None}], "prune": False},
     "ImportSent": {"content": {"mcpServers": {"one": {"command": "serve", "env": {"A": "b"}}}}},
     "NoBody": {},

@@ -76,6 +76,7 @@ async def test_a_server_is_created_read_replaced_and_deleted() -> None:
             "revision": 2,
             "health": None,
             "nodes": [],
+            "login": None,
         }
         assert read.json()["health"]["state"] == "connected"
         assert replaced.json()["server"]["display_name"] == "Git"

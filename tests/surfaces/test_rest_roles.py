@@ -47,6 +47,9 @@ MATRIX: Final = {
     "POST /admin/api/mcp/servers/import": "401 401 401 403 403 403 403 200",
     "POST /admin/api/mcp/servers/{server_id}/test": "401 401 401 403 403 403 403 200",
     "POST /admin/api/mcp/servers/{server_id}/refresh": "401 401 401 403 403 403 403 200",
+    "POST /admin/api/mcp/servers/{server_id}/login": "401 401 401 403 403 403 403 400",
+    "POST /admin/api/mcp/servers/{server_id}/login/finish": "401 401 401 403 403 403 403 400",
+    "DELETE /admin/api/mcp/servers/{server_id}/login": "401 401 401 403 403 403 403 400",
     "GET /admin/api/tasks": "401 401 401 403 403 200 200 200",
     "POST /admin/api/tasks": "401 401 401 403 403 403 201 201",
     "GET /admin/api/tasks/{task_id}": "401 401 401 403 403 200 200 200",
@@ -94,6 +97,8 @@ MATRIX: Final = {
 BODIES: Final[dict[str, Any]] = {
     "POST /admin/api/mcp/servers": stdio("new"),
     "PUT /admin/api/mcp/servers/{server_id}": stdio("git", display_name="Git"),
+    "POST /admin/api/mcp/servers/{server_id}/login": {"redirect_uri": "http://127.0.0.1:9/callback"},
+    "POST /admin/api/mcp/servers/{server_id}/login/finish": {"state": "x", "code": "y"},
     "POST /admin/api/tasks": task("new"),
     "PUT /admin/api/tasks/{task_id}": task("review", default_server_ids=["git"]),
     "POST /admin/api/profiles": {"profile_id": "new"},

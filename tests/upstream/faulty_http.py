@@ -131,6 +131,10 @@ class FaultyHttp:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @property
+    def open_connections(self) -> int:
+        return len(self._tasks)
+
     async def stop_listening(self) -> None:
         """Refuse new connections; those there are go on."""
         self._server.close()

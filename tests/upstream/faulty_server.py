@@ -4,6 +4,8 @@ Standard library only, so that it is up at once. Words it knows on its command l
 
     modern            speaks 2026-07-28 and refuses `initialize` (it is legacy otherwise)
     silent            never answers anything
+    mute-discover     never answers `server/discover`
+    wordy=N           describes a tool in N bytes
     dies=N            exits with status N at once
     slow=S            reads nothing for S seconds
     only-initialize   exits when its first message is another one, as some SDKs do
@@ -136,6 +138,11 @@ def half_character(number: int) -> None:
     send(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\\ud83d"}]}}\n' % number)
 
 
+def bottomless(number: int) -> None:
+    depth = 100_000
+    send(b'{"jsonrpc":"2.0","id":%d,"result":%b}\n' % (number, b"[" * depth + b"]" * depth))
+
+
 def log_json(number: int) -> None:
     send(b'{"level":"info","id":%d,"message":"this is a log line"}\n' % number)
     send_message(id=number, result=text("after the log line"))
@@ -171,6 +178,7 @@ FAULTS = {
     "misanswer": misanswer,
     "bad_utf8": bad_utf8,
     "half_character": half_character,
+    "bottomless": bottomless,
     "log_json": log_json,
     "stop_reading": stop_reading,
 }
@@ -190,6 +198,12 @@ def answer(message: Message) -> Message | None:
     if "modern" in WORDS and method == "initialize":
         data = {"supported": ["2026-07-28"], "requested": params["protocolVersion"]}
         return {"error": {"code": -32022, "message": "unsupported protocol version", "data": data}}
+    if method == "server/discover" and "mute-discover" in WORDS:
+        return None
+    if method == "tools/list":
+        words = "x" * int(WORDS.get("wordy", 0))
+        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
+        return {"result": {"tools": [*tools, {**tools[0], "name": "wordy", "description": words}]}}
     if method == "initialize":
         capabilities = {"tools": {"listChanged": True}}
         version = {"protocolVersion": "2025-11-25", "serverInfo": SERVER_INFO, "instructions": "be kind"}

@@ -110,6 +110,11 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+def resident_bytes() -> int:
+    """The memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
 async def until(condition: Callable[[], bool], within_s: float = 5.0) -> float:
     """Wait for something outside this process; how long it took."""
     started = time.monotonic()

@@ -12,7 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.upstream.stdio_stage import FAULTY, Listener, call, command, faulty, is_alive, until
+from tests.scenarios.soak import rounds
+from tests.upstream.stdio_stage import (
+    FAULTY,
+    Listener,
+    call,
+    command,
+    faulty,
+    is_alive,
+    resident_bytes,
+    until,
+)
 from toolgate.errors import ServerUnavailable
 from toolgate.upstream.child import Child
 from toolgate.upstream.children import FDS_PER_CHILD, RESERVED_FDS, Warden
@@ -323,17 +333,29 @@ def open_files_limited_to(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-async def test_chd_15_crash_cycles_leave_no_process_and_no_descriptor() -> None:
+@on_one_loop
+@pytest.mark.soak
+async def test_chd_15_crash_cycles_leave_no_process_no_descriptor_and_little_memory() -> None:
     async with open_warden(max_children=3) as warden:
-        await (await start(warden)).aclose()
-        before = open_fds()
-        for status in range(30):
+        link = await start(warden)
+        supervisor = parent_of(parent_of(await call(link, "pid")))
+        await link.aclose()
+        before, resident = open_fds(), resident_bytes()
+        for number in range(rounds(suite=50, soak=1000)):
             link = await start(warden)
             with pytest.raises(ServerUnavailable):
-                await call(link, "die", status=status)
+                await call(link, "die", status=number % 256)
             with pytest.raises(StartFailed):
                 await StdioOpener(warden, Secrets({}))(command("/no/such"), Listener(), known_era=None)
-        await until(lambda: open_fds() == before)
+        await until(lambda: open_fds() == before and not children_of(supervisor))
+
+        assert resident_bytes() - resident <= 20 * 1024 * 1024
+
+
+def children_of(pid: int) -> list[int]:
+    """Its own, the dead that nobody has collected included."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 async def test_a_thousand_long_arguments_and_a_large_environment_reach_the_child() -> None:

@@ -151,6 +151,58 @@ def test_a_literal_address_is_refused_without_a_resolver() -> None:
     ANY.check_literal(parse_target("http://name.example/"))
 
 
+LISTED = Egress(
+    allow_private=True,
+    allowed_hosts=["*.example.com", "Mcp.internal", "10.0.0.?", "::1"],
+    resolver=lambda host, port: _at(["10.0.0.7"]),
+)
+
+
+async def _at(addresses: list[str]) -> list[str]:
+    return addresses
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "a.example.com",
+        "A.Example.COM",
+        "a.b.example.com.",
+        "mcp.internal",
+        "MCP.internal.",
+        "10.0.0.7",
+        "::1",
+    ],
+)
+async def test_ssr_1_a_host_on_the_list_is_connected_to_however_it_is_spelled(host: str) -> None:
+    assert await LISTED.resolve(host, 443)
+    LISTED.check_literal(parse_target(f"https://[{host}]/" if ":" in host else f"https://{host}/"))
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["example.com", "a.example.com.evil.net", "evil-mcp.internal", "10.0.0.77", "127.0.0.1", "8.8.8.8"],
+)
+async def test_ssr_1_with_a_list_no_other_host_is_connected_to_nor_even_looked_up(host: str) -> None:
+    async def resolver(host: str, port: int) -> list[str]:
+        raise AssertionError("nobody may ask for it")
+
+    egress = Egress(allow_private=True, allowed_hosts=["*.example.com", "mcp.internal"], resolver=resolver)
+    with pytest.raises(EgressRefused, match="allowed_upstream_hosts"):
+        await egress.resolve(host, 443)
+    with pytest.raises(EgressRefused, match="allowed_upstream_hosts"):
+        egress.check_literal(parse_target(f"https://{host}/"))
+
+
+async def test_ssr_1_a_listed_name_still_may_not_stand_for_a_forbidden_address() -> None:
+    egress = Egress(
+        allow_private=True, allowed_hosts=["*"], resolver=lambda host, port: _at(["169.254.169.254"])
+    )
+
+    with pytest.raises(EgressRefused, match="link-local"):
+        await egress.resolve("metadata.example.com", 80)
+
+
 async def test_only_the_good_addresses_of_a_name_remain() -> None:
     async def resolver(host: str, port: int) -> list[str]:
         return ["169.254.169.254", "10.0.0.7", "fe80::1%eth0", "8.8.8.8", "8.8.8.8"]

@@ -100,6 +100,34 @@ async def test_a_place_given_in_the_moment_its_taker_goes_away_reaches_the_next(
     assert (gate.in_flight, gate.queued) == (1, 0)
 
 
+async def test_bud_8_a_place_given_back_while_those_in_line_go_away_is_not_lost() -> None:
+    gate = full_gate()
+    leavers = [await in_line(gate) for _ in range(3)]
+    stayer = await in_line(gate)
+
+    for leaver in leavers:
+        leaver.cancel()
+    gate.leave()
+    await asyncio.gather(*leavers, return_exceptions=True)
+    await stayer
+    gate.leave()
+
+    assert (gate.in_flight, gate.queued) == (0, 0)
+
+
+async def test_bud_8_a_place_given_back_while_all_in_line_go_away_is_free() -> None:
+    gate = full_gate()
+    leavers = [await in_line(gate) for _ in range(3)]
+
+    for leaver in leavers:
+        leaver.cancel()
+    gate.resize(2)
+    gate.leave()
+    await asyncio.gather(*leavers, return_exceptions=True)
+
+    assert (gate.in_flight, gate.queued) == (0, 0)
+
+
 async def test_a_place_whose_taker_timed_out_and_went_away_at_once_is_not_counted_twice() -> None:
     gate = full_gate()
     waiting = await in_line(gate, until_s=1.0)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.scenarios.soak import rounds
 from tests.upstream.stdio_stage import (
     BIN,
     Listener,
@@ -19,6 +20,7 @@ from tests.upstream.stdio_stage import (
     faulty,
     is_alive,
     open_link,
+    resident_bytes,
     said,
     tool,
     until,
@@ -37,10 +39,6 @@ on_one_loop = pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop
 @pytest.fixture(params=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 async def sent_by(link: Any) -> list[dict[str, Any]]:
@@ -263,12 +261,13 @@ async def test_a_line_beyond_the_bound_ends_the_server() -> None:
     assert listener.closed == [f"sent a line of more than {MAX_MESSAGE_BYTES} bytes"]
 
 
+@pytest.mark.soak
 async def test_chd_6_a_flood_on_stderr_blocks_nothing_and_its_end_is_kept() -> None:
     listener = Listener()
-    size = 64 * 1024 * 1024
+    size = rounds(suite=64, soak=1024) * 1024 * 1024
     async with open_link(faulty(), listener) as link:
         before = resident_bytes()
-        answer = await call(link, "stderr", bytes=size, timeout_s=20)
+        answer = await call(link, "stderr", bytes=size, timeout_s=60)
         await until(lambda: listener.stderr_bytes == size + len("\nlast words\n"))
         grown = resident_bytes() - before
 
@@ -400,10 +399,11 @@ async def test_chd_12_an_answer_that_is_not_utf8_fails_alone() -> None:
         assert (link.dropped_lines, listener.notifications) == (1, [])
 
 
-async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone() -> None:
+@pytest.mark.parametrize("name", ["half_character", "bottomless"])
+async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone(name: str) -> None:
     async with open_link(faulty()) as link:
         async with asyncio.timeout(5):
-            reply = await link.request("tools/call", tool("half_character"), timeout_s=60)
+            reply = await link.request("tools/call", tool(name), timeout_s=60)
 
         problem = b"the server's answer is not JSON that can be carried"
         assert reply == Reply(error=b'{"code":-32603,"message":"%b"}' % problem)
@@ -421,7 +421,11 @@ async def test_chd_12_an_answer_that_cannot_be_carried_fails_at_once_and_alone()
         (b'{"result":NaN}', b""),
         (b'["id",7,"result"]', b""),
         (b'{"id":7,"result":', b""),
-        (b'{"id":7,"result":' + b"[" * 100_000, b""),
+        (b'{"id":7,"result":' + b"[" * 100_000, b"7"),
+        (b'{ "jsonrpc": "2.0", "id": 7, "error": ' + b"[" * 100_000, b"7"),
+        (b'{"id":7,"method":"x","params":' + b"[" * 100_000, b""),
+        (b'{"id":"7","result":' + b"[" * 100_000, b""),
+        (b'{"a":' + b"[" * 100_000 + b',"id":7,"result":0', b""),
         (b'{"id":7,"result":"\xff"}', b""),
     ],
 )

@@ -120,7 +120,7 @@ async def test_an_answer_may_come_on_a_stream_between_other_messages(era: str) -
         assert len(server.seen("tools/call")) == 2
 
 
-async def test_a_legacy_server_s_own_requests_are_answered_by_post() -> None:
+async def test_chd_11_a_legacy_server_s_own_requests_are_answered_by_post() -> None:
     answers: asyncio.Queue[Any] = asyncio.Queue()
 
     async def script(request: Request, peer: Peer) -> None:

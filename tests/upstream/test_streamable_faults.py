@@ -39,7 +39,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object
         pytest.param(b"[" * 100_000, "not a JSON-RPC message", id="a deep nest"),
     ],
 )
-async def test_an_answer_that_is_none_is_an_error(era: str, body: bytes, reason: str) -> None:
+async def test_chd_10_an_answer_that_is_none_is_an_error(era: str, body: bytes, reason: str) -> None:
     async def script(request: Request, peer: Peer) -> None:
         await peer.answer(body)
 
@@ -59,7 +59,7 @@ async def test_an_answer_that_is_none_is_an_error(era: str, body: bytes, reason:
         pytest.param("", "ended without the response", id="nothing"),
     ],
 )
-async def test_a_stream_without_the_answer_is_an_error(era: str, event: str, reason: str) -> None:
+async def test_chd_10_a_stream_without_the_answer_is_an_error(era: str, event: str, reason: str) -> None:
     async def script(request: Request, peer: Peer) -> None:
         await peer.open_stream()
         await peer.chunk(f"data: {event}\n\n".encode())
@@ -74,7 +74,7 @@ async def test_a_stream_without_the_answer_is_an_error(era: str, event: str, rea
 
 @ERAS
 @pytest.mark.parametrize("is_stream", [False, True], ids=["in the body", "on a stream"])
-async def test_an_answer_that_is_not_utf8_is_an_error(era: str, *, is_stream: bool) -> None:
+async def test_chd_12_an_answer_that_is_not_utf8_is_an_error(era: str, *, is_stream: bool) -> None:
     async def script(request: Request, peer: Peer) -> None:
         body = json.dumps(response(request, "caf?")).encode().replace(b"?", b"\xe9")
         if is_stream:

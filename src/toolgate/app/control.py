@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
-from toolgate.app.doors import open_openers
+from toolgate.app.doors import authorizer_of, open_openers
 from toolgate.app.parts import (
     describe_gateway,
     discovery_of,
@@ -105,7 +105,7 @@ async def _open_gateway(
     settings: Settings, environ: Mapping[str, str], store: Store, audit: AuditLog, metrics: Metrics
 ) -> AsyncIterator[tuple[Gateway, ReportedServers]]:
     """The pipeline over what nodes report: it answers every question, and calls nothing."""
-    async with open_openers(settings, environ) as openers:
+    async with open_openers(settings, environ, authorizer_of(settings, environ)) as openers:
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)

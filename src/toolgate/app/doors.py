@@ -1,9 +1,10 @@
 """The data plane, as `up` and `node` both have it: servers, gateway, the MCP door beside REST."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from toolgate.app.parts import describe_gateway, limits_of
+from toolgate.app.parts import describe_gateway, egress_of, limits_of
 from toolgate.audit.log import AuditLog
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.servers import Transport
@@ -14,10 +15,14 @@ from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.target import is_mcp_path
 from toolgate.telemetry import Metrics
 from toolgate.upstream.children import Warden
-from toolgate.upstream.egress import Egress
+from toolgate.upstream.fetch import Fetcher
 from toolgate.upstream.link import Opener
+from toolgate.upstream.oauth.authorizer import Authorizer
+from toolgate.upstream.oauth.grants import GrantFiles
+from toolgate.upstream.oauth.opener import AuthorizedOpener
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.sse_legacy import SseLegacyOpener
 from toolgate.upstream.stdio import StdioOpener
 from toolgate.upstream.streamable import StreamableOpener
 
@@ -37,20 +42,34 @@ class Doors:
         return (self._mcp if is_mcp_path(request.path) else self._rest)(request, responder)
 
 
+def authorizer_of(
+    settings: Settings, environ: Mapping[str, str], grants: GrantFiles | None = None
+) -> Authorizer:
+    """Who gets tokens for servers. Without `grants`, nobody can log in to one."""
+    return Authorizer(
+        Secrets(environ, settings.secrets_dir),
+        Fetcher(egress_of(settings)),
+        clock_s=time.time,
+        grants=grants,
+    )
+
+
 @asynccontextmanager
 async def open_openers(
-    settings: Settings, environ: Mapping[str, str]
+    settings: Settings, environ: Mapping[str, str], authorizer: Authorizer
 ) -> AsyncIterator[Mapping[Transport, Opener]]:
     """How servers are reached, with the warden that keeps their processes."""
     resolved = Secrets(environ, settings.secrets_dir)
+    egress = egress_of(settings)
     warden = Warden(max_children=settings.max_children)
     try:
         await warden.start()
         yield {
             "stdio": StdioOpener(warden, resolved),
-            "streamable_http": StreamableOpener(
-                resolved, Egress(allow_private=settings.allow_private_upstreams)
+            "streamable_http": AuthorizedOpener(
+                StreamableOpener(resolved, egress), authorizer, clock_s=time.time
             ),
+            "http_sse_legacy": SseLegacyOpener(resolved, egress),
         }
     finally:
         await warden.aclose()
@@ -63,11 +82,12 @@ async def open_gateway(
     audit: AuditLog,
     metrics: Metrics,
     *,
+    authorizer: Authorizer,
     on_change: Callable[[], None] = _nothing,
 ) -> AsyncIterator[Gateway]:
     """The pipeline over a pool of its own. `on_change` is told that the tools of a server have changed."""
     async with AsyncExitStack() as stack:
-        openers = await stack.enter_async_context(open_openers(settings, environ))
+        openers = await stack.enter_async_context(open_openers(settings, environ, authorizer))
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)

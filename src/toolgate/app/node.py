@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolgate import __version__
-from toolgate.app.doors import Doors, describe_doors, open_gateway
+from toolgate.app.doors import Doors, authorizer_of, describe_doors, open_gateway
 from toolgate.app.parts import (
     SESSION_KEY_BYTES,
     discovery_of,
@@ -60,7 +60,14 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
             following.reporter.on_change()
 
         gateway = await stack.enter_async_context(
-            open_gateway(settings, environ, audit, metrics, on_change=tools_changed)
+            open_gateway(
+                settings,
+                environ,
+                audit,
+                metrics,
+                authorizer=authorizer_of(settings, environ),
+                on_change=tools_changed,
+            )
         )
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         sessions = Sessions(secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time)

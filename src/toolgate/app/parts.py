@@ -53,7 +53,14 @@ def terms_of(settings: Settings) -> Terms:
     return Terms(
         allowed_commands=settings.allowed_commands,
         requires_plan=settings.require_plan,
-        egress=Egress(allow_private=settings.allow_private_upstreams),
+        egress=egress_of(settings),
+    )
+
+
+def egress_of(settings: Settings) -> Egress:
+    """Where servers may be."""
+    return Egress(
+        allow_private=settings.allow_private_upstreams, allowed_hosts=settings.allowed_upstream_hosts
     )
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from toolgate.app.doors import Doors, describe_doors, open_gateway
+from toolgate.app.doors import Doors, authorizer_of, describe_doors, open_gateway
 from toolgate.app.parts import (
     discovery_of,
     follow_registry,
@@ -29,6 +29,8 @@ from toolgate.surfaces.mcp.door import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.rest.app import rest_app
 from toolgate.telemetry import Metrics
+from toolgate.upstream.oauth.grants import GrantFiles
+from toolgate.upstream.oauth.logins import Logins
 
 
 @asynccontextmanager
@@ -46,7 +48,11 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         audit = stack.enter_context(open_audit(settings.data_dir))
         sessions = Sessions(await session_key(store), clock_s=time.monotonic, wall_s=time.time)
         metrics = Metrics()
-        gateway = await stack.enter_async_context(open_gateway(settings, environ, audit, metrics))
+        grants = GrantFiles(settings.data_dir / "logins")
+        authorizer = authorizer_of(settings, environ, grants)
+        gateway = await stack.enter_async_context(
+            open_gateway(settings, environ, audit, metrics, authorizer=authorizer)
+        )
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
@@ -59,6 +65,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
             clock_ms=wall_ms,
             discovery=discovery_of(settings),
             terms=terms_of(settings),
+            logins=Logins(authorizer, grants, clock_s=time.time),
             backup_dir=settings.data_dir,
         )
 

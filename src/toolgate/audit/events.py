@@ -53,4 +53,16 @@ class CredentialRefused(msgspec.Struct, frozen=True, tag="credential", tag_field
     code: str
 
 
-AuditEvent = CallRecorded | AdminRecorded | CredentialRefused
+class DefinitionChanged(msgspec.Struct, frozen=True, tag="definition", tag_field="type", omit_defaults=True):
+    """A tool is no longer what was approved. It is not offered until somebody approves it again."""
+
+    at_ms: int
+    server_id: str
+    tool: str
+    approved: str
+    """Digest of the definition in the server's pin."""
+    found: str
+    """Digest of the definition the server lists now."""
+
+
+AuditEvent = CallRecorded | AdminRecorded | CredentialRefused | DefinitionChanged

@@ -94,6 +94,10 @@ class RestClient:
         """Remove a record, on these terms."""
         return self._send("DELETE", record_path(kind, record_id), headers=terms.headers)
 
+    def log_out(self, server_id: str) -> Any:
+        """Have the gateway forget the login to a server."""
+        return self._send("DELETE", f"{record_path('server', server_id)}/login")
+
     def roll_back(self, kind: Kind, record_id: str, *, to: int, terms: Terms = UNCONDITIONAL) -> Any:
         """Make a record what it was at a revision, on these terms."""
         path = f"{record_path(kind, record_id)}/rollback"

@@ -1,12 +1,15 @@
 """`toolgate servers`: register MCP servers, look at them, test them."""
 
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
+from toolgate.cli.callback import check_answer, open_callback, parse_answer
 from toolgate.cli.client import COLLECTIONS, Terms, record_path
+from toolgate.cli.escape import escape_line
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import (
@@ -19,9 +22,16 @@ from toolgate.cli.record_commands import (
     delete_record,
 )
 from toolgate.cli.record_files import load_record, read_text
+from toolgate.cli.render.layout import cell, sentence
 from toolgate.cli.render.plans import render_imported
 from toolgate.cli.render.server_tools import render_server_tools
-from toolgate.cli.render.servers import render_refreshed, render_server, render_servers, render_test
+from toolgate.cli.render.servers import (
+    render_login,
+    render_refreshed,
+    render_server,
+    render_servers,
+    render_test,
+)
 from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
@@ -95,6 +105,44 @@ def refresh_command(server_id: IdArgument, connection: Connection) -> None:
     with connection.open() as client:
         answer = client.post(f"{record_path('server', server_id)}/refresh")
     connection.output.show(answer, render_refreshed(answer))
+
+
+@app.command("login")
+@spread_options
+def login_command(
+    server_id: IdArgument,
+    connection: Connection,
+    *,
+    is_pasted: Annotated[
+        bool, Option("--paste", help="Ask for the address the browser ended at: it runs on another machine.")
+    ] = False,
+) -> None:
+    """Let the gateway use a server on your behalf, for all its callers: agree in the browser.
+
+    The server's record needs `http.oauth` with the grant `authorization_code`.
+    """
+    path = f"{record_path('server', server_id)}/login"
+    with connection.open() as client, open_callback() as callback:
+        begun = client.post(path, {"redirect_uri": callback.url})
+        url, state = str(begun["authorization_url"]), str(begun["state"])
+        typer.echo(f"open this address and agree:\n{escape_line(url)}", err=True)
+        if is_pasted:
+            answer = parse_answer(typer.prompt("the address the browser ended at", err=True))
+        else:
+            # The gateway has made sure that it is one of the web, and no shell is involved.
+            webbrowser.open(url)
+            answer = callback.wait(state)
+        finished = client.post(f"{path}/finish", dict(check_answer(answer, state)))
+    connection.output.show(finished, render_login(finished))
+
+
+@app.command("logout")
+@spread_options
+def logout_command(server_id: IdArgument, connection: Connection) -> None:
+    """Have the gateway forget the token that a login earned."""
+    with connection.open() as client:
+        answer = client.log_out(server_id)
+    connection.output.show(answer, sentence("logged out of ", cell(server_id, "bold")))
 
 
 @app.command("tools")

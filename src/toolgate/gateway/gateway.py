@@ -12,10 +12,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from toolgate.audit.events import CallRecorded, Outcome
+from toolgate.audit.events import CallRecorded, DefinitionChanged, Outcome
 from toolgate.audit.log import AuditLog
 from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateError, TooManyTools, UnknownTool
 from toolgate.gateway.caller import Caller, Trace
+from toolgate.gateway.drift import Drift
 from toolgate.gateway.servers import Servers
 from toolgate.gateway.subscriptions import Subscriptions
 from toolgate.gateway.view import Route, View
@@ -70,6 +71,7 @@ class Gateway:
         self.subscriptions = Subscriptions(self._known_view)
         self._page_size = page_size
         self._views = Views()
+        self._drift = Drift()
         self._is_swap_due = False
         self._applied = asyncio.Event()
         self._obstacle: Callable[[], ToolgateError] | None = None
@@ -129,7 +131,12 @@ class Gateway:
             servers=MappingProxyType(dict(self.servers.tools())),
         )
         self._views.clear()
+        self._record_drift()
         self.subscriptions.announce()
+
+    def _record_drift(self) -> None:
+        for one in self._drift.look(self.snapshot):
+            self.audit.record(DefinitionChanged(int(time.time() * 1e3), *one))
 
     # Scopes
 

@@ -12,6 +12,7 @@ from toolgate.govern.terms import Terms
 from toolgate.govern.watches import Watches
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.store import Store
+from toolgate.upstream.oauth.logins import Logins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,8 @@ class Control(Serving):
     """None: no directory of server files is configured."""
     backup_dir: Path | None = None
     """Where backups go. None: this process keeps no files."""
+    logins: Logins | None = None
+    """None: nobody can log in to a server here."""
     terms: Terms = field(default_factory=Terms)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a write is checked and committed, so that those who write here do not hinder each other."""

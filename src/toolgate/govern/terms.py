@@ -6,7 +6,7 @@ from typing import Final
 from toolgate.errors import InvalidRecord, PlanRequired
 from toolgate.model.references import REFERENCE
 from toolgate.model.revisions import Kind
-from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
+from toolgate.model.servers import ServerRecord, StdioLaunch
 from toolgate.policy.patterns import matches_text
 from toolgate.registry.records import Record
 from toolgate.upstream.egress import Egress, EgressRefused, parse_target
@@ -43,7 +43,9 @@ def check_terms(terms: Terms, record: Record) -> None:
     if record.stdio is not None:
         _check_command(terms, record.stdio)
     if record.http is not None:
-        _check_address(terms, record.http)
+        _check_address(terms, record.http.url, "http.url")
+        if record.http.oauth is not None and record.http.oauth.issuer is not None:
+            _check_address(terms, record.http.oauth.issuer, "http.oauth.issuer")
 
 
 def _check_command(terms: Terms, launch: StdioLaunch) -> None:
@@ -71,11 +73,11 @@ def _allows(pattern: str, command: str) -> bool:
     return matches_text(pattern, command)
 
 
-def _check_address(terms: Terms, endpoint: HttpEndpoint) -> None:
+def _check_address(terms: Terms, url: str, named: str) -> None:
     """Where the host is written out. One that a reference or a name stands for is checked on connecting."""
-    if REFERENCE.search(endpoint.url):
+    if REFERENCE.search(url):
         return
     try:
-        terms.egress.check_literal(parse_target(endpoint.url))
+        terms.egress.check_literal(parse_target(url))
     except EgressRefused as exc:
-        raise InvalidRecord(f"`http.url`: {exc}") from exc
+        raise InvalidRecord(f"`{named}`: {exc}") from exc

@@ -8,6 +8,7 @@ from typing import Final, Literal
 Transport = Literal["stdio", "streamable_http", "http_sse_legacy"]
 Sharing = Literal["shared", "per_session"]
 Approval = Literal["never", "always", "policy"]
+Grant = Literal["client_credentials", "authorization_code"]
 
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -24,12 +25,28 @@ class StdioLaunch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth:
+    """As whom the gateway asks for tokens for a server.
+
+    Invariant: where there is a secret, there is an issuer. Credentials are meant for one authorization
+    server, never for whichever a server names.
+    """
+
+    grant: Grant
+    client_id: str
+    client_secret_ref: str | None = None
+    issuer: str | None = None
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpEndpoint:
     """Where a server listens. `auth_ref` names a secret the node resolves; it is never the secret."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     auth_ref: str | None = None
+    oauth: OAuth | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ class McpStdioConfig(_message.Message):
     def __init__(self, command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., cwd: _Optional[str] = ..., env_from: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class McpHttpConfig(_message.Message):
-    __slots__ = ("url", "headers", "auth_ref")
+    __slots__ = ("url", "headers", "auth_ref", "oauth")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -51,10 +51,26 @@ class McpHttpConfig(_message.Message):
     URL_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     AUTH_REF_FIELD_NUMBER: _ClassVar[int]
+    OAUTH_FIELD_NUMBER: _ClassVar[int]
     url: str
     headers: _containers.ScalarMap[str, str]
     auth_ref: str
-    def __init__(self, url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., auth_ref: _Optional[str] = ...) -> None: ...
+    oauth: McpOAuthConfig
+    def __init__(self, url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., auth_ref: _Optional[str] = ..., oauth: _Optional[_Union[McpOAuthConfig, _Mapping]] = ...) -> None: ...
+
+class McpOAuthConfig(_message.Message):
+    __slots__ = ("grant", "client_id", "client_secret_ref", "issuer", "scopes")
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_SECRET_REF_FIELD_NUMBER: _ClassVar[int]
+    ISSUER_FIELD_NUMBER: _ClassVar[int]
+    SCOPES_FIELD_NUMBER: _ClassVar[int]
+    grant: str
+    client_id: str
+    client_secret_ref: str
+    issuer: str
+    scopes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, grant: _Optional[str] = ..., client_id: _Optional[str] = ..., client_secret_ref: _Optional[str] = ..., issuer: _Optional[str] = ..., scopes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class McpBudgets(_message.Message):
     __slots__ = ("tool_timeout_ms", "max_concurrency", "max_tool_output_bytes")

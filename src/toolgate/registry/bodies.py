@@ -17,7 +17,9 @@ from toolgate.model.servers import (
     Approval,
     ApprovalPolicy,
     Budgets,
+    Grant,
     HttpEndpoint,
+    OAuth,
     ServerRecord,
     Sharing,
     StdioLaunch,
@@ -26,6 +28,7 @@ from toolgate.model.servers import (
 from toolgate.model.tasks import Environment, Profile, Selection, Task
 from toolgate.registry.fields import (
     Argument,
+    ClientId,
     ConfigKey,
     HeaderName,
     HeaderValue,
@@ -33,6 +36,7 @@ from toolgate.registry.fields import (
     Label,
     Name,
     Namespace,
+    OAuthScope,
     Path,
     Patterns,
     SecretName,
@@ -105,6 +109,44 @@ class StdioBody(Body):
         )
 
 
+class OAuthBody(Body):
+    """As whom the gateway asks an authorization server for tokens."""
+
+    grant: Grant
+    """`client_credentials`: the gateway is itself the client. `authorization_code`: somebody agrees once, by
+    `toolgate servers login`; only where control and node are one process."""
+
+    client_id: ClientId
+    """The name the authorization server knows the gateway by; or the `https` URL of a client's metadata."""
+
+    client_secret_ref: SecretName | None = None
+    """The name of a secret the node resolves; never the secret itself."""
+
+    issuer: Url | None = None
+    """The authorization server, exactly as its metadata says. Unset: the one that the server names, which is
+    never given a secret."""
+
+    scopes: Annotated[list[OAuthScope], Field(max_length=64)] = []
+    """What to ask for. Empty: what the authorization server gives by itself."""
+
+    @model_validator(mode="after")
+    def _bound_to_an_issuer(self) -> "OAuthBody":
+        if self.grant == "client_credentials" and self.client_secret_ref is None:
+            raise refuse("grant `client_credentials` needs `client_secret_ref`")
+        if self.client_secret_ref is not None and self.issuer is None:
+            raise refuse("a secret is for one authorization server: name it in `issuer`")
+        return self
+
+    def value(self) -> OAuth:
+        return OAuth(
+            grant=self.grant,
+            client_id=self.client_id,
+            client_secret_ref=self.client_secret_ref,
+            issuer=self.issuer,
+            scopes=tuple(self.scopes),
+        )
+
+
 class HttpBody(Body):
     """Where a server listens."""
 
@@ -117,14 +159,29 @@ class HttpBody(Body):
     auth_ref: SecretName | None = None
     """The name of a secret the node resolves and sends as a bearer token; never the secret itself."""
 
+    oauth: OAuthBody | None = None
+    """How to get tokens for this server by OAuth, instead of `auth_ref`."""
+
     @model_validator(mode="after")
     def _one_spelling_per_header(self) -> "HttpBody":
         if len({name.lower() for name in self.headers}) < len(self.headers):
             raise refuse("`headers` names a header twice, in different case")
         return self
 
+    @model_validator(mode="after")
+    def _one_credential(self) -> "HttpBody":
+        is_given = self.auth_ref is not None or "authorization" in map(str.lower, self.headers)
+        if self.oauth is not None and is_given:
+            raise refuse("`oauth` has no use for `auth_ref` or a header `Authorization` beside it")
+        return self
+
     def value(self) -> HttpEndpoint:
-        return HttpEndpoint(url=self.url, headers=_frozen(self.headers), auth_ref=self.auth_ref)
+        return HttpEndpoint(
+            url=self.url,
+            headers=_frozen(self.headers),
+            auth_ref=self.auth_ref,
+            oauth=self.oauth.value() if self.oauth else None,
+        )
 
 
 class BudgetsBody(Body):
@@ -224,6 +281,8 @@ class ServerBody(Body):
             raise refuse(f"transport `{self.transport}` needs `{needed}`")
         if getattr(self, other) is not None:
             raise refuse(f"transport `{self.transport}` has no use for `{other}`")
+        if self.transport == "http_sse_legacy" and self.http is not None and self.http.oauth is not None:
+            raise refuse("transport `http_sse_legacy` has no use for `http.oauth`")
         return self
 
     def value(self) -> ServerRecord:

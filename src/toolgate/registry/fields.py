@@ -26,6 +26,9 @@ _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?|")
 _URL = re.compile(r"[\x21\x23-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
 # A host that ends so is an address to every resolver, however oddly it is spelled.
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
+# RFC 6749: a client id is printable ASCII, a scope the same without spaces, quotes and backslashes.
+_CLIENT_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -152,6 +155,12 @@ SecretName = Annotated[
     str,
     _like(SECRET_NAME, "a secret's name is up to 128 letters, digits and `. _ -`, not the secret itself"),
 ]
+ClientId = Annotated[
+    str,
+    Field(max_length=1_024),
+    _like(_CLIENT_ID, "a client id is printable ASCII without spaces at its ends"),
+]
+OAuthScope = Annotated[str, Field(max_length=256), _like(_SCOPE, "a scope is printable ASCII without spaces")]
 Namespace = Annotated[
     str,
     Field(max_length=64),

@@ -9,10 +9,12 @@ import asyncio
 import ipaddress
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
+
+from toolgate.policy.patterns import matches_text
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -143,9 +145,19 @@ async def resolve_by_system(host: str, port: int) -> list[str]:
 class Egress:
     """The gateway's rule for outbound connections."""
 
-    def __init__(self, *, allow_private: bool, resolver: Resolver = resolve_by_system) -> None:
-        """`allow_private`: loopback and private networks, where MCP servers commonly run, are fine."""
+    def __init__(
+        self,
+        *,
+        allow_private: bool,
+        allowed_hosts: Sequence[str] = (),
+        resolver: Resolver = resolve_by_system,
+    ) -> None:
+        """`allow_private`: loopback and private networks, where MCP servers commonly run, are fine.
+
+        `allowed_hosts`: patterns of names and addresses; where there are any, no other host is connected to.
+        """
         self._allow_private = allow_private
+        self._allowed_hosts = tuple(map(str.lower, allowed_hosts))
         self._resolver = resolver
 
     async def resolve(self, host: str, port: int) -> list[str]:
@@ -154,6 +166,7 @@ class Egress:
         Invariant: whoever connects, connects to one of these and does not resolve again.
         """
         _check_host(host)
+        self._check_listed(host)
         spelled = [host] if _literal(host) is not None else await self._resolver(host, port)
         addresses = dict.fromkeys(ipaddress.ip_address(text.partition("%")[0]) for text in spelled)
         reasons = {address: self._refusal(address) for address in addresses}
@@ -165,10 +178,20 @@ class Egress:
 
     def check_literal(self, target: Target) -> None:
         """What can be said without asking a resolver: refuse a bad address early. Raises EgressRefused."""
+        self._check_listed(target.host)
         address = _literal(target.host)
         reason = self._refusal(address) if address is not None else None
         if reason is not None:
             raise EgressRefused(f"`{target.host}` is {reason}, which this gateway does not connect to")
+
+    def _check_listed(self, host: str) -> None:
+        """An address is held against the list in its one canonical spelling, a name without its last dot."""
+        if not self._allowed_hosts:
+            return
+        address = _literal(host)
+        spelled = str(address) if address is not None else host.lower().removesuffix(".")
+        if not any(matches_text(pattern, spelled) for pattern in self._allowed_hosts):
+            raise EgressRefused(f"`{host}` is not among the `allowed_upstream_hosts` of this gateway")
 
     def _refusal(self, address: Address) -> str | None:
         """Why not, as a noun phrase; None where there is nothing against it."""

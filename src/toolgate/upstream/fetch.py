@@ -1,8 +1,13 @@
-"""Small JSON documents by GET: through the one egress check, over TLS, bounded, and no redirects."""
+"""Small JSON documents, by GET or in answer to a form.
+
+Through the one egress check, over TLS, bounded, and no redirects.
+"""
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -10,17 +15,23 @@ from toolgate import __version__
 from toolgate.model.addresses import is_loopback
 from toolgate.upstream.egress import Egress, EgressRefused, Target, parse_target
 from toolgate.upstream.http import ConnectFailed, HttpPool
-from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut, HttpLimits
+from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut, HttpLimits
 
 FETCH_S: Final = 5.0
 MAX_DOCUMENT_BYTES: Final = 256 * 1024
 _LIMITS: Final = HttpLimits(
-    connect_timeout_s=FETCH_S, max_connections=1, max_body_bytes=MAX_DOCUMENT_BYTES, max_error_bytes=1_024
+    connect_timeout_s=FETCH_S, max_connections=1, max_body_bytes=MAX_DOCUMENT_BYTES, max_error_bytes=4_096
 )
+_ANSWERS_TO_FORMS: Final = (200, 400, 401)
+"""By RFC 6749, section 5: what was asked for, or why it is not given."""
 
 
 class FetchFailed(Exception):
     """No document. The message names the host, never the whole URL."""
+
+
+class NoDocument(FetchFailed):
+    """Somebody answers there, and has no such document."""
 
 
 def parse_secure_target(url: str) -> Target:
@@ -40,23 +51,36 @@ class Fetcher:
 
     async def get_json(self, url: str) -> Any:
         """The document at `url`. Raises FetchFailed."""
-        try:
-            target = parse_secure_target(url)
-        except EgressRefused as exc:
-            raise FetchFailed(str(exc)) from exc
+        target = _parse(url)
+        answer = await self._send(target, _head("GET", target) + b"\r\n")
+        if answer.status != 200:
+            raise _refused(target, answer.status)
+        return _decode(target, answer)
+
+    async def post_form(
+        self, url: str, form: Mapping[str, str], *, authorization: str | None = None
+    ) -> tuple[int, Any]:
+        """The status and document that a form sent to `url` is answered with. Raises FetchFailed.
+
+        `authorization` is printable ASCII: the caller made it.
+        """
+        target = _parse(url)
+        body = urlencode(form).encode("ascii")
+        own = "" if authorization is None else f"Authorization: {authorization}\r\n"
+        kind = f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n\r\n"
+        answer = await self._send(target, _head("POST", target) + (own + kind).encode("ascii") + body)
+        if answer.status not in _ANSWERS_TO_FORMS:
+            raise _refused(target, answer.status)
+        return answer.status, _decode(target, answer)
+
+    async def _send(self, target: Target, request: bytes) -> Answer:
         pool = HttpPool(target, self._egress, tls=await self._trust(target), limits=_LIMITS)
         try:
-            answer = await pool.send(_request(target), deadline=asyncio.get_running_loop().time() + FETCH_S)
+            return await pool.send(request, deadline=asyncio.get_running_loop().time() + FETCH_S)
         except (ConnectFailed, ExchangeFailed, ExchangeTimedOut) as exc:
             raise FetchFailed(f"`{target.address}`: {exc}") from exc
         finally:
             pool.close()
-        if answer.status != 200:
-            raise FetchFailed(f"`{target.address}` answers with status {answer.status}")
-        try:
-            return msgspec.json.decode(answer.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise FetchFailed(f"`{target.address}` answers with something that is not JSON") from exc
 
     async def _trust(self, target: Target) -> ssl.SSLContext | None:
         if target.is_tls and self._tls is None:
@@ -65,8 +89,27 @@ class Fetcher:
         return self._tls
 
 
-def _request(target: Target) -> bytes:
+def _parse(url: str) -> Target:
+    try:
+        return parse_secure_target(url)
+    except EgressRefused as exc:
+        raise FetchFailed(str(exc)) from exc
+
+
+def _head(verb: str, target: Target) -> bytes:
     return (
-        f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: application/json\r\n"
-        f"Accept-Encoding: identity\r\nUser-Agent: toolgate/{__version__}\r\nConnection: close\r\n\r\n"
+        f"{verb} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: application/json\r\n"
+        f"Accept-Encoding: identity\r\nUser-Agent: toolgate/{__version__}\r\nConnection: close\r\n"
     ).encode("ascii")
+
+
+def _refused(target: Target, status: int) -> FetchFailed:
+    kind = NoDocument if 400 <= status < 500 else FetchFailed
+    return kind(f"`{target.address}` answers with status {status}")
+
+
+def _decode(target: Target, answer: Answer) -> Any:
+    try:
+        return msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise NoDocument(f"`{target.address}` answers with something that is not JSON") from exc

@@ -6,6 +6,7 @@ pay for more than the counter.
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 from toolgate.errors import CallTimedOut, ServerBusy
 
@@ -60,8 +61,7 @@ class Gate:
 
     def leave(self) -> None:
         """Give the place to whoever waits longest, or back."""
-        if self._waiting and self.in_flight <= self._limit:
-            self._waiting.popleft().set_result(True)
+        if self._waiting and self.in_flight <= self._limit and self._let_next_in():
             return
         self.in_flight -= 1
         if self._emptied is not None and self.in_flight == 0:
@@ -70,15 +70,23 @@ class Gate:
     def resize(self, limit: int) -> None:
         """Change the room. Those inside stay; those waiting come in if it grew."""
         self._limit = limit
-        while self._waiting and self.in_flight < limit:
+        while self.in_flight < limit and self._let_next_in():
             self.in_flight += 1
-            self._waiting.popleft().set_result(True)
 
     async def emptied(self) -> None:
         """Returns once nobody is inside."""
         if self.in_flight:
             self._emptied = asyncio.Event()
             await self._emptied.wait()
+
+    def _let_next_in(self) -> bool:
+        """Give a place to whoever waits longest. One who is about to go away may still stand in line."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(True)
+                return True
+        return False
 
     def _expire(self, turn: asyncio.Future[bool]) -> None:
         if not turn.done():
@@ -88,6 +96,7 @@ class Gate:
     def _abandon(self, turn: asyncio.Future[bool]) -> None:
         # The place may have been given in the very moment the caller went away: it goes to the next.
         if turn.cancelled():
-            self._waiting.remove(turn)
+            with suppress(ValueError):  # passed over already
+                self._waiting.remove(turn)
         elif turn.result():
             self.leave()

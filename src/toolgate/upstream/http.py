@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 from collections import deque
+from typing import Final
 
 from toolgate.upstream.egress import Egress, EgressRefused, Target
 from toolgate.upstream.http_connection import (
@@ -21,7 +22,8 @@ from toolgate.upstream.http_connection import (
     Sink,
 )
 
-_CLOSED = "the connection was closed by the gateway"
+_CLOSED: Final = "the connection was closed by the gateway"
+_SLOW_CONNECT_S: Final = 1.0
 
 
 class ConnectFailed(Exception):
@@ -51,6 +53,10 @@ class HttpPool:
         # Bounded by the callers: a server's budget admits only so many calls at once.
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._opening = 0
+        self._failed_connects = 0
+        """In a row."""
+        self._failure = ""
+        self._retry_s = 0.0
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -154,21 +160,40 @@ class HttpPool:
             raise
 
     async def _connect(self) -> HttpConnection:
+        self._check_breaker()
+        began_s = self._loop.time()
         self._opening += 1
         try:
             async with asyncio.timeout(self._limits.connect_timeout_s):
                 connection = await self._connect_any()
-        except TimeoutError:
-            reason = f"no answer within {self._limits.connect_timeout_s:g} s"
-            raise ConnectFailed(f"cannot connect to `{self._target.address}`: {reason}") from None
+        except asyncio.CancelledError:
+            # Out of time, as a rule. One that was cancelled soon says nothing about the server.
+            if self._loop.time() - began_s >= _SLOW_CONNECT_S:
+                self._count_failure("no answer in time")
+            raise
         except EgressRefused as exc:
             raise ConnectFailed(str(exc)) from exc
         except OSError as exc:
-            raise ConnectFailed(f"cannot connect to `{self._target.address}`: {_reason(exc)}") from exc
+            self._count_failure(_reason(exc, self._limits.connect_timeout_s))
+            raise ConnectFailed(self._failure) from exc
         finally:
             self._opening -= 1
+        self._failed_connects = 0
         self._connections.add(connection)
         return connection
+
+    def _check_breaker(self) -> None:
+        """Refuse at once what has failed so often just now, but for one attempt in a while."""
+        if self._failed_connects >= self._limits.max_failed_connects:
+            now = self._loop.time()
+            if now < self._retry_s:
+                raise ConnectFailed(self._failure)
+            self._retry_s = now + self._limits.cooldown_s
+
+    def _count_failure(self, reason: str) -> None:
+        self._failed_connects += 1
+        self._failure = f"cannot connect to `{self._target.address}`: {reason}"
+        self._retry_s = self._loop.time() + self._limits.cooldown_s
 
     async def _connect_any(self) -> HttpConnection:
         """The first vetted address that answers. Each has its share of the time: none can use up all."""
@@ -199,7 +224,9 @@ class HttpPool:
         self._sweep = self._loop.call_later(again_s, self._close_stale) if self._idle else None
 
 
-def _reason(exc: OSError) -> str:
+def _reason(exc: OSError, timeout_s: float) -> str:
+    if isinstance(exc, TimeoutError):
+        return f"no answer within {timeout_s:g} s"
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({exc.verify_message})"
     if isinstance(exc, ssl.SSLError | socket.gaierror) or not exc.errno:

@@ -31,6 +31,9 @@ class HttpLimits:
     """Bounds of one pool."""
 
     connect_timeout_s: float = 5.0
+    max_failed_connects: int = 5
+    cooldown_s: float = 5.0
+    """After so many failures in a row only one attempt to connect is made in so long; others fail at once."""
     idle_s: float = 30.0
     fresh_s: float = 1.0
     """A connection idle for longer is first asked whether the server has closed it meanwhile."""

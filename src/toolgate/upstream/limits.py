@@ -14,7 +14,9 @@ class PoolLimits:
     """How much at once, how often, how long."""
 
     max_starting: int = 8
-    """Links opened at once: starting interpreters is what a node's processors feel."""
+    """Children started at once: starting interpreters is what a node's processors feel."""
+    max_connecting: int = 64
+    """Servers connected to at once. Their places are their own: those that never answer hold up no child."""
     start_slot_s: float = 2.0
     """How long a start counts as one of those. One that hangs longer burns nothing and frees its place."""
     start_timeout_s: float = START_TIMEOUT_S + 2.0
@@ -23,6 +25,8 @@ class PoolLimits:
     backoff_s: float = 0.1
     backoff_max_s: float = 30.0
     """The wait before a restart doubles from the first to the second."""
+    reconnect_max_s: float = 8.0
+    """The same for a server behind a URL: asking costs little, and it is back within 10 s of its recovery."""
     max_starts: int = 5
     start_window_s: float = 10.0
     """So many starts within so long, and the server is down. A link that lived longer clears the count."""

@@ -55,11 +55,20 @@ class Hello:
 class StartFailed(Exception):
     """A link could not be opened. `state` is what the server's tools are to be marked with."""
 
-    def __init__(self, message: str, *, state: ListState = "list_failed", fatal: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        state: ListState = "list_failed",
+        fatal: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.state: ListState = state
         self.fatal = fatal
         """Trying again without a change to the record is pointless (no such command, missing variable)."""
+        self.retry_after_s = retry_after_s
+        """How long the server asks to be left alone."""
 
 
 class LinkListener(Protocol):

@@ -16,7 +16,8 @@ class Openers:
     def __init__(self, openers: Mapping[Transport, Opener], limits: PoolLimits) -> None:
         self._openers = openers
         self._limits = limits
-        self._slots = asyncio.Semaphore(limits.max_starting)
+        self._starting = asyncio.Semaphore(limits.max_starting)
+        self._connecting = asyncio.Semaphore(limits.max_connecting)
 
     async def open(self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None) -> Link:
         """A negotiated link to the server of `record`. Raises StartFailed."""
@@ -31,16 +32,17 @@ class Openers:
             raise StartFailed(f"no connection within {timeout_s:g} s", state="list_timeout") from exc
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
+    async def slot(self, transport: Transport) -> AsyncIterator[None]:
         """One of the places for links being opened; given back at the end, or by a start that hangs."""
-        await self._slots.acquire()
+        slots = self._starting if transport == "stdio" else self._connecting
+        await slots.acquire()
         is_held = True
 
         def give_back() -> None:
             nonlocal is_held
             if is_held:
                 is_held = False
-                self._slots.release()
+                slots.release()
 
         timer = asyncio.get_running_loop().call_later(self._limits.start_slot_s, give_back)
         try:

@@ -25,10 +25,19 @@ class Redactor:
     """Knows the credentials of one server."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = tuple(secrets)
+        self._spellings = self._spell(self._secrets)
+
+    def learn(self, secret: str) -> None:
+        """Look for `secret` too, in place of the one learned before: tokens are renewed for ever."""
+        self._spellings = self._spell((*self._secrets, secret))
+
+    @staticmethod
+    def _spell(secrets: Iterable[str]) -> list[bytes]:
         spellings = {form for secret in secrets if len(secret) >= _MIN_LENGTH for form in _spellings(secret)}
         # Longest first, so that no part of a long one is left over. Not one pattern: every answer is
         # searched, and searching bytes for bytes is a hundred times faster.
-        self._spellings = sorted(spellings, key=len, reverse=True)
+        return sorted(spellings, key=len, reverse=True)
 
     def text(self, text: str) -> str:
         """`text` without credentials."""

@@ -15,10 +15,20 @@ _MAX_DOUBLINGS: Final = 32
 class Restarts:
     """Backoff and start limit of one server."""
 
-    __slots__ = ("_failures", "_jitter", "_limits", "_recent", "count", "is_fatal", "not_before_s")
+    __slots__ = (
+        "_failures",
+        "_jitter",
+        "_limits",
+        "_max_wait_s",
+        "_recent",
+        "count",
+        "is_fatal",
+        "not_before_s",
+    )
 
-    def __init__(self, limits: PoolLimits, jitter: Callable[[], float]) -> None:
+    def __init__(self, limits: PoolLimits, jitter: Callable[[], float], *, max_wait_s: float) -> None:
         self._limits = limits
+        self._max_wait_s = max_wait_s
         self._jitter = jitter
         self._failures = 0
         self._recent: deque[float] = deque(maxlen=limits.max_starts)
@@ -32,9 +42,10 @@ class Restarts:
         self.count += self._failures > 0
         self._recent.append(now_s)
 
-    def on_failed(self, now_s: float, *, is_fatal: bool) -> None:
-        """A start came to nothing."""
+    def on_failed(self, now_s: float, *, is_fatal: bool, asked_s: float = 0.0) -> None:
+        """A start came to nothing. `asked_s` is how long the server asks to be left alone."""
         self._back_off(now_s)
+        self.not_before_s = max(self.not_before_s, now_s + asked_s)
         self.is_fatal = is_fatal
         if is_fatal:
             self.not_before_s = now_s + FATAL_WAIT_S
@@ -62,7 +73,7 @@ class Restarts:
     def _back_off(self, now_s: float) -> None:
         limits = self._limits
         doubled_s = limits.backoff_s * 2 ** min(self._failures, _MAX_DOUBLINGS)
-        wait_s = min(doubled_s, limits.backoff_max_s) * (1 - _JITTER * self._jitter())
+        wait_s = min(doubled_s, self._max_wait_s) * (1 - _JITTER * self._jitter())
         self._failures += 1
         self.not_before_s = now_s + wait_s
         if self.is_exhausted(now_s):

@@ -37,10 +37,6 @@ MAX_NOISE_LINES: Final = 10_000
 _STDERR_TAIL_BYTES: Final = 1024
 _KILLED_S: Final = 1.0
 _LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
-_NOT_UTF8: Final = Reply(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
-_NOT_JSON: Final = Reply(
-    error=b'{"code":-32603,"message":"the server\'s answer is not JSON that can be carried"}'
-)
 
 
 class StdioLink:
@@ -179,7 +175,7 @@ class StdioLink:
             if answer is None or answer.done():
                 self.dropped_answers += 1
             else:
-                answer.set_result(wire.reply_of(message) if wire.is_utf8(line) else _NOT_UTF8)
+                answer.set_result(wire.reply_of(message) if wire.is_utf8(line) else wire.NOT_UTF8)
         else:
             self._on_noise(line)  # JSON, but somebody's log
             return
@@ -199,7 +195,7 @@ class StdioLink:
         if answer is None or answer.done():
             self._on_noise(line)
         else:
-            answer.set_result(_NOT_JSON)
+            answer.set_result(wire.NOT_JSON)
 
     def _on_noise(self, line: bytes) -> None:
         self.dropped_lines += 1

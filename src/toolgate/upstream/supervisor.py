@@ -75,7 +75,9 @@ class Supervisor:
     def __init__(self, record: ServerRecord, around: Surroundings) -> None:
         self._around = around
         self._clock = around.clock
-        self._restarts = Restarts(around.limits, around.jitter)
+        limits = around.limits
+        max_wait_s = limits.backoff_max_s if record.transport == "stdio" else limits.reconnect_max_s
+        self._restarts = Restarts(limits, around.jitter, max_wait_s=max_wait_s)
         self._discovery = Discovery(record, around.limits, around.jitter)
         self._condition = Condition("idle" if record.enabled else "disabled")
         self._known_era: Era | None = None
@@ -273,7 +275,7 @@ class Supervisor:
         reports = _Reports(self)
         openers = self._around.openers
         try:
-            async with openers.slot():
+            async with openers.slot(self.record.transport):
                 self._restarts.on_start(self._clock())
                 link = await openers.open(self.record, reports, known_era=self._known_era)
         except StartFailed as exc:
@@ -295,7 +297,7 @@ class Supervisor:
 
     def _on_start_failed(self, failure: StartFailed) -> None:
         self._known_era = None
-        self._restarts.on_failed(self._clock(), is_fatal=failure.fatal)
+        self._restarts.on_failed(self._clock(), is_fatal=failure.fatal, asked_s=failure.retry_after_s or 0.0)
         self._enter("down", error=str(failure))
         self._around.metrics.connects[self.record.server_id, "failed"] += 1
         due_s = math.inf if failure.fatal else self._restarts.not_before_s

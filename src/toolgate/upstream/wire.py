@@ -1,6 +1,7 @@
 """JSON-RPC towards servers: whole messages from parts, answers into parts, and the envelope of each era."""
 
 import json
+import re
 from typing import Any, Final
 
 import msgspec
@@ -59,8 +60,19 @@ class RpcError(msgspec.Struct):
 decode_incoming = msgspec.json.Decoder(Incoming).decode
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What `decode_incoming` raises for bytes that are no message."""
+NOT_UTF8: Final = Reply(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
+NOT_JSON: Final = Reply(
+    error=b'{"code":-32603,"message":"the server\'s answer is not JSON that can be carried"}'
+)
+"""What a caller gets in place of an answer that cannot be handed on."""
 _decode_members = msgspec.json.Decoder(Params).decode
 _encode = msgspec.json.encode
+
+
+_DEEP_ANSWER: Final = re.compile(
+    rb'\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,)?\s*"id"\s*:\s*(\d{1,18})\s*,\s*"(?:result|error)"'
+)
+"""How an answer begins that is nested too deep to be read, written in the usual order."""
 
 
 def guess_answered(line: bytes) -> bytes:
@@ -68,7 +80,10 @@ def guess_answered(line: bytes) -> bytes:
     try:
         # Takes what other languages write and we do not: lone surrogates, NaN, numbers out of range.
         message = json.loads(line) if line[:1] == b"{" else None
-    except (ValueError, RecursionError):
+    except RecursionError:
+        answered = _DEEP_ANSWER.match(line)
+        return answered[1] if answered else b""
+    except ValueError:
         return b""
     if not isinstance(message, dict) or not message.keys() & {"result", "error"}:
         return b""

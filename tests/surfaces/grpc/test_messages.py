@@ -48,9 +48,19 @@ HTTP: Final = st.fixed_dictionaries(
         "auth_ref": LABELS,
     },
 )
+OAUTH: Final = st.fixed_dictionaries(
+    {
+        "grant": st.sampled_from(["client_credentials", "authorization_code"]),
+        "client_id": LABELS,
+        "client_secret_ref": LABELS,
+        "issuer": st.just("https://login.example"),
+    },
+    optional={"scopes": st.lists(LABELS, max_size=3)},
+).map(lambda oauth: {"url": "https://a.example/mcp", "oauth": oauth})
 SERVERS: Final = st.tuples(
     st.one_of(
         STDIO.map(lambda launch: {"transport": "stdio", "stdio": launch}),
+        OAUTH.map(lambda endpoint: {"transport": "streamable_http", "http": endpoint}),
         st.tuples(HTTP, st.sampled_from(["streamable_http", "http_sse_legacy"])).map(
             lambda pair: {"transport": pair[1], "http": pair[0]}
         ),

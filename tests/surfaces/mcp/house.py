@@ -118,12 +118,13 @@ class House:
     identities: Identities
     sink: MemorySink
     state: RegistryState
+    sessions: Sessions
     records: dict[str, ServerRecord] = field(default_factory=dict)
 
     def apply(self, **changes: Any) -> None:
         """Change the registry."""
         fields = {
-            name: getattr(self.state, name) for name in ("servers", "tasks", "profiles", "keys")
+            name: getattr(self.state, name) for name in ("servers", "tasks", "profiles", "keys", "pins")
         } | changes
         self.state = RegistryState(revision=self.state.revision + 1, epoch="test", **fields)
         self.identities.apply(self.state.keys)
@@ -262,7 +263,7 @@ async def open_house(
         door = McpDoor(gateway, identities, sessions=sessions, discovery=discovery)
         guard = Guard(door, {"127.0.0.1", "localhost"})
         state = RegistryState(revision=0, epoch="test")
-        house = House(net, gateway, door, guard, identities, sink, state)
+        house = House(net, gateway, door, guard, identities, sink, state, sessions)
         house.apply(
             servers={one.server_id: one for one in servers or (record("one", allowed_tools=("*",)),)},
             tasks={one.task_id: one for one in tasks},

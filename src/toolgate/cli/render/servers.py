@@ -1,6 +1,7 @@
 """Servers: the list, one in full, and what came of testing or changing one."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -94,6 +95,24 @@ def render_refreshed(answer: Record) -> RenderableType:
     )
 
 
+def render_login(answer: Record) -> RenderableType:
+    """A server that somebody has logged in to."""
+    return sentence(
+        Text("✓ ", style=OK), cell(answer["server_id"], "bold"), ": ", cell(_login(answer["login"]))
+    )
+
+
+def _login(login: Record | None) -> str:
+    """Until when, and whether that is the end of it."""
+    if not login:
+        return ""
+    by = f"logged in at {login['issuer']}"
+    if login["expires_at_s"] is None:
+        return by
+    until = datetime.fromtimestamp(login["expires_at_s"], UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"{by} until {until}" + (", renewed by itself" if login["renews"] else "")
+
+
 def _state(health: Record) -> Text:
     state = str(health.get("state", "unknown"))
     return cell(state, STATE_STYLES.get(state, ""))
@@ -157,6 +176,7 @@ def _details(server: Record, health: Record) -> list[tuple[str, Text]]:
         ("state", _state(health)),
         ("last error", cell(health.get("last_error"), BAD)),
         ("reached by", _launch(server)),
+        ("login", cell(_login(server.get("login")))),
         ("environment", names((server.get("stdio") or {}).get("env", {}))),
         ("allowed tools", names(server.get("allowed_tools", [])) or cell("none (deny all)", WARN)),
         ("tools", cell(_tool_count(health))),

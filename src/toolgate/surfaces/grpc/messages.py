@@ -16,6 +16,7 @@ from toolgate.proto import policy_pb2 as policy
 EXTRAS: Final = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm")
 """The members of a server that a client of SPEAR's does not know."""
 _BUDGETS: Final = ("tool_timeout_ms", "max_concurrency", "max_tool_output_bytes")
+_OAUTH: Final = ("grant", "client_id", "client_secret_ref", "issuer", "scopes")
 _LISTS: Final = ("servers", "tags", "allow")
 _TRANSPORTS: Final[Mapping[int, str]] = {
     sms.MCP_TRANSPORT_STDIO: "stdio",
@@ -83,6 +84,8 @@ def _parse_server(record: sms.McpServerRecord) -> dict[str, Any]:
         body["stdio"] = _set(record.stdio, ("command", "args", "env", "cwd", "env_from"))
     if record.http.ByteSize():
         body["http"] = _set(record.http, ("url", "headers", "auth_ref"))
+        if record.http.HasField("oauth"):
+            body["http"]["oauth"] = _set(record.http.oauth, _OAUTH)
     if approval := _set(record.approval_policy, ("per_tool",)):
         body["approval_policy"] = approval
     if record.approval_policy.default_policy:

@@ -22,6 +22,7 @@ from toolgate.surfaces.mcp.exchange import Exchange, check_headers, check_media
 from toolgate.surfaces.mcp.legacy import LegacyEra
 from toolgate.surfaces.mcp.modern import ModernEra, is_modern
 from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.mcp.sse import SESSION_QUERY, SseTransport, wants_stream
 from toolgate.surfaces.mcp.streams import Streams
 from toolgate.surfaces.mcp.target import parse_target
 
@@ -47,6 +48,7 @@ class McpDoor:
         self._streams = Streams(gateway.subscriptions, identities)
         self._legacy = LegacyEra(gateway, sessions, streams=self._streams)
         self._modern = ModernEra(gateway, streams=self._streams)
+        self._sse = SseTransport(self._legacy, sessions, streams=self._streams)
         self._bindings: dict[tuple[str, str, bytes], Binding] = {}
 
     def close(self) -> None:
@@ -68,8 +70,7 @@ class McpDoor:
             if request.method == "POST":
                 await self._post(exchange)
             elif request.method == "GET":
-                self._bind(exchange)  # a path that does not exist has no stream either
-                await self._legacy.stream(exchange)
+                await self._get(exchange)
             elif request.method == "DELETE":
                 self._legacy.end(exchange)
             else:
@@ -79,17 +80,28 @@ class McpDoor:
         except ToolgateError as exc:
             send_error(responder, exc, headers=self._refusal_headers(request, exc))
 
+    async def _get(self, exchange: Exchange) -> None:
+        binding = self._bind(exchange)  # a path that does not exist has no stream either
+        if b"mcp-session-id" not in exchange.headers and wants_stream(exchange):
+            await self._sse.stream(exchange, Binding(binding.caller))
+        else:
+            await self._legacy.stream(exchange)
+
     async def _post(self, exchange: Exchange) -> None:
         check_media(exchange.request)
         message = await parse_aside(parse_message, exchange.request.body)
-        modern = is_modern(exchange, message)
+        is_on_stream = exchange.request.query.startswith(SESSION_QUERY)
+        modern = not is_on_stream and is_modern(exchange, message)
         try:
-            if modern:
+            if is_on_stream:
+                await self._sse.post(exchange, message)
+            elif modern:
                 await self._modern.answer(exchange, message, self._bind(exchange))
             elif message.method == "initialize":
                 self._legacy.initialize(exchange, message, self._bind(exchange))
             else:
-                await self._legacy.answer(exchange, message)
+                session = self._legacy.session(exchange)
+                await self._legacy.answer(exchange.responder, message, session)
         except ToolgateError as exc:
             headers = self._refusal_headers(exchange.request, exc)
             send_error(exchange.responder, exc, request_id=message.id, modern=modern, headers=headers)

@@ -1,6 +1,7 @@
 """The handshake era (2025-03-26 to 2025-11-25): `initialize`, a signed session, one GET stream."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.view import View
 from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.policy.layers import parse_tools_selection
+from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import Message
@@ -32,7 +34,18 @@ VERSIONS: Final = LEGACY_VERSIONS[:3]
 _VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in VERSIONS)})
 LIST_CHANGED: Final = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 MAX_SELECTION: Final = 1_000
-_WORDS: Final = Words(first=b": open\n\n", changed=encode_event(LIST_CHANGED), last=b"")
+CHANGED: Final = encode_event(LIST_CHANGED)
+_WORDS: Final = Words(first=b": open\n\n", changed=CHANGED, last=b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What an `initialize` leads to."""
+
+    binding: Binding
+    """What the session is for: what its URL asks for, or less."""
+    version: str
+    result: bytes
 
 
 class LegacyEra:
@@ -44,10 +57,8 @@ class LegacyEra:
         self._tools = ToolMethods(gateway)
         self._streams = streams
 
-    async def answer(self, exchange: Exchange, message: Message) -> None:
-        """One message of an open session."""
-        session = self._session(exchange)
-        responder = exchange.responder
+    async def answer(self, responder: Responder, message: Message, session: Session) -> None:
+        """One message of an open session, however it came."""
         if message.method == "tools/call" and message.id is not None:
             await self._tools.call(responder, message, session.binding, era="legacy", session=session)
         elif message.id is None:
@@ -65,9 +76,10 @@ class LegacyEra:
         exchange.accepts("text/event-stream")
         if b"mcp-session-id" not in exchange.headers:
             raise MethodNotAllowed(
-                "GET opens the stream of a session; there is none without `Mcp-Session-Id`"
+                "GET opens the stream of a session; there is none without `Mcp-Session-Id`",
+                hint="a client of the 2024 transport says that it accepts `text/event-stream`",
             )
-        session = self._session(exchange)
+        session = self.session(exchange)
         if session.has_stream:
             raise Conflict("this session's stream is already open", hint="close the other stream first")
         session.has_stream = True
@@ -92,18 +104,34 @@ class LegacyEra:
         """Open a session for what the URL asks for, `binding`."""
         if message.id is None:
             raise InvalidRequest("`initialize` is a request: it needs an `id`")
+        agreed = self.agree(message, binding, VERSIONS)
+        session_id = self._sessions.issue(agreed.binding.caller, agreed.version)
+        send_result(exchange.responder, message.id, agreed.result, [(b"mcp-session-id", session_id)])
+
+    def agree(self, message: Message, binding: Binding, versions: Sequence[str]) -> Agreed:
+        """What to answer `initialize` with, where `versions` are served, newest first."""
         asked = message.text("protocolVersion")
         if asked is None:
             raise InvalidParams("`protocolVersion` is missing")
-        version = asked if asked in VERSIONS else VERSIONS[0]
+        version = asked if asked in versions else versions[0]
         if "tools" in message.params:
             binding = Binding(_narrowed(binding, message.params["tools"]))
-        view = binding.view(self._gateway)
-        session_id = self._sessions.issue(binding.caller, version)
-        headers = [(b"mcp-session-id", session_id)]
-        send_result(exchange.responder, message.id, _initialized(version, view), headers)
+        return Agreed(binding, version, _initialized(version, binding.view(self._gateway)))
 
-    def _session(self, exchange: Exchange) -> Session:
+    def check_scope(self, binding: Binding) -> None:
+        """Raise what the scope is refused with, before anything is opened for it."""
+        binding.view(self._gateway)
+
+    def find_session(self, exchange: Exchange, session_id: bytes) -> Session:
+        """The caller's own session of that id. Raises UnknownSession."""
+        try:
+            return self._sessions.find(session_id, exchange.principal)
+        except UnknownSession as exc:
+            self._note_stranger(exchange, exc)
+            raise
+
+    def session(self, exchange: Exchange) -> Session:
+        """The session that the headers name. Raises UnknownSession and InvalidRequest."""
         session_id = exchange.headers.get(b"mcp-session-id")
         if session_id is None:
             raise InvalidRequest(
@@ -112,11 +140,7 @@ class LegacyEra:
             )
         if exchange.headers.get(b"mcp-protocol-version") not in _VERSIONS_SENT:
             raise InvalidRequest("`MCP-Protocol-Version` is not one of this era")
-        try:
-            return self._sessions.find(session_id, exchange.principal)
-        except UnknownSession as exc:
-            self._note_stranger(exchange, exc)
-            raise
+        return self.find_session(exchange, session_id)
 
     def _note_stranger(self, exchange: Exchange, exc: UnknownSession) -> None:
         """A session that is not the caller's, or none at all, may be somebody trying: that is audited."""

@@ -1,5 +1,7 @@
-"""Open event streams: the legacy GET stream and the modern `subscriptions/listen`. Both only announce."""
+"""Open event streams: of sessions, of `subscriptions/listen`, of the 2024 transport. All share one limit."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +12,8 @@ from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.exchange import Exchange
 
 KEEPALIVE_S: Final = 15.0
-_HEADERS: Final = [
+_LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
+HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
@@ -29,6 +32,9 @@ class Words:
 
 def encode_event(message: bytes) -> bytes:
     """One JSON-RPC message as a server-sent event."""
+    if b"\n" in message or b"\r" in message:
+        # JSON has line ends only between its tokens, where a space will do; an event ends at the first.
+        message = message.translate(_LINE_ENDS_TO_SPACES)
     return b"event: message\ndata: %b\n\n" % message
 
 
@@ -39,26 +45,34 @@ class Streams:
         self._subscriptions = subscriptions
         self._identities = identities
 
-    async def announce(self, exchange: Exchange, caller: Caller, words: Words) -> None:
-        """Serve one stream until the door closes or its credential lapses. A client that leaves ends it."""
+    @contextmanager
+    def open(self, exchange: Exchange, caller: Caller) -> Iterator[Subscription]:
+        """One of the places for streams. It is over when the door closes or the credential lapses."""
         with (
             self._subscriptions.open(caller) as subscription,
             self._identities.until_lapsed(exchange.authorization, subscription.end),
         ):
-            await _announce_changes(exchange.responder, subscription, words)
+            yield subscription
+
+    async def announce(self, exchange: Exchange, caller: Caller, words: Words) -> None:
+        """Serve one stream that only announces. A client that leaves ends it."""
+        responder = exchange.responder
+        with self.open(exchange, caller) as subscription:
+            responder.start(200, HEADERS)
+            await responder.write(words.first)
+            await announce_changes(responder, subscription, words.changed)
+            await responder.write(words.last)
+            responder.end()
 
     def close(self) -> None:
         """End them all, each with its last word."""
         self._subscriptions.close()
 
 
-async def _announce_changes(responder: Responder, subscription: Subscription, words: Words) -> None:
-    responder.start(200, _HEADERS)
-    await responder.write(words.first)
+async def announce_changes(responder: Responder, subscription: Subscription, changed: bytes) -> None:
+    """Say `changed` whenever the list did, until the stream has to end."""
     while not subscription.is_over:
         if await subscription.wait_changed(KEEPALIVE_S):
-            await responder.write(words.changed)
+            await responder.write(changed)
         elif not subscription.is_over:
             await responder.write(b": keep-alive\n\n")
-    await responder.write(words.last)
-    responder.end()

@@ -13,6 +13,7 @@ from toolgate.registry.bodies import Body, CeilingBody, PinBody, ProfileBody, Se
 from toolgate.registry.fields import Name, ServerId, UnixTime
 from toolgate.surfaces.rest.shapes import Revision, Shown
 from toolgate.upstream.health import ServerHealth
+from toolgate.upstream.oauth.logins import Login
 
 # Servers, tasks, profiles: as the registry has them, with the revision that last wrote them.
 
@@ -31,11 +32,14 @@ class ServerOnNode(Shown):
 
 
 class ServerShown(ServerBody, use_attribute_docstrings=False):
-    """A server: its record with secrets masked, how it fares here (null: not known yet), and on nodes."""
+    """A server: its record with secrets masked, how it fares here (null: not known yet), and on nodes; and
+    the login by which the gateway uses it (null: none).
+    """
 
     revision: Revision
     health: ServerHealth | None
     nodes: list[ServerOnNode]
+    login: Login | None
 
 
 class TaskShown(TaskBody, use_attribute_docstrings=False):
@@ -73,6 +77,7 @@ ServerSent = create_model(
     revision=(Ignored, None),
     health=(Ignored, None),
     nodes=(Ignored, None),
+    login=(Ignored, None),
 )
 TaskSent = create_model(
     "TaskSent",
@@ -209,6 +214,51 @@ class RefreshAnswer(Shown):
     tools: list[str]
     quarantined: dict[str, str]
     """Tool name to why its definition was refused."""
+
+
+# Logins: a code goes in, and no token comes out.
+
+
+class LoginSent(Body):
+    """A login to be begun."""
+
+    redirect_uri: Annotated[str, Field(max_length=200)]
+    """Where the browser comes back to: `http://127.0.0.1:PORT/callback`, on the machine of who logs in."""
+
+
+class LoginFinishSent(Body):
+    """What the browser came back with."""
+
+    state: Annotated[str, Field(max_length=200)]
+    code: Annotated[str, Field(min_length=1, max_length=4_096)]
+    iss: Annotated[str, Field(max_length=4_096)] | None = None
+    """Who it says it is from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginBegun(Shown):
+    """A login that waits for somebody to agree."""
+
+    authorization_url: str
+    """To be opened in a browser."""
+    state: str
+    """By which the answer is recognised."""
+    expires_in_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginFinished(Shown):
+    """The gateway may use the server."""
+
+    server_id: str
+    login: Login
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginEnded(Shown):
+    """The gateway may use the server no more."""
+
+    server_id: str
 
 
 # Keys: made here, shown once.

@@ -37,6 +37,7 @@ def show_servers(
             **show_record(stored),
             "health": show_health(known[stored.id], tail_chars) if stored.id in known else None,
             "nodes": on_nodes[stored.id],
+            "login": None if control.logins is None else control.logins.of(stored.id),
         }
         for stored in records
     ]

@@ -37,6 +37,9 @@ class Dialect(Protocol):
     def listen(self) -> None:
         """Start to hear what the server says unasked, where it announces that it will."""
 
+    def authorize(self, credential: str) -> None:
+        """Show the server `credential` with every request from now on."""
+
     async def leave(self) -> None:
         """Take leave, as well as can be done in a moment. Does not raise."""
 

@@ -17,7 +17,7 @@ from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTi
 from toolgate.upstream.link import Hello, Params, Reply, StartFailed
 from toolgate.upstream.negotiate import negotiate
 from toolgate.upstream.streamable.heads import Heads, Session, parse_session_id, with_body
-from toolgate.upstream.streamable.messages import NoResponse, PendingResponse, Rejected
+from toolgate.upstream.streamable.messages import NoResponse, PendingResponse, Rejected, retry_after_s
 from toolgate.upstream.wire import Incoming, encode_notification, encode_request, reply_of
 
 
@@ -55,7 +55,7 @@ class Greeting:
             answer = await self._send(head, encode_request(number, method, params), timeout_s, pending)
             reply = reply_of(pending.take(answer))
         except Rejected as exc:
-            return _evidence(exc)
+            return evidence(exc)
         except NoResponse as exc:
             return _made_up_error(str(exc))
         if method == "initialize" and reply.result is not None:
@@ -67,7 +67,9 @@ class Greeting:
         head = self._endpoint.heads.legacy(self.session)
         answer = await self._send(head, encode_notification(method, params))
         if answer.status >= 300:
-            raise StartFailed(f"it answered `{method}` with status {answer.status}")
+            raise StartFailed(
+                f"it answered `{method}` with status {answer.status}", retry_after_s=retry_after_s(answer)
+            )
 
     async def _send(
         self, head: bytes, body: bytes, timeout_s: float = 5.0, pending: PendingResponse | None = None
@@ -81,17 +83,19 @@ class Greeting:
             raise StartFailed(str(exc)) from exc
 
 
-def _evidence(rejected: Rejected) -> Reply:
+def evidence(rejected: Rejected) -> Reply:
     """What a status other than 200 says about the server; StartFailed when it says nothing."""
     status = rejected.status
     if status in (401, 403):
-        raise StartFailed(f"it wants authorization (status {status}): set `auth_ref` or `headers`")
+        raise StartFailed(f"it wants authorization (status {status}): set `auth_ref`, `headers` or `oauth`")
     if 300 <= status < 400:
         raise StartFailed(f"it redirects (status {status}), which is not followed: register its real URL")
+    wait_s = rejected.retry_after_s
+    if status == 429 or (status >= 500 and (rejected.error is None or wait_s is not None)):
+        asks = "" if wait_s is None else f", and asks to be left alone for {wait_s} s"
+        raise StartFailed(f"it answered with status {status}{asks}", retry_after_s=wait_s)
     if rejected.error is not None:
         return Reply(error=rejected.error)
-    if status == 429 or status >= 500:
-        raise StartFailed(f"it answered with status {status}")
     return _made_up_error(f"status {status}")
 
 

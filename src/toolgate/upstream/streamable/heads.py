@@ -58,8 +58,16 @@ class Heads:
         _check_own(own)
         agent = {} if "user-agent" in map(str.lower, own) else {"User-Agent": f"toolgate/{__version__}"}
         self._path = target.path
-        self._fixed = _lines({"Host": target.authority, "Accept-Encoding": "identity", **agent, **own})
+        self._own = {"Host": target.authority, "Accept-Encoding": "identity", **agent, **own}
+        self._fixed = _lines(self._own)
         self._modern: dict[tuple[object, ...], bytes] = {}
+
+    def authorize(self, credential: str) -> None:
+        """Show `credential` from now on, as when a token was renewed."""
+        _check_own({"Authorization": credential})
+        self._own["Authorization"] = credential
+        self._fixed = _lines(self._own)
+        self._modern.clear()
 
     def initialize(self) -> bytes:
         """For the handshake itself, which has neither version nor session yet."""
@@ -85,6 +93,10 @@ class Heads:
         """For the session's own stream, or the rest of another that broke off at event `after`."""
         position = {"Last-Event-ID": after.decode("ascii")} if after else {}
         return self._head("GET", {"Accept": "text/event-stream", **_session_headers(session), **position})
+
+    def follow(self) -> bytes:
+        """For the one stream of the 2024 transport, which comes before any session."""
+        return self._head("GET", {"Accept": "text/event-stream"})
 
     def leave(self, session: Session) -> bytes:
         """To end a session."""

@@ -166,6 +166,10 @@ class LegacyDialect:
             listening = Listening(self._endpoint.pool, self._take, self._stream_request)
             self._listening = self._background.start(listening.run())
 
+    def authorize(self, credential: str) -> None:
+        self._endpoint.heads.authorize(credential)
+        self._enter(self._session)
+
     async def leave(self) -> None:
         if self._session.id is not None:
             request = without_body(self._endpoint.heads.leave(self._session))

@@ -10,7 +10,7 @@ from typing import Final
 
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import ExchangeFailed
-from toolgate.upstream.streamable.messages import Inbox, PendingResponse
+from toolgate.upstream.streamable.messages import Inbox, PendingResponse, retry_after_s
 from toolgate.upstream.wire import LIST_CHANGED, Incoming
 
 MIN_DELAY_S: Final = 0.5
@@ -52,10 +52,13 @@ class Listening:
         self._delay_s = MIN_DELAY_S
         self._failures = 0
         self._openings = 0
+        self._asked_s = 0
+        """How long the server asked to be left alone when it last refused the stream."""
 
     async def run(self) -> None:
         """Until the server ends it for good, or the caller does."""
         while self._failures < _MAX_FAILURES:
+            self._asked_s = 0
             number, request = self._request(self._position)
             stream = _Stream(number, self._inbox, self._opened)
             began_s = asyncio.get_running_loop().time()
@@ -71,7 +74,8 @@ class Listening:
         except (ConnectFailed, ExchangeFailed):
             return False
         is_refused = stream.response is not None and bool(stream.response.error)
-        return is_refused or not (answer.is_stream or answer.status >= 500)
+        self._asked_s = retry_after_s(answer) or 0
+        return is_refused or not (answer.is_stream or answer.status == 429 or answer.status >= 500)
 
     def _opened(self) -> None:
         self._openings += 1
@@ -86,4 +90,4 @@ class Listening:
         delay_s, self._delay_s = self._delay_s, min(self._delay_s * 2, _MAX_DELAY_S)
         if stream.has_begun and lived_s > _LASTING_S:
             delay_s, self._delay_s = MIN_DELAY_S, MIN_DELAY_S * 2
-        return min(max(delay_s, stream.retry_s), _MAX_DELAY_S)
+        return min(max(delay_s, stream.retry_s, self._asked_s), _MAX_DELAY_S)

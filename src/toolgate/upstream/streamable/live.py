@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from http import HTTPStatus
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import EMPTY
@@ -13,16 +12,9 @@ from toolgate.upstream.link import Hello, LinkListener, Params, Reply
 from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import Dialect, LinkLost
+from toolgate.upstream.streamable.failures import reply_to_rejected, unknown_outcome
 from toolgate.upstream.streamable.messages import Rejected
-from toolgate.upstream.wire import parse_error, reply_of
-
-_UNKNOWN_OUTCOME: Final = "the server may have acted on the call: see whether it did before you repeat it"
-_HINTS: Final = {
-    401: "give the server's record a valid `auth_ref` or `headers`",
-    403: "give the server's record an `auth_ref` or `headers` that may do this",
-    429: "the server asks to slow down: retry later, or lower its `budgets.max_concurrency`",
-}
-_MAX_QUOTED: Final = 200
+from toolgate.upstream.wire import reply_of
 
 
 class StreamableLink:
@@ -56,12 +48,17 @@ class StreamableLink:
         try:
             message = await self._dialect.ask(method, params, headers, self._clock() + timeout_s)
         except Rejected as exc:
-            return self._reply_to_rejected(exc)
+            return reply_to_rejected(exc, self._redactor)
         except ExchangeTimedOut as exc:
             raise CallTimedOut(f"no answer from the server within {timeout_s:g} s") from exc
         except (ConnectFailed, ExchangeFailed, LinkLost) as exc:
             self._fail(exc)
         return self._redactor.reply(reply_of(message))
+
+    def authorize(self, token: str) -> None:
+        """Show the server `token` with every request from now on."""
+        self._redactor.learn(token)
+        self._dialect.authorize(f"Bearer {token}")
 
     async def aclose(self) -> None:
         if self._end is None:
@@ -72,27 +69,9 @@ class StreamableLink:
             finally:
                 self._pool.close()
 
-    def _reply_to_rejected(self, rejected: Rejected) -> Reply:
-        """An error status is the answer only if its body answers our request; else the server failed."""
-        if rejected.error is not None and rejected.is_ours:
-            return self._redactor.reply(Reply(error=rejected.error))
-        status = rejected.status
-        said = self._quote(rejected)
-        raise ServerUnavailable(
-            f"the server answered with status {status} ({_phrase(status)}){said}",
-            hint=_HINTS.get(status),
-            data={"status": status},
-        ) from rejected
-
-    def _quote(self, rejected: Rejected) -> str:
-        message = parse_error(rejected.error).message
-        return f": {self._redactor.text(message)[:_MAX_QUOTED]}" if message else ""
-
     def _fail(self, error: ConnectFailed | ExchangeFailed | LinkLost) -> NoReturn:
         if isinstance(error, ExchangeFailed):
-            raise ServerUnavailable(
-                f"{error}: unknown outcome", hint=_UNKNOWN_OUTCOME, data={"outcome": "unknown"}
-            ) from error
+            raise unknown_outcome(error) from error
         # Others may still be served on connections they have: only an idle link is given up for one refusal.
         reason = self._redactor.text(str(error))
         if isinstance(error, LinkLost) or not self._pool.is_busy:
@@ -105,12 +84,3 @@ class StreamableLink:
             self._background.cancel()
             self._pool.close()
             self._listener.on_closed(reason)
-
-
-def _phrase(status: int) -> str:
-    if 300 <= status < 400:
-        return "a redirect, which is not followed"
-    try:
-        return HTTPStatus(status).phrase.lower()
-    except ValueError:
-        return "unknown"

@@ -1,12 +1,16 @@
 """The JSON-RPC in an HTTP answer: the response to one request of ours, in a body or on a stream."""
 
 from collections.abc import Callable
+from typing import Final
 
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, StreamRefused
 from toolgate.upstream.link import MAX_MESSAGE_BYTES
 from toolgate.upstream.sse import EventTooLarge, SseParser
 from toolgate.upstream.streamable.heads import can_be_position
 from toolgate.upstream.wire import UNREADABLE, Incoming, decode_incoming, is_utf8
+
+MAX_RETRY_AFTER_S: Final = 60
+"""A server that asks to be left alone for longer is asked again all the same."""
 
 Inbox = Callable[[Incoming], None]
 """Takes what a server says beside its response: notifications, and requests of its own."""
@@ -21,6 +25,8 @@ class Rejected(Exception):
         self.error = error
         self.is_ours = is_ours
         """The error names our request, so it is the answer to it whatever the status."""
+        self.retry_after_s = retry_after_s(answer)
+        """How long the server asks to be left alone."""
 
 
 class NoResponse(ExchangeFailed):
@@ -72,7 +78,7 @@ class PendingResponse:
         if self.response is not None:
             return self.response
         if answer.status != 200:
-            raise self._rejected(answer)
+            raise parse_rejected(answer, self._id)
         if answer.is_stream:
             raise NoResponse("the server's stream ended without the response")
         message = _parse(answer.body)
@@ -93,14 +99,23 @@ class PendingResponse:
         elif self._id is not None:
             raise StreamRefused("the server's stream carries a response to another request")
 
-    def _rejected(self, answer: Answer) -> Rejected:
-        message = _parse(answer.body)
-        if message is None or message.method or not message.error:
-            return Rejected(answer, None, is_ours=False)
-        return Rejected(answer, bytes(message.error), is_ours=self._is_ours(message))
-
     def _is_ours(self, message: Incoming) -> bool:
         return bytes(message.id) == self._id
+
+
+def retry_after_s(answer: Answer) -> int | None:
+    """What `Retry-After` asks for, within bounds. A date counts as nothing: its clock is not ours."""
+    value = answer.headers.get(b"retry-after", b"")
+    # Longer numbers are over the bound anyway, and int() is not linear.
+    return min(int(value[:9]), MAX_RETRY_AFTER_S) if value.isdigit() else None
+
+
+def parse_rejected(answer: Answer, request_id: bytes | None) -> Rejected:
+    """What an answer with an error status says to the request of that id."""
+    message = _parse(answer.body)
+    if message is None or message.method or not message.error:
+        return Rejected(answer, None, is_ours=False)
+    return Rejected(answer, bytes(message.error), is_ours=bytes(message.id) == request_id)
 
 
 def _parse(data: bytes) -> Incoming | None:

@@ -44,6 +44,9 @@ class ModernDialect:
         if self._hello.has_list_changed:
             self._background.start(Listening(self._endpoint.pool, self._take, self._subscription).run())
 
+    def authorize(self, credential: str) -> None:
+        self._endpoint.heads.authorize(credential)
+
     async def leave(self) -> None:
         """There is nothing to leave."""
 

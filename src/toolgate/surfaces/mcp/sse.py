@@ -1,0 +1,205 @@
+"""The HTTP+SSE transport of 2024: a GET opens the one stream, which carries the answers to what is POSTed.
+
+What the URL of the GET asks for holds for as long as the stream does; a POST can name nothing but the
+stream. The stream lives on the node where it was opened, and so must all that is posted to it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from toolgate.errors import (
+    CallCancelled,
+    InvalidRequest,
+    MethodNotFound,
+    SessionLimit,
+    ToolgateError,
+    UnknownSession,
+    UnsupportedVersion,
+)
+from toolgate.model.protocol import LEGACY_VERSIONS, PROTOCOL_VERSION_KEY
+from toolgate.surfaces.http.intake import parse_query
+from toolgate.surfaces.http.messages import Headers, Responder
+from toolgate.surfaces.mcp.answers import send_empty, send_error, send_result
+from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.envelope import Message
+from toolgate.surfaces.mcp.exchange import Exchange
+from toolgate.surfaces.mcp.legacy import CHANGED, LegacyEra
+from toolgate.surfaces.mcp.session import Session, Sessions
+from toolgate.surfaces.mcp.streams import HEADERS, Streams, announce_changes, encode_event
+from toolgate.surfaces.mcp.target import parse_target
+
+SESSION_QUERY: Final = b"sessionId="
+"""How the query of a POST to a stream begins: the gateway itself has written it so."""
+MAX_UNANSWERED: Final = 64
+"""Requests on one stream that may wait for their answers."""
+
+_VERSION_KEY_BYTES: Final = PROTOCOL_VERSION_KEY.encode()
+_VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in LEGACY_VERSIONS)})
+
+_log = logging.getLogger(__name__)
+
+
+class _EventResponder:
+    """Answers one message on the stream. A status and headers have no place there, and are not missed."""
+
+    def __init__(self, stream: Responder, task: "asyncio.Task[None]") -> None:
+        self._stream = stream
+        self._answer = b""
+        self.task = task
+
+    def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        del status, headers
+        self._answer = encode_event(body) if body else b""
+
+    def start(self, status: int, headers: Headers) -> None:
+        """It has started long ago."""
+
+    async def write(self, chunk: bytes) -> None:
+        await self._stream.write(chunk)
+
+    def end(self) -> None:
+        """It goes on."""
+
+    async def flush(self) -> None:
+        """Put what was sent on the stream. Waits while the client is slow to read."""
+        await self._stream.write(self._answer)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One that is open."""
+
+    session: Session
+    binding: Binding
+    """What the URL of the GET asks for; the session may have narrowed that further."""
+    responder: Responder
+    requests: asyncio.TaskGroup
+    unanswered: int = 0
+
+
+class SseTransport:
+    """Serves clients of the 2024 transport. What they ask for is answered by the handshake era."""
+
+    def __init__(self, legacy: LegacyEra, sessions: Sessions, *, streams: Streams) -> None:
+        self._legacy = legacy
+        self._sessions = sessions
+        self._streams = streams
+        self._open: dict[bytes, _Stream] = {}
+
+    async def stream(self, exchange: Exchange, binding: Binding) -> None:
+        """GET: serve one stream until its client leaves, its credential lapses or the door closes."""
+        self._legacy.check_scope(binding)
+        with (
+            self._streams.open(exchange, binding.caller) as subscription,
+            self._session(exchange, binding) as (session_id, session),
+        ):
+            responder = exchange.responder
+            responder.start(200, HEADERS)
+            # What is under way when the stream has to end is still answered; if the client left, cancelled.
+            async with asyncio.TaskGroup() as requests:
+                self._open[session_id] = _Stream(session, binding, responder, requests)
+                try:
+                    await responder.write(_encode_endpoint(exchange.request.path, session_id))
+                    await announce_changes(responder, subscription, CHANGED)
+                finally:
+                    del self._open[session_id]
+            responder.end()
+
+    async def post(self, exchange: Exchange, message: Message) -> None:
+        """POST: take a message; its answer, if any, comes on the stream."""
+        stream = self._find(exchange)
+        if message.id is None:
+            await self._legacy.answer(exchange.responder, message, stream.session)
+            return
+        if stream.unanswered >= MAX_UNANSWERED:
+            raise SessionLimit(
+                f"{MAX_UNANSWERED} requests on this stream have no answer yet", hint="wait for some of them"
+            )
+        stream.unanswered += 1
+        stream.requests.create_task(self._answer(stream, message, message.id))
+        send_empty(exchange.responder, 202)
+
+    @contextlib.contextmanager
+    def _session(self, exchange: Exchange, binding: Binding) -> Iterator[tuple[bytes, Session]]:
+        session_id = self._sessions.issue(binding.caller, LEGACY_VERSIONS[-1])
+        session = self._sessions.find(session_id, exchange.principal)
+        session.has_stream = True
+        try:
+            yield session_id, session
+        finally:
+            session.has_stream = False
+            with contextlib.suppress(UnknownSession):  # a DELETE may have been first
+                self._sessions.end(session_id, exchange.principal)
+
+    def _find(self, exchange: Exchange) -> _Stream:
+        request = exchange.request
+        parse_target(request.path, b"")  # a path that does not exist takes no messages either
+        session_id = parse_query(request.query, {"sessionId"})["sessionId"].encode()
+        if b"mcp-session-id" in exchange.headers:
+            raise InvalidRequest("a session stands in the query and in `Mcp-Session-Id`")
+        stream = self._open.get(session_id)
+        if stream is None or stream.session.principal_id != exchange.principal.id:
+            self._legacy.find_session(exchange, session_id)
+            raise UnknownSession(
+                "the stream of this session is not open on this node",
+                hint="open it again with GET; with several nodes, send all of a client's to the same one",
+            )
+        stream.session.binding.keep_principal(exchange.principal)
+        return stream
+
+    async def _answer(self, stream: _Stream, message: Message, request_id: bytes) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # a coroutine of the stream's task group
+        responder = _EventResponder(stream.responder, task)
+        try:
+            await self._serve(stream, message, request_id, responder)
+            await responder.flush()
+        finally:
+            stream.unanswered -= 1
+
+    async def _serve(
+        self, stream: _Stream, message: Message, request_id: bytes, responder: _EventResponder
+    ) -> None:
+        try:
+            if message.method == "initialize":
+                agreed = self._legacy.agree(message, stream.binding, LEGACY_VERSIONS)
+                stream.session.binding, stream.session.version = agreed.binding, agreed.version
+                send_result(responder, request_id, agreed.result)
+            else:
+                _check_era(message)
+                await self._legacy.answer(responder, message, stream.session)
+        except CallCancelled:
+            return  # on this transport nobody waits for an answer to what was taken back
+        except ToolgateError as exc:
+            send_error(responder, exc, request_id=request_id)
+        except Exception:  # the request ends here, whatever went wrong; the stream goes on
+            _log.exception("a request failed")
+            send_error(responder, ToolgateError("internal error"), request_id=request_id)
+
+
+def wants_stream(exchange: Exchange) -> bool:
+    """Whether a GET without a session is that of a 2024 client: it names the media, and no later revision."""
+    accepted = (exchange.header(b"accept") or "").lower()
+    return "text/event-stream" in accepted and exchange.headers.get(b"mcp-protocol-version") in _VERSIONS_SENT
+
+
+def _check_era(message: Message) -> None:
+    """The stateless era is not served here: a client that probes for it is told to go on with the other."""
+    if message.method == "server/discover":
+        raise MethodNotFound("no method `server/discover` on this transport")
+    if _VERSION_KEY_BYTES in bytes(message.params.get("_meta", b"")):
+        raise UnsupportedVersion(
+            "the stateless revision is not served on this transport",
+            hint="send it to the same URL over streamable HTTP, or `initialize` here",
+            data={"supported": LEGACY_VERSIONS},
+        )
+
+
+def _encode_endpoint(path: str, session_id: bytes) -> bytes:
+    """The first event: where to post to. A path alone, so that no client is sent to another origin."""
+    return b"event: endpoint\ndata: %b?%b%b\n\n" % (quote(path).encode(), SESSION_QUERY, session_id)

@@ -1,0 +1,196 @@
+"""Logging in to a server: somebody agrees in a browser, and the gateway gets the token (RFC 6749, RFC 7636).
+
+What was begun is kept in memory, for whoever began it, for ten minutes and one use.
+"""
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlencode
+
+from toolgate.errors import InvalidRequest, ServerUnavailable
+from toolgate.model.addresses import is_loopback
+from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
+from toolgate.upstream.egress import EgressRefused, parse_target
+from toolgate.upstream.link import StartFailed
+from toolgate.upstream.oauth.authorizer import Authorizer, scope_of
+from toolgate.upstream.oauth.grants import GrantFiles, StoredGrant
+from toolgate.upstream.oauth.metadata import Authority, OAuthFailed, Parties
+from toolgate.upstream.oauth.tokens import Client
+
+LOGIN_S: Final = 600
+MAX_LOGINS: Final = 64
+"""Begun and not finished. The oldest gives way: beginning again costs little."""
+_BEGIN_AGAIN: Final = "begin again with `toolgate servers login ID`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """Where somebody agrees, and how the answer is recognised."""
+
+    url: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """Who is logged in to a server, as far as may be shown."""
+
+    issuer: str
+    expires_at_s: float | None
+    """Unix time at which the token expires. None: it was not said."""
+    renews: bool
+    """Whether the gateway can get another one by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pending:
+    server_id: str
+    principal: str
+    parties: Parties
+    client: Client
+    redirect_uri: str
+    began_s: float
+    verifier: str = field(repr=False)
+
+
+class Logins:
+    """Of a process that calls servers and keeps files."""
+
+    def __init__(self, authorizer: Authorizer, grants: GrantFiles, *, clock_s: Callable[[], float]) -> None:
+        self._authorizer = authorizer
+        self._grants = grants
+        self._clock_s = clock_s
+        self._pending: dict[str, _Pending] = {}
+
+    async def begin(self, record: ServerRecord, *, principal: str, redirect_uri: str) -> Begun:
+        """Raises InvalidRequest, and ServerUnavailable where nobody can be asked."""
+        endpoint, oauth = _login_of(record)
+        _check_redirect(redirect_uri)
+        try:
+            client = self._authorizer.client(oauth)
+            parties = await self._authorizer.parties(endpoint)
+            _check_fit(parties.authority, client)
+        except (OAuthFailed, StartFailed) as exc:
+            raise ServerUnavailable(f"server `{record.server_id}`: {exc}") from exc
+        pending = _Pending(
+            server_id=record.server_id,
+            principal=principal,
+            parties=parties,
+            client=client,
+            redirect_uri=redirect_uri,
+            began_s=self._clock_s(),
+            verifier=secrets.token_urlsafe(48),
+        )
+        state = secrets.token_urlsafe(24)
+        self._remember(state, pending)
+        return Begun(url=_url(pending, state, oauth), state=state)
+
+    async def finish(
+        self, server_id: str, *, principal: str, state: str, code: str, issuer: str | None
+    ) -> Login:
+        """Exchange the code somebody came back with. Raises InvalidRequest and ServerUnavailable."""
+        pending = self._take(server_id, principal=principal, state=state)
+        _check_issuer(pending.parties.authority, issuer)
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": pending.redirect_uri,
+            "code_verifier": pending.verifier,
+            "resource": pending.parties.resource,
+        }
+        try:
+            token = await self._authorizer.endpoint_of(pending.parties).ask(pending.client, form)
+            grant = await self._authorizer.keep(server_id, pending.parties, pending.client, token)
+        except OAuthFailed as exc:
+            raise ServerUnavailable(f"server `{server_id}`: {exc}", hint=_BEGIN_AGAIN) from exc
+        return _shown(grant)
+
+    def of(self, server_id: str) -> Login | None:
+        """Who is logged in to a server."""
+        grant = self._grants.get(server_id)
+        return None if grant is None else _shown(grant)
+
+    def end(self, server_id: str) -> bool:
+        """Forget a login; False where there was none."""
+        return self._grants.drop(server_id)
+
+    def _remember(self, state: str, pending: _Pending) -> None:
+        oldest_s = self._clock_s() - LOGIN_S
+        self._pending = {key: one for key, one in self._pending.items() if one.began_s > oldest_s}
+        if len(self._pending) >= MAX_LOGINS:
+            del self._pending[next(iter(self._pending))]
+        self._pending[state] = pending
+
+    def _take(self, server_id: str, *, principal: str, state: str) -> _Pending:
+        """What was begun with `state`, once, and only by who began it."""
+        pending = self._pending.get(state)
+        is_whole = pending is not None and pending.began_s > self._clock_s() - LOGIN_S
+        if (
+            pending is None
+            or not is_whole
+            or (pending.server_id, pending.principal) != (server_id, principal)
+        ):
+            raise InvalidRequest("no such login was begun, or too long ago", hint=_BEGIN_AGAIN)
+        return self._pending.pop(state)
+
+
+def _login_of(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
+    endpoint = record.http
+    if endpoint is None or endpoint.oauth is None or endpoint.oauth.grant != "authorization_code":
+        raise InvalidRequest(
+            f"nobody logs in to server `{record.server_id}`",
+            hint="give its record `http.oauth` with the grant `authorization_code` first",
+        )
+    return endpoint, endpoint.oauth
+
+
+def _check_redirect(redirect_uri: str) -> None:
+    """The code must come back to the machine of who began, and nowhere else (RFC 8252, 7.3)."""
+    try:
+        target = parse_target(redirect_uri)
+    except EgressRefused as exc:
+        raise InvalidRequest(f"`redirect_uri`: {exc}") from exc
+    if target.is_tls or not is_loopback(target.host) or "?" in target.path:
+        raise InvalidRequest("`redirect_uri` must be like `http://127.0.0.1:PORT/callback`")
+
+
+def _check_fit(authority: Authority, client: Client) -> None:
+    if authority.authorization_endpoint is None:
+        raise OAuthFailed("its authorization server has no place to log in")
+    if "S256" not in authority.code_challenge_methods_supported:
+        raise OAuthFailed("its authorization server does not support PKCE with S256")
+    if client.id.startswith("https://") and not authority.client_id_metadata_document_supported:
+        raise OAuthFailed("its authorization server takes no URL as `client_id`: register a client there")
+
+
+def _check_issuer(authority: Authority, issuer: str | None) -> None:
+    """An answer that names its sender must name the one we asked (RFC 9207)."""
+    is_missing = issuer is None and authority.authorization_response_iss_parameter_supported
+    if is_missing or issuer not in (None, authority.issuer):
+        raise InvalidRequest(
+            "the answer is not from the authorization server that was asked", hint=_BEGIN_AGAIN
+        )
+
+
+def _url(pending: _Pending, state: str, oauth: OAuth) -> str:
+    digest = hashlib.sha256(pending.verifier.encode("ascii")).digest()
+    asked = {
+        "response_type": "code",
+        "client_id": pending.client.id,
+        "redirect_uri": pending.redirect_uri,
+        "state": state,
+        "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii"),
+        "code_challenge_method": "S256",
+        "resource": pending.parties.resource,
+        **scope_of(oauth),
+    }
+    endpoint = pending.parties.authority.authorization_endpoint or ""
+    return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
+
+
+def _shown(grant: StoredGrant) -> Login:
+    return Login(issuer=grant.issuer, expires_at_s=grant.expires_at_s, renews=grant.refresh is not None)

@@ -1,0 +1,171 @@
+"""Who gives tokens for a server: its own word (RFC 9728), and the authorization server's (RFC 8414, OpenID).
+
+Only fixed places are asked, at the server's own address and at the issuer's: never one that a 401 names.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+import msgspec
+
+from toolgate.upstream.egress import EgressRefused
+from toolgate.upstream.fetch import Fetcher, FetchFailed, NoDocument, parse_secure_target
+
+_OF_SERVER: Final = "/.well-known/oauth-protected-resource"
+_OF_ISSUER: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class OAuthFailed(Exception):
+    """No token. The message is for operators, and holds no credential."""
+
+    def __init__(self, message: str, *, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.is_final = is_final
+        """Asking again is pointless, as long as nobody does something about it."""
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server says about itself."""
+
+    resource: str
+    authorization_servers: tuple[str, ...] = ()
+
+
+class Authority(msgspec.Struct, frozen=True, kw_only=True):
+    """What an authorization server says about itself."""
+
+    issuer: str
+    token_endpoint: str
+    authorization_endpoint: str | None = None
+    code_challenge_methods_supported: tuple[str, ...] = ()
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+    authorization_response_iss_parameter_supported: bool = False
+    client_id_metadata_document_supported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """For whom a token is, and who gives it."""
+
+    resource: str
+    authority: Authority
+
+
+async def find_parties(fetcher: Fetcher, url: str, issuer: str | None) -> Parties:
+    """For the server at `url`. With `issuer`, no other authorization server will do. Raises OAuthFailed."""
+    try:
+        parse_secure_target(url)
+    except EgressRefused as exc:
+        raise OAuthFailed(f"a token is not sent there: {exc}", is_final=True) from exc
+    try:
+        found = await _find_resource(fetcher, url)
+    except FetchFailed as exc:
+        raise OAuthFailed(f"what it says about its authorization cannot be read: {exc}") from exc
+    if issuer is None:
+        issuer = _named_issuer(found)
+    elif found is not None and found.authorization_servers and issuer not in found.authorization_servers:
+        raise OAuthFailed(f"it does not take tokens of its record's `issuer`, `{_host(issuer)}`")
+    resource = _without_query(url) if found is None else found.resource
+    return Parties(resource, await find_authority(fetcher, issuer))
+
+
+async def find_authority(fetcher: Fetcher, issuer: str) -> Authority:
+    """The metadata of the authorization server `issuer`, which must call itself exactly so."""
+    for place in _places_of_issuer(issuer):
+        try:
+            document = await fetcher.get_json(place)
+        except NoDocument:
+            continue
+        except FetchFailed as exc:
+            raise OAuthFailed(f"the authorization server cannot be asked: {exc}") from exc
+        return _parse_authority(document, issuer)
+    raise OAuthFailed(f"there is no metadata of an authorization server at `{_host(issuer)}`")
+
+
+def covers(resource: str, url: str) -> bool:
+    """Whether a token for `resource` may be sent to `url`: the same place, or one below it."""
+    inner, outer = _split(url), _split(resource)
+    if inner is None or outer is None or _origin(inner) != _origin(outer):
+        return False
+    above = outer.path.rstrip("/")
+    return inner.path == outer.path or inner.path.rstrip("/") == above or inner.path.startswith(f"{above}/")
+
+
+async def _find_resource(fetcher: Fetcher, url: str) -> Resource | None:
+    """The server's own word; None where it says nothing."""
+    for place in _places_of_server(url):
+        try:
+            document = await fetcher.get_json(place)
+        except NoDocument:
+            continue
+        found: Resource = _convert(document, Resource)
+        if not covers(found.resource, url):
+            raise OAuthFailed("its metadata is about another server than the one of its record")
+        return found
+    return None
+
+
+def _named_issuer(found: Resource | None) -> str:
+    if found is None or not found.authorization_servers:
+        raise OAuthFailed("it does not say who gives tokens for it: set `oauth.issuer`", is_final=True)
+    return found.authorization_servers[0]
+
+
+def _parse_authority(document: Any, issuer: str) -> Authority:
+    authority: Authority = _convert(document, Authority)
+    if authority.issuer != issuer:
+        raise OAuthFailed(f"the authorization server at `{_host(issuer)}` says it is another one")
+    for endpoint in filter(None, (authority.token_endpoint, authority.authorization_endpoint)):
+        try:
+            parse_secure_target(endpoint)
+        except EgressRefused as exc:
+            raise OAuthFailed(f"the authorization server names an unfit address: {exc}") from exc
+    return authority
+
+
+def _convert(document: Any, shape: Any) -> Any:
+    try:
+        return msgspec.convert(document, shape)
+    except msgspec.ValidationError as exc:
+        raise OAuthFailed("its metadata is not what the standards say") from exc
+
+
+def _places_of_server(url: str) -> list[str]:
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    return list(dict.fromkeys(_at(parts, _OF_SERVER + end) for end in (path, "")))
+
+
+def _places_of_issuer(issuer: str) -> list[str]:
+    parts = urlsplit(issuer)
+    path = parts.path.rstrip("/")
+    places = [_at(parts, known + path) for known in _OF_ISSUER]
+    return [*places, _at(parts, path + _OF_ISSUER[1])] if path else places
+
+
+def _at(parts: SplitResult, path: str) -> str:
+    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
+def _without_query(url: str) -> str:
+    parts = urlsplit(url)
+    return _at(parts, parts.path)
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parse_secure_target(url)
+    except EgressRefused:
+        return None
+    return urlsplit(url)
+
+
+def _origin(parts: SplitResult) -> tuple[str, str | None, int]:
+    return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
+
+
+def _host(url: str) -> str:
+    """For people: without path or query, and nothing that a terminal would act on."""
+    return ascii(urlsplit(url).netloc[:80])[1:-1]

@@ -1,0 +1,95 @@
+"""Opens links to servers that want a token, over the opener of their transport, and keeps the token fresh.
+
+A server whose record has no `oauth` gets the link of its transport, and nothing in between.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Protocol
+
+from toolgate.errors import ServerUnavailable
+from toolgate.model.servers import EMPTY, ServerRecord
+from toolgate.model.tools import Era
+from toolgate.upstream.link import Link, LinkListener, Opener, Params, Reply
+from toolgate.upstream.oauth.authorizer import Authorizer
+from toolgate.upstream.oauth.renewal import Renewal
+from toolgate.upstream.oauth.tokens import Token
+from toolgate.upstream.streamable.background import Background
+
+
+class TokenLink(Link, Protocol):
+    """A link that can be given another token while it lives."""
+
+    def authorize(self, token: str) -> None:
+        """Show the server `token` with every request from now on."""
+
+
+class TokenLinkOpener(Protocol):
+    """The opener of a transport whose links can."""
+
+    async def __call__(
+        self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None
+    ) -> TokenLink:
+        """As every opener."""
+
+
+class AuthorizedOpener(Opener):
+    """An opener of records with and without `oauth`."""
+
+    def __init__(
+        self, opener: TokenLinkOpener, authorizer: Authorizer, *, clock_s: Callable[[], float]
+    ) -> None:
+        self._opener = opener
+        self._authorizer = authorizer
+        self._clock_s = clock_s
+
+    async def __call__(self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None) -> Link:
+        if record.http is None or record.http.oauth is None:
+            return await self._opener(record, listener, known_era=known_era)
+        token = await self._authorizer.token(record)
+        link = await self._opener(_with_token(record, token), listener, known_era=known_era)
+        obtain = partial(self._authorizer.token, record)
+        return AuthorizedLink(link, listener, Renewal(token, obtain=obtain, clock_s=self._clock_s))
+
+
+class AuthorizedLink:
+    """A link whose token is renewed for as long as it lives."""
+
+    def __init__(self, link: TokenLink, listener: LinkListener, renewal: Renewal) -> None:
+        self._link = link
+        self._listener = listener
+        self._renewal = renewal
+        self._background = Background()
+        self._background.start(renewal.run(self))
+        self.hello = link.hello
+        self.pid = link.pid
+
+    async def request(
+        self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+    ) -> Reply:
+        try:
+            return await self._link.request(method, params, timeout_s=timeout_s, headers=headers)
+        except ServerUnavailable as exc:
+            if exc.data.get("status") == 401:
+                self._renewal.on_refused()
+            raise
+
+    async def aclose(self) -> None:
+        await self._background.aclose()
+        await self._link.aclose()
+
+    def take(self, token: Token) -> None:
+        self._link.authorize(token.access)
+
+    def fail(self, reason: str) -> None:
+        """As if the server had gone: the pool opens another link, and tells why it cannot."""
+        self._listener.on_closed(reason)
+
+
+def _with_token(record: ServerRecord, token: Token) -> ServerRecord:
+    """`record` as its transport gets it: a record with one header more."""
+    assert record.http is not None
+    headers = MappingProxyType({**record.http.headers, "Authorization": f"Bearer {token.access}"})
+    return replace(record, http=replace(record.http, headers=headers, oauth=None))

@@ -1,0 +1,59 @@
+"""MCP servers over the HTTP+SSE transport of 2024, which many still speak and nobody should begin with."""
+
+import asyncio
+import itertools
+import ssl
+
+from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tools import Era
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.http import ConnectFailed
+from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut, HttpLimits
+from toolgate.upstream.link import START_TIMEOUT_S, LinkListener, StartFailed
+from toolgate.upstream.negotiate import negotiate
+from toolgate.upstream.reach import Reach
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.sse_legacy_link import SseLink
+
+
+class SseLegacyOpener:
+    """The opener of transport `http_sse_legacy`. Servers of either era may stand behind it."""
+
+    def __init__(
+        self,
+        secrets: Secrets,
+        egress: Egress,
+        *,
+        limits: HttpLimits | None = None,
+        tls: ssl.SSLContext | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        """`tls` decides which servers are trusted; without it, the system's authorities do."""
+        self._reach = Reach(secrets, egress, limits=limits, tls=tls)
+        self._start_timeout_s = start_timeout_s
+        # One sequence for all links: a request repeated on a new link must have a new id (SEP-2322).
+        self._numbers = itertools.count(1)
+        self._shy: set[str] = set()
+        """Those whose stream ended when they were probed: some end at any first message but `initialize`."""
+
+    async def __call__(
+        self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None
+    ) -> SseLink:
+        link = SseLink(await self._reach.server(record), self._numbers, listener)
+        era: Era | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
+        try:
+            async with asyncio.timeout(self._start_timeout_s):
+                await link.connect()
+                link.open(await negotiate(link.exchange, link.notify, known_era=era))
+        except (TimeoutError, CallTimedOut, ExchangeTimedOut) as exc:
+            reason = f"no answer within {self._start_timeout_s:g} s"
+            raise StartFailed(reason, state="list_timeout") from exc
+        except (ServerUnavailable, ConnectFailed, ExchangeFailed) as exc:
+            self._shy ^= {record.server_id}
+            raise StartFailed(str(exc)) from exc
+        finally:
+            if not link.is_open:
+                await link.aclose()
+        self._shy.discard(record.server_id)
+        return link

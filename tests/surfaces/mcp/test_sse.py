@@ -1,0 +1,460 @@
+"""The transport of 2024 at the MCP door, in memory: one stream, bound to its URL, its key and its node."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.surfaces.mcp.house import (
+    JSON_HEADERS,
+    META,
+    MODERN,
+    House,
+    Response,
+    Stream,
+    key,
+    open_house,
+    task,
+)
+from tests.surfaces.mcp.test_door import ADA, BOB, GIT, NOTES, world
+from tests.upstream.memory_link import definition, record
+from toolgate.gateway import subscriptions
+from toolgate.gateway.caller import Caller
+from toolgate.gateway.identity import LOCAL_ADMIN
+from toolgate.surfaces.mcp import sse
+from toolgate.upstream.link import Reply
+
+pytestmark = pytest.mark.anyio
+
+GET = {"host": "127.0.0.1:8080", "accept": "text/event-stream"}
+INITIALIZE = {"protocolVersion": "2024-11-05", "capabilities": {}}
+
+
+@asynccontextmanager
+async def settled(*arguments: Any, **options: Any) -> AsyncIterator[House]:
+    """A house whose servers have all said what they have: no list changes by itself any more."""
+    async with open_house(*arguments, **options) as house:
+        await house.gateway.settled_view(Caller(LOCAL_ADMIN))
+        yield house
+
+
+def credential(secret: str | None) -> dict[str, str]:
+    return {} if secret is None else {"authorization": f"Bearer {secret}"}
+
+
+@dataclass
+class SseClient:
+    """A client whose stream is open."""
+
+    house: House
+    stream: Stream
+    endpoint: str
+    secret: str | None = None
+
+    async def post(self, message: Any, **headers: str) -> Response:
+        """POST to the stream; the status is all there is to see."""
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        sent = JSON_HEADERS | credential(self.secret) | headers
+        return await self.house.request("POST", self.endpoint, body, sent)
+
+    async def send(self, method: str, params: Any = None, *, request_id: Any = 1) -> None:
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
+        answer = await self.post(message)
+        assert (answer.status, answer.body) == (202, b"")
+
+    async def ask(self, method: str, params: Any = None) -> Any:
+        """The whole answer, which comes on the stream."""
+        await self.send(method, params)
+        return await self.stream.event()
+
+    async def tools(self) -> list[str]:
+        return [tool["name"] for tool in (await self.ask("tools/list"))["result"]["tools"]]
+
+
+def open_stream(house: House, url: str, secret: str | None = None, **headers: str) -> Stream:
+    return house.open("GET", url, b"", GET | credential(secret) | headers)
+
+
+@asynccontextmanager
+async def connected(house: House, url: str, secret: str | None = None) -> AsyncIterator[SseClient]:
+    stream = open_stream(house, url, secret)
+    async with asyncio.timeout(5):
+        assert await stream.status == 200
+        event, data, *_ = (await stream.chunks.get()).decode().split("\n")
+    assert event == "event: endpoint"
+    yield SseClient(house, stream, data.removeprefix("data: "), secret)
+    await stream.leave()
+
+
+async def refused(stream: Stream) -> tuple[int, str]:
+    """The status and code of a stream that did not open."""
+    answer = await stream.whole()
+    return answer.status, answer.json["error"]["data"]["code"]
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint", "tools"),
+    [
+        ("/api/mcp", "/api/mcp", ["git.log", "git.push", "git.status", "notes.add", "notes.status"]),
+        ("/mcp?servers=notes", "/mcp", ["notes.add", "notes.status"]),
+        ("/api/mcp/s/git", "/api/mcp/s/git", ["log", "push", "status"]),
+        ("/api/mcp/t/review", "/api/mcp/t/review", ["git.log", "git.status"]),
+        ("/api/mcp?task=review&tools=status", "/api/mcp", ["git.status"]),
+        ("/api/mcp?tools=", "/api/mcp", []),
+    ],
+)
+async def test_sco_12_a_stream_keeps_what_its_url_asks_for(url: str, endpoint: str, tools: list[str]) -> None:
+    review = task("review", default_server_ids=["git"], tool_denylist=["push"])
+    async with (
+        settled(world(), GIT, NOTES, tasks=(review,)) as house,
+        connected(house, url) as client,
+    ):
+        hello = await client.ask("initialize", INITIALIZE)
+
+        assert client.endpoint.startswith(f"{endpoint}?sessionId=")
+        assert hello["result"]["protocolVersion"] == "2024-11-05"
+        assert (await client.post({"jsonrpc": "2.0", "method": "notifications/initialized"})).status == 202
+        assert await client.tools() == tools
+        hidden = await client.ask("tools/call", {"name": "notes.none", "arguments": {}})
+        assert hidden["error"]["code"] == -32602
+
+
+async def test_calls_are_answered_on_the_stream_each_under_its_own_id() -> None:
+    async with settled(world(), GIT, NOTES) as house, connected(house, "/api/mcp") as client:
+        await client.tools()
+        for request_id in (1, "1", 2):
+            arguments = {"text": f"{request_id!r}\n"}
+            await client.send(
+                "tools/call", {"name": "git.log", "arguments": arguments}, request_id=request_id
+            )
+        answers = [await client.stream.event() for _ in range(3)]
+
+        said = {repr(one["id"]): json.loads(one["result"]["content"][0]["text"])["text"] for one in answers}
+        assert said == {"1": "1\n", "'1'": "'1'\n", "2": "2\n"}
+
+
+async def test_an_answer_with_line_ends_between_its_tokens_is_one_event() -> None:
+    async def spread(_members: dict[str, Any]) -> Reply:
+        return Reply(result=b'{\r\n"content": [],\n\n"note": "a\\nb"}')
+
+    net = world()
+    net["notes"].on_call = {"add": spread}
+    async with settled(net, NOTES) as house, connected(house, "/api/mcp") as client:
+        answer = await client.ask("tools/call", {"name": "notes.add"})
+
+        assert answer["result"]["note"] == "a\nb"
+
+
+async def test_initialize_narrows_the_stream_and_never_past_its_url() -> None:
+    async with settled(world(), GIT, NOTES) as house, connected(house, "/api/mcp?servers=git") as client:
+        await client.ask("initialize", INITIALIZE | {"tools": ["git.log", "notes.add"]})
+        narrow = await client.tools()
+        await client.ask("initialize", INITIALIZE)
+
+        assert (narrow, await client.tools()) == (["git.log"], ["git.log", "git.push", "git.status"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "version"), [("2025-11-25", "2025-11-25"), ("2025-03-26", "2025-03-26"), ("1999", "2025-11-25")]
+)
+async def test_every_revision_with_a_handshake_is_agreed_on(asked: str, version: str) -> None:
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+        hello = await client.ask("initialize", {"protocolVersion": asked})
+
+        assert hello["result"]["protocolVersion"] == version
+
+
+async def test_the_stateless_revision_is_refused_so_that_a_client_goes_on_with_the_handshake() -> None:
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+        probed = await client.ask("server/discover", {"_meta": META})
+        listed = await client.ask("tools/list", {"_meta": META})
+
+        assert (probed["error"]["code"], listed["error"]["code"]) == (-32601, -32022)
+        assert MODERN not in listed["error"]["data"]["supported"]
+        assert await client.tools() == ["git.log", "git.push", "git.status"]
+
+
+async def test_unknown_methods_bad_params_and_pings_are_answered_on_the_stream() -> None:
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+        assert (await client.ask("no/such"))["error"]["code"] == -32601
+        assert (await client.ask("initialize"))["error"]["code"] == -32602
+        assert (await client.ask("tools/call", {"name": 5}))["error"]["code"] == -32602
+        assert (await client.ask("ping"))["result"] == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        pytest.param(b"", {}, 400, id="fuz-1 empty"),
+        pytest.param(b"null", {}, 400, id="fuz-1 null"),
+        pytest.param(b"[" * 100_000, {}, 400, id="fuz-3 depth"),
+        pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":NaN}}', {}, 400, id="fuz-4"),
+        pytest.param(b'{"jsonrpc":"2.0","id":null,"method":"ping"}', {}, 400, id="fuz-7"),
+        pytest.param(b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', {}, 400, id="fuz-8"),
+        pytest.param(b'{"jsonrpc":"2.0","id":1,"result":{}}', {}, 400, id="fuz-9"),
+        pytest.param(b"{}", {"content-type": "text/plain"}, 415, id="fuz-11"),
+        pytest.param(b"{}", {"content-encoding": "gzip"}, 415, id="fuz-12"),
+        pytest.param(b"{}", {"origin": "https://evil.example"}, 403, id="sco-18 origin"),
+        pytest.param(b"{}", {"host": "evil.example"}, 403, id="sco-18 host"),
+        pytest.param(b"{}", {"authorization": "Bearer wrong"}, 401, id="adm-7"),
+    ],
+)
+async def test_what_does_not_belong_on_a_stream_is_refused_by_the_post(
+    body: bytes, headers: dict[str, str], status: int
+) -> None:
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+        answer = await client.post(body, **headers)
+
+        assert answer.status == status
+        assert client.stream.chunks.empty()
+        assert (await client.ask("ping"))["result"] == {}
+
+
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+async def test_sco_13_and_15_a_stream_is_nobody_elses() -> None:
+    async with (
+        settled(world(), GIT, keys=(key("ada", ADA), key("bob", BOB))) as house,
+        connected(house, "/api/mcp", ADA) as ada,
+        connected(house, "/api/mcp", BOB) as bob,
+    ):
+        own, bob.endpoint = bob.endpoint, ada.endpoint
+        answer = await bob.post(PING)
+        session = ada.endpoint.partition("sessionId=")[2]
+        headers = JSON_HEADERS | credential(BOB) | {"mcp-session-id": session}
+        others = [await house.request(method, "/api/mcp", b"", headers) for method in ("DELETE", "GET")]
+
+        assert [one.status for one in (answer, *others)] == [404, 404, 404]
+        assert [(one.principal, one.code) for one in house.audited] == [("key:bob", "unknown_session")] * 3
+        assert ada.stream.chunks.empty()
+        assert (await ada.ask("ping"))["result"] == {}
+        bob.endpoint = own
+        assert (await bob.ask("ping"))["result"] == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        pytest.param(lambda url: url[:-1] + ("A" if url[-1] != "A" else "B"), 404, id="another id"),
+        pytest.param(lambda url: url.partition("=")[0] + "=", 404, id="no id"),
+        pytest.param(lambda url: url + "&tools=git.push", 400, id="a selection beside it"),
+        pytest.param(lambda url: url + "&sessionId=x", 400, id="two ids"),
+        pytest.param(lambda url: url.replace("/api/mcp", "/api/mcp/no/such"), 404, id="no such path"),
+    ],
+)
+async def test_a_post_names_an_open_stream_and_nothing_else(change: Any, status: int) -> None:
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp?tools=git.log") as client:
+        client.endpoint = change(client.endpoint)
+        answer = await client.post(PING)
+
+        assert answer.status == status
+        assert client.stream.chunks.empty()
+
+
+async def test_a_session_in_the_query_and_in_a_header_is_ambiguous() -> None:
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+        answer = await client.post(PING, **{"mcp-session-id": client.endpoint.partition("=")[2]})
+
+        assert answer.status == 400
+
+
+async def test_a_stream_that_is_elsewhere_or_over_is_named_as_the_reason() -> None:
+    """As on another node, which knows the session by its signature and has no stream of it."""
+    async with settled(world(), GIT) as house, settled(world(), GIT) as other:
+        async with connected(house, "/api/mcp") as client:
+            elsewhere = await SseClient(other, client.stream, client.endpoint).post(PING)
+        over = await client.post(PING)
+
+        assert (elsewhere.status, over.status) == (404, 404)
+        assert "several nodes" in elsewhere.json["error"]["data"]["hint"]
+        assert over.json["error"]["message"] == "no such session"
+
+
+async def test_a_session_of_streamable_http_takes_no_messages_by_query() -> None:
+    async with settled(world(), GIT) as house:
+        session = await house.session("/api/mcp")
+        answer = await house.post(f"/api/mcp?sessionId={session.headers['mcp-session-id']}", PING)
+
+        assert answer.status == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({"accept": "*/*"}, 405, id="anything will do"),
+        pytest.param({"accept": "text/html"}, 406, id="a page"),
+        pytest.param({"mcp-protocol-version": MODERN}, 405, id="the stateless revision"),
+        pytest.param({"mcp-session-id": "x"}, 404, id="a session that is not there"),
+        pytest.param({"authorization": "Bearer wrong"}, 401, id="adm-7"),
+        pytest.param({"origin": "null"}, 403, id="sco-18"),
+    ],
+)
+async def test_only_a_get_of_the_2024_transport_opens_one(headers: dict[str, str], status: int) -> None:
+    async with settled(world(), GIT) as house:
+        answer = await open_stream(house, "/api/mcp", **headers).whole()
+
+        assert answer.status == status
+        assert len(house.gateway.subscriptions) == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("/api/mcp/t/none", (404, "not_found")),
+        ("/api/mcp/no/such", (404, "not_found")),
+        ("/api/mcp?nonsense=1", (400, "invalid_request")),
+        ("/api/mcp?task=review&servers=notes", (403, "mcp_policy_denied")),
+    ],
+)
+async def test_a_url_that_is_refused_opens_no_stream(url: str, expected: tuple[int, str]) -> None:
+    review = task("review", default_server_ids=["git"])
+    async with settled(world(), GIT, NOTES, tasks=(review,)) as house:
+        assert await refused(open_stream(house, url)) == expected
+        assert len(house.gateway.subscriptions) == 0
+
+
+async def test_lod_9_a_stream_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "MAX_OPEN", 1)
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp"):
+        assert await refused(open_stream(house, "/api/mcp")) == (503, "session_limit")
+
+
+async def test_a_stream_tells_when_its_list_changes_and_keeps_quiet_otherwise() -> None:
+    async with (
+        settled(world(), GIT, NOTES) as house,
+        connected(house, "/api/mcp?servers=git") as git,
+        connected(house, "/api/mcp?servers=notes") as notes,
+    ):
+        await git.tools()
+        await notes.tools()
+        house.net["git"].announce_tools(definition("status"))
+
+        assert (await git.stream.event())["method"] == "notifications/tools/list_changed"
+        assert notes.stream.chunks.empty()
+
+
+async def test_sco_21_a_revoked_tool_is_not_callable_on_an_open_stream() -> None:
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+        await client.tools()
+        house.apply(servers={"git": record("git", allowed_tools=("log",))})
+        await client.send("tools/call", {"name": "git.push", "arguments": {}})
+        answer = await client.stream.event()
+        if answer.get("method") == "notifications/tools/list_changed":
+            answer = await client.stream.event()
+
+        assert answer["error"]["code"] == -32602
+
+
+class Gate:
+    """A tool that answers when it may."""
+
+    def __init__(self) -> None:
+        self.reached, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, _members: dict[str, Any]) -> Reply:
+        self.reached.set()
+        await self.may_answer.wait()
+        return Reply(result=b'{"content":[]}')
+
+
+@asynccontextmanager
+async def calling(house: House, gate: Gate, secret: str | None = None) -> AsyncIterator[SseClient]:
+    """A client whose call is under way."""
+    house.net["git"].on_call = {"log": gate}
+    async with asyncio.timeout(10), connected(house, "/api/mcp", secret) as client:
+        await client.send("tools/call", {"name": "git.log"}, request_id=7)
+        await gate.reached.wait()
+        yield client
+
+
+async def test_a_call_is_taken_back_by_a_notification_and_gets_no_answer() -> None:
+    gate = Gate()
+    async with settled(world(), GIT) as house, calling(house, gate) as client:
+        cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+        assert (await client.post(cancelled)).status == 202
+
+        for _ in range(2):
+            assert (await client.ask("ping"))["result"] == {}
+        assert client.stream.chunks.empty()
+        assert not client.stream.task.done()
+        assert house.net["git"].stopped == ["log"]
+
+
+async def test_a_client_that_leaves_takes_its_calls_back_and_leaves_nothing() -> None:
+    gate = Gate()
+    async with settled(world(), GIT) as house, calling(house, gate) as client:
+        await client.stream.leave()
+
+        assert house.net["git"].stopped == ["log"]
+        assert len(house.gateway.subscriptions) == 0
+        assert (await client.post(PING)).status == 404
+
+
+async def test_shu_3_a_closing_door_answers_what_is_under_way_and_takes_no_more() -> None:
+    gate = Gate()
+    async with settled(world(), GIT) as house, calling(house, gate) as client:
+        house.door.close()
+        await asyncio.sleep(0)
+        late = await client.post(PING)
+        gate.may_answer.set()
+        answer = await client.stream.event()
+        await client.stream.task
+
+        assert (late.status, answer["id"], answer["result"]) == (404, 7, {"content": []})
+
+
+async def test_a_stream_ends_with_its_key_and_another_s_goes_on() -> None:
+    ada, bob = key("ada", ADA), key("bob", BOB)
+    async with (
+        settled(world(), GIT, keys=(ada, bob)) as house,
+        connected(house, "/api/mcp", ADA) as adas,
+        connected(house, "/api/mcp", BOB) as bobs,
+    ):
+        house.apply(keys={"bob": bob})
+        async with asyncio.timeout(5):
+            await adas.stream.task
+
+        assert (await adas.post(PING)).status == 401
+        assert (await bobs.ask("ping"))["result"] == {}
+
+
+async def test_a_stream_outlives_a_change_of_the_key_that_sessions_are_signed_with() -> None:
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp?tools=git.log") as client:
+        house.sessions.use_key(b"n" * 32)
+
+        assert await client.tools() == ["git.log"]
+
+
+async def test_a_stream_takes_so_many_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MAX_UNANSWERED", 1)
+    gate = Gate()
+    async with settled(world(), GIT) as house, calling(house, gate) as client:
+        full = await client.post(PING)
+        assert (await client.post({"jsonrpc": "2.0", "method": "notifications/x"})).status == 202
+        gate.may_answer.set()
+        assert (await client.stream.event())["id"] == 7
+
+        assert (full.status, full.json["error"]["data"]["code"]) == (503, "session_limit")
+        assert (await client.ask("ping"))["result"] == {}
+
+
+async def test_a_bug_in_one_request_is_its_own_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("on purpose")
+
+    async with settled(world(), GIT) as house, connected(house, "/api/mcp") as client:
+        with monkeypatch.context() as broken:
+            broken.setattr(sse, "_check_era", fail)
+            answer = await client.ask("ping")
+
+        assert answer["error"]["code"] == -32603
+        assert "on purpose" not in json.dumps(answer)
+        assert "a request failed" in caplog.text
+        assert (await client.ask("ping"))["result"] == {}

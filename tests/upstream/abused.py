@@ -1,0 +1,122 @@
+"""A node's pool with one HTTP server behind a line that a test can spoil, and a healthy one beside it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from tests.upstream.fault_proxy import FaultProxy, open_fault_proxy
+from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
+from tests.upstream.faulty_sse import Sse
+from tests.upstream.faulty_sse import record_for as sse_record_for
+from tests.upstream.http_links import opener, record_for
+from tests.upstream.http_pools import ANY
+from tests.upstream.memory_link import params
+from toolgate.model.servers import Budgets, ServerRecord
+from toolgate.upstream.health import ServerHealth
+from toolgate.upstream.http_connection import HttpLimits
+from toolgate.upstream.limits import PoolLimits
+from toolgate.upstream.pool import Pool
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.sse_legacy import SseLegacyOpener
+
+HASTY = PoolLimits(backoff_s=0.01, reconnect_max_s=0.02, max_starts=1000, list_retry_s=0.01)
+"""Waits that a test need not notice."""
+QUICK = HttpLimits(connect_timeout_s=0.1, cooldown_s=0.02)
+
+
+async def offer_echo(request: Request, peer: Peer) -> None:
+    """An honest answer to `tools/list`."""
+    tools = [{"name": "echo", "inputSchema": {"type": "object"}}]
+    await peer.result(
+        request, {"tools": tools, "resultType": "complete", "ttlMs": 60_000, "cacheScope": "public"}
+    )
+
+
+@dataclass(frozen=True)
+class Abused:
+    """`bad` is reached over `proxy`, `good` directly."""
+
+    pool: Pool
+    proxy: FaultProxy
+    server: FaultyHttp
+    """What `bad` is."""
+    neighbour: FaultyHttp
+    """What `good` is."""
+
+    @property
+    def health(self) -> ServerHealth:
+        return self.pool.health()["bad"]
+
+    async def call(self, value: Any = 1, *, server_id: str = "bad") -> Any:
+        """What the tool was told, as it says."""
+        answer = await self.pool.call(server_id, "tools/call", params("echo", value=value))
+        assert answer.reply.result is not None, answer.reply.error
+        return msgspec.json.decode(answer.reply.result)["echo"]["value"]
+
+    async def recovers(self) -> None:
+        """Returns once a call is answered."""
+        while True:
+            try:
+                assert await self.call("well again") == "well again"
+            except Exception:
+                await asyncio.sleep(0.01)
+            else:
+                return
+
+    def executed(self, value: Any) -> int:
+        """How often a call with this value arrived."""
+        calls = self.server.seen("tools/call")
+        return sum(request.message["params"]["arguments"] == {"value": value} for request in calls)
+
+
+class FakeSse(Sse):
+    """A server of the 2024 transport that lists its tool."""
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        if request.rpc == "tools/list":
+            result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+            return {"jsonrpc": "2.0", "id": request.message["id"], "result": result}
+        return super().answer(request)
+
+
+@asynccontextmanager
+async def open_abused(
+    mcp: FakeMcp | FakeSse, *, timeout_s: float = 5.0, concurrency: int = 16, http: HttpLimits | None = None
+) -> AsyncIterator[Abused]:
+    """Both servers, connected and listed, all within 20 seconds."""
+    if isinstance(mcp, FakeMcp):
+        mcp.faults.setdefault("tools/list", offer_echo)
+    honest = FakeMcp(faults={"tools/list": offer_echo})
+    budgets = Budgets(tool_timeout_ms=round(timeout_s * 1000), max_concurrency=concurrency)
+    async with (
+        asyncio.timeout(20),
+        FaultyHttp(mcp) as server,
+        FaultyHttp(honest) as neighbour,
+        open_fault_proxy(server.port) as proxy,
+        Pool(
+            {
+                "streamable_http": opener(http),
+                "http_sse_legacy": SseLegacyOpener(Secrets({}), ANY, limits=http),
+            },
+            on_change=lambda _: None,
+            limits=HASTY,
+        ) as pool,
+    ):
+        pool.apply(
+            {
+                "bad": _record("bad", proxy.port, budgets, is_sse=isinstance(mcp, FakeSse)),
+                "good": _record("good", neighbour.port, Budgets()),
+            }
+        )
+        await pool.settled(["bad", "good"])
+        assert {one.state for one in pool.health().values()} == {"connected"}
+        yield Abused(pool, proxy, server, neighbour)
+
+
+def _record(server_id: str, port: int, budgets: Budgets, *, is_sse: bool = False) -> ServerRecord:
+    record = (sse_record_for if is_sse else record_for)(f"http://127.0.0.1:{port}/mcp")
+    return replace(record, server_id=server_id, budgets=budgets, prewarm=True)

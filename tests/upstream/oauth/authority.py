@@ -1,0 +1,168 @@
+"""A small authorization server on loopback, and an MCP server that takes its tokens and no others."""
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlsplit
+
+from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
+from toolgate.model.servers import Grant, HttpEndpoint, OAuth, ServerRecord
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.fetch import Fetcher
+from toolgate.upstream.oauth.authorizer import Authorizer
+from toolgate.upstream.oauth.grants import GrantFiles
+from toolgate.upstream.secrets import Secrets
+
+SECRET = "s3cret/of the client+0123456789"
+NOW_S = 1_700_000_000.0
+FETCHER = Fetcher(Egress(allow_private=True))
+REDIRECT = "http://127.0.0.1:9/callback"
+
+
+@dataclass
+class Authority:
+    """What it says and does can be changed while it serves."""
+
+    issuer: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Beside the usual; None leaves a member out."""
+    place: str = "/.well-known/oauth-authorization-server"
+    answer: dict[str, Any] = field(default_factory=dict)
+    """Of the token endpoint, beside the usual."""
+    refusal: str | None = None
+    forms: list[dict[str, str]] = field(default_factory=list)
+    clients: list[tuple[str, str | None]] = field(default_factory=list)
+    """Who asked for a token, with the secret they showed."""
+    valid: set[str] = field(default_factory=set)
+    """The tokens that are good at the MCP server."""
+    challenges: dict[str, str] = field(default_factory=dict)
+    """Codes given out, to the PKCE challenge each was asked for with."""
+
+    async def __call__(self, request: Request, peer: Peer) -> None:
+        if request.path == self.place:
+            usual = {
+                "issuer": self.issuer,
+                "authorization_endpoint": f"{self.issuer}/authorize",
+                "token_endpoint": f"{self.issuer}/token",
+                "code_challenge_methods_supported": ["S256"],
+                "client_id_metadata_document_supported": True,
+            } | self.metadata
+            document = {name: value for name, value in usual.items() if value is not None}
+            await peer.answer(json.dumps(document).encode())
+        elif request.path == "/token":
+            await self._give(request, peer)
+        else:
+            await peer.answer(b"{}", status=404)
+
+    async def _give(self, request: Request, peer: Peer) -> None:
+        form = dict(parse_qsl(request.body.decode()))
+        self.forms.append(form)
+        self.clients.append(_client_of(request, form))
+        if self.refusal is not None or not self._is_proven(form):
+            await peer.answer(json.dumps({"error": self.refusal or "invalid_grant"}).encode(), status=400)
+            return
+        token = f"token-{len(self.forms)}-of-many"
+        self.valid = {token}
+        usual = {"access_token": token, "token_type": "Bearer", "expires_in": 3600}
+        await peer.answer(json.dumps(usual | self.answer).encode())
+
+    def _is_proven(self, form: Mapping[str, str]) -> bool:
+        if form["grant_type"] != "authorization_code":
+            return True
+        digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        return self.challenges.pop(form["code"], None) == challenge
+
+    def agree(self, url: str) -> dict[str, str]:
+        """What the browser is sent back with when somebody agrees at `url`."""
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        assert asked["code_challenge_method"] == "S256"
+        assert asked["response_type"] == "code"
+        code = f"code-{len(self.challenges)}"
+        self.challenges[code] = asked["code_challenge"]
+        return {"code": code, "state": asked["state"], "iss": self.issuer}
+
+
+def _client_of(request: Request, form: Mapping[str, str]) -> tuple[str, str | None]:
+    scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
+    if scheme == "Basic":
+        name, _, secret = base64.b64decode(encoded).decode().partition(":")
+        return unquote_plus(name), unquote_plus(secret)
+    return form["client_id"], form.get("client_secret")
+
+
+@dataclass
+class House:
+    """An authorization server and a server that trusts it."""
+
+    authority: Authority
+    issuing: FaultyHttp
+    serving: FaultyHttp
+    mcp: FakeMcp
+    resource: dict[str, Any] | None
+    """What the MCP server says about itself; None: nothing."""
+
+    def record(
+        self,
+        grant: Grant = "client_credentials",
+        *,
+        client_secret_ref: str | None = "client-secret",
+        issuer: str | None = "",
+        **fields: Any,
+    ) -> ServerRecord:
+        """A record for the server; its issuer is the authority unless said otherwise."""
+        oauth = OAuth(
+            grant=grant,
+            client_id=fields.pop("client_id", "gateway"),
+            client_secret_ref=client_secret_ref,
+            issuer=self.authority.issuer if issuer == "" else issuer,
+            scopes=fields.pop("scopes", ()),
+        )
+        url = fields.pop("url", self.serving.url)
+        return ServerRecord(
+            server_id="there", transport="streamable_http", http=HttpEndpoint(url=url, oauth=oauth)
+        )
+
+    async def serve(self, request: Request, peer: Peer) -> None:
+        if request.path.startswith("/.well-known/"):
+            if self.resource is None:
+                await peer.answer(b"{}", status=404)
+            else:
+                await peer.answer(json.dumps(self.resource).encode())
+        elif request.headers.get("authorization", "").removeprefix("Bearer ") in self.authority.valid:
+            await self.mcp(request, peer)
+        else:
+            await peer.answer(b"", status=401)
+
+
+def authorizer(grants: GrantFiles | None = None, *, now_s: float = NOW_S) -> Authorizer:
+    secrets = Secrets({"client-secret": SECRET, "ISSUER": "x"})
+    return Authorizer(secrets, FETCHER, clock_s=lambda: now_s, grants=grants)
+
+
+async def _list(request: Request, peer: Peer) -> None:
+    echo = {"name": "echo", "inputSchema": {"type": "object"}}
+    await peer.result(
+        request, {"tools": [echo], "resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+    )
+
+
+@asynccontextmanager
+async def open_house(era: str = "modern", *, deadline_s: float = 10) -> AsyncIterator[House]:
+    """Both servers, until the deadline at most."""
+    authority = Authority()
+    async with asyncio.timeout(deadline_s), FaultyHttp(authority) as issuing:
+        authority.issuer = f"http://127.0.0.1:{issuing.port}"
+
+        async def serve(request: Request, peer: Peer) -> None:
+            await house.serve(request, peer)
+
+        async with FaultyHttp(serve) as serving:
+            resource = {"resource": serving.url, "authorization_servers": [authority.issuer]}
+            house = House(authority, issuing, serving, FakeMcp(era, faults={"tools/list": _list}), resource)
+            yield house

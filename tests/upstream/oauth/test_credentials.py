@@ -1,0 +1,327 @@
+"""The gateway as its own client: where it asks for tokens, as whom, and what it does with them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.upstream.faulty_http import FaultyHttp, Peer, Request
+from tests.upstream.http_links import Heard, call, echoed
+from tests.upstream.oauth.authority import FETCHER, NOW_S, SECRET, House, authorizer, open_house
+from toolgate.errors import ServerUnavailable
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.link import Link, StartFailed
+from toolgate.upstream.oauth.authorizer import Authorizer
+from toolgate.upstream.oauth.metadata import covers
+from toolgate.upstream.oauth.opener import AuthorizedLink, AuthorizedOpener
+from toolgate.upstream.oauth.tokens import Token
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.streamable import StreamableOpener
+
+pytestmark = pytest.mark.anyio
+
+
+def opener() -> AuthorizedOpener:
+    inner = StreamableOpener(Secrets({}), Egress(allow_private=True))
+    return AuthorizedOpener(inner, authorizer(), clock_s=lambda: NOW_S)
+
+
+async def open_link(house: House) -> Link:
+    return await opener()(house.record(), Heard(), known_era=None)
+
+
+async def refusal(house: House, **fields: Any) -> StartFailed:
+    with pytest.raises(StartFailed) as refused:
+        await authorizer().token(house.record(**fields))
+    return refused.value
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_server_gets_the_token_that_the_gateway_asked_for(era: str) -> None:
+    async with open_house(era) as house:
+        link = await open_link(house)
+        reply = await call(link, 7)
+        await link.aclose()
+
+    assert reply == echoed(7)
+    assert house.authority.clients == [("gateway", SECRET)]
+    assert house.authority.forms == [{"grant_type": "client_credentials", "resource": house.serving.url}]
+    assert {request.headers["authorization"] for request in house.serving.requests if request.body} == {
+        "Bearer token-1-of-many"
+    }
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_renewed_token_is_shown_on_the_same_link_and_session(era: str) -> None:
+    async with open_house(era) as house:
+        link = await open_link(house)
+        assert isinstance(link, AuthorizedLink)
+        await call(link, 1)
+        house.authority.valid = {"another-token"}
+        link.take(Token(access="another-token"))
+        reply = await call(link, 2)
+        await link.aclose()
+
+    assert reply == echoed(2)
+    assert len(house.serving.seen("initialize")) == (1 if era == "legacy" else 0)
+
+
+async def test_a_token_that_was_renewed_is_not_shown_when_the_server_quotes_it() -> None:
+    async def quote(request: Request, peer: Peer) -> None:
+        shown = request.headers["authorization"]
+        await peer.error(request, -32000, data=f"you sent {shown}")
+
+    async with open_house() as house:
+        house.mcp.faults["tools/call"] = quote
+        link = await open_link(house)
+        assert isinstance(link, AuthorizedLink)
+        first = await call(link)
+        house.authority.valid = {"another-token"}
+        link.take(Token(access="another-token"))
+        second = await call(link)
+        await link.aclose()
+
+    assert b"redacted" in (first.error or b"")
+    assert b"token-1" not in (first.error or b"")
+    assert b"redacted" in (second.error or b"")
+    assert b"another-token" not in (second.error or b"")
+
+
+async def test_a_server_that_refuses_a_token_fails_the_call_and_nothing_is_sent_twice() -> None:
+    async with open_house() as house:
+        link = await open_link(house)
+        house.authority.valid.clear()
+        with pytest.raises(ServerUnavailable, match="401"):
+            await call(link)
+        await link.aclose()
+
+    assert len(house.serving.seen("tools/call")) == 1
+
+
+async def test_a_token_that_was_revoked_is_replaced_without_another_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolgate.upstream.oauth.renewal.MIN_GAP_S", 0.0)
+    async with open_house("legacy") as house:
+        link = await open_link(house)
+        house.authority.valid.clear()
+        with pytest.raises(ServerUnavailable, match="401"):
+            await call(link)
+        while len(house.authority.valid) == 0 or not await _answers(link):
+            await asyncio.sleep(0)
+        await link.aclose()
+
+    assert len(house.authority.forms) >= 2
+    assert len(house.serving.seen("initialize")) == 1
+
+
+async def _answers(link: Link) -> bool:
+    try:
+        return await call(link) == echoed()
+    except ServerUnavailable:
+        return False
+
+
+async def test_without_oauth_in_its_record_a_server_gets_a_plain_link() -> None:
+    async with open_house() as house:
+        house.authority.valid = {""}
+        record = house.record()
+        assert record.http is not None
+        plain = type(record)(
+            server_id="there", transport="streamable_http", http=type(record.http)(url=house.serving.url)
+        )
+        link = await opener()(plain, Heard(), known_era=None)
+        await link.aclose()
+
+    assert not isinstance(link, AuthorizedLink)
+    assert house.issuing.connections == 0
+
+
+async def test_cve_2026_104850_credentials_go_to_the_issuer_of_the_record_and_to_no_other() -> None:
+    async with open_house() as house, FaultyHttp(house.authority) as elsewhere:
+        assert house.resource is not None
+        house.resource["authorization_servers"] = [f"http://127.0.0.1:{elsewhere.port}"]
+        refused = await refusal(house)
+
+    assert "does not take tokens of its record's `issuer`" in str(refused)
+    assert (elsewhere.connections, house.authority.clients) == (0, [])
+
+
+async def test_an_authorization_server_must_be_the_one_it_is_taken_for() -> None:
+    async with open_house() as house:
+        house.authority.metadata = {"issuer": "https://other.example"}
+        refused = await refusal(house)
+
+    assert "says it is another one" in str(refused)
+    assert house.authority.clients == []
+
+
+async def test_ssr_1_an_authorization_server_may_not_send_the_gateway_where_it_does_not_connect() -> None:
+    for endpoint in ("http://10.0.0.1/token", "https://169.254.169.254/token", "file:///etc/passwd"):
+        async with open_house() as house:
+            house.authority.metadata = {"token_endpoint": endpoint}
+            refused = await refusal(house)
+
+        assert "unfit address" in str(refused) or "cannot be asked" in str(refused)
+
+
+async def test_ssr_1_the_allow_list_holds_for_authorization_servers_too() -> None:
+    async with open_house() as house:
+        strict = Authorizer(
+            Secrets({"client-secret": SECRET}),
+            type(FETCHER)(Egress(allow_private=True, allowed_hosts=["only.example"])),
+            clock_s=lambda: NOW_S,
+        )
+        with pytest.raises(StartFailed, match="allowed_upstream_hosts"):
+            await strict.token(house.record())
+
+        assert house.issuing.connections == 0
+
+
+async def test_ssr_5_what_a_401_names_is_not_asked_even_where_the_record_has_oauth() -> None:
+    async def challenge(request: Request, peer: Peer) -> None:
+        named = f'Bearer resource_metadata="http://127.0.0.1:{sentinel.port}/"'
+        await peer.answer(b"", status=401, headers=[f"WWW-Authenticate: {named}"])
+
+    async with open_house() as house, FaultyHttp(house.authority) as sentinel:
+        house.mcp.faults["server/discover"] = challenge
+        with pytest.raises(StartFailed, match="wants authorization"):
+            await open_link(house)
+
+        assert sentinel.connections == 0
+
+
+async def test_a_token_is_not_sent_unencrypted_beyond_this_machine() -> None:
+    async with open_house() as house:
+        refused = await refusal(house, url="http://mcp.example/mcp")
+
+    assert "must be reached by `https`" in str(refused)
+    assert house.authority.clients == []
+
+
+async def test_a_server_may_not_speak_for_another() -> None:
+    async with open_house() as house:
+        assert house.resource is not None
+        house.resource["resource"] = "https://bank.example/mcp"
+        refused = await refusal(house)
+
+    assert "another server" in str(refused)
+    assert house.authority.clients == []
+
+
+async def test_a_server_that_says_nothing_is_named_by_its_url_without_the_query() -> None:
+    async with open_house() as house:
+        house.resource = None
+        await authorizer().token(house.record(url=f"{house.serving.url}?tenant=a", scopes=("read", "write")))
+
+    (form,) = house.authority.forms
+    assert (form["resource"], form["scope"]) == (house.serving.url, "read write")
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("", "/.well-known/oauth-authorization-server"),
+        ("", "/.well-known/openid-configuration"),
+        ("/tenant", "/.well-known/oauth-authorization-server/tenant"),
+        ("/tenant", "/.well-known/openid-configuration/tenant"),
+        ("/tenant", "/tenant/.well-known/openid-configuration"),
+    ],
+)
+async def test_metadata_is_found_in_every_place_the_standards_name(path: str, place: str) -> None:
+    async with open_house() as house:
+        root = house.authority.issuer
+        house.authority.place, house.authority.issuer, house.resource = place, root + path, None
+        house.authority.metadata = {"token_endpoint": f"{root}/token"}
+        token = await authorizer().token(house.record())
+
+    assert token == Token(access="token-1-of-many", expires_at_s=NOW_S + 3600, lifetime_s=3600)
+
+
+async def test_a_client_proves_itself_the_way_the_authorization_server_takes() -> None:
+    async with open_house() as house:
+        house.authority.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
+        await authorizer().token(house.record())
+
+        house.authority.metadata = {"token_endpoint_auth_methods_supported": ["private_key_jwt"]}
+        refused = await refusal(house)
+
+    assert (house.authority.clients, refused.fatal) == ([("gateway", SECRET)], True)
+    assert house.authority.forms[0]["client_secret"] == SECRET
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"token_type": "DPoP"}, "another type"),
+        ({"access_token": ""}, "cannot be sent"),
+        ({"access_token": "a\r\nX: y"}, "cannot be sent"),
+        ({"access_token": "${ENV:HOME}"}, "cannot be sent"),
+        ({"access_token": "x" * 20_000}, "cannot be sent"),
+        ({"access_token": 7}, "holds no token"),
+        ({"expires_in": "soon"}, "holds no token"),
+        ({"refresh_token": "a\nb"}, "cannot be sent"),
+    ],
+)
+async def test_an_answer_that_is_no_token_is_refused_and_not_shown(answer: dict[str, Any], said: str) -> None:
+    async with open_house() as house:
+        house.authority.answer = answer
+        refused = await refusal(house)
+
+    assert said in str(refused)
+    assert "token-1" not in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "is_fatal"),
+    [
+        ("invalid_client", "refuses: invalid_client", True),
+        ("temporarily_unavailable", "refuses: temporarily_unavailable", False),
+        ("Your secret was s3cret/of", "does not say why", False),
+    ],
+)
+async def test_a_refusal_is_told_by_its_code_alone(code: str, said: str, is_fatal: bool) -> None:
+    async with open_house() as house:
+        house.authority.refusal = code
+        refused = await refusal(house)
+
+    assert (said in str(refused), refused.fatal) == (True, is_fatal)
+    assert "s3cret" not in str(refused)
+
+
+async def test_a_secret_that_is_not_there_is_told_by_its_name() -> None:
+    async with open_house() as house:
+        refused = await refusal(house, client_secret_ref="nowhere")
+
+    assert "`nowhere`" in str(refused)
+    assert house.issuing.connections == 0
+
+
+async def test_an_authorization_server_that_is_down_costs_only_its_own_server() -> None:
+    async with open_house() as house:
+        await house.issuing.stop_listening()
+        refused = await refusal(house)
+
+    assert ("cannot be asked" in str(refused), refused.fatal) == (True, False)
+    assert asyncio.current_task() is not None
+
+
+@pytest.mark.parametrize(
+    ("resource", "url", "expected"),
+    [
+        ("https://a.example/mcp", "https://a.example/mcp", True),
+        ("https://a.example/mcp", "https://A.example:443/mcp?x=1", True),
+        ("https://a.example", "https://a.example/mcp", True),
+        ("https://a.example/", "https://a.example/mcp", True),
+        ("https://a.example/mcp/", "https://a.example/mcp", True),
+        ("https://a.example/mc", "https://a.example/mcp", False),
+        ("https://a.example/mcp/x", "https://a.example/mcp", False),
+        ("https://b.example/mcp", "https://a.example/mcp", False),
+        ("http://127.0.0.1/mcp", "https://127.0.0.1/mcp", False),
+        ("https://a.example:8443/mcp", "https://a.example/mcp", False),
+        ("nonsense", "https://a.example/mcp", False),
+        ("https://a.example@evil.example/", "https://evil.example/", False),
+    ],
+)
+def test_a_token_is_for_one_place_and_what_is_below_it(resource: str, url: str, expected: bool) -> None:
+    assert covers(resource, url) is expected

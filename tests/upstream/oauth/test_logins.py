@@ -1,0 +1,265 @@
+"""Logging in to a server, and what becomes of it: for whom, from whom, for how long, and where it is kept."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.upstream.oauth.authority import NOW_S, REDIRECT, SECRET, House, authorizer, open_house
+from toolgate.errors import InvalidRequest, ServerUnavailable
+from toolgate.model.servers import ServerRecord
+from toolgate.upstream.link import StartFailed
+from toolgate.upstream.oauth.grants import GrantFiles
+from toolgate.upstream.oauth.logins import LOGIN_S, MAX_LOGINS, Login, Logins
+from toolgate.upstream.oauth.tokens import Token
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def grants(tmp_path: Path) -> GrantFiles:
+    return GrantFiles(tmp_path / "logins")
+
+
+def personal(house: House, **fields: Any) -> ServerRecord:
+    """A record somebody logs in to, with a client that has no secret."""
+    return house.record("authorization_code", **{"client_secret_ref": None, "issuer": None} | fields)
+
+
+class Desk:
+    """Logins at a time of their own."""
+
+    def __init__(self, grants: GrantFiles) -> None:
+        self.now_s = NOW_S
+        self.logins = Logins(authorizer(grants), grants, clock_s=lambda: self.now_s)
+
+    async def begin(self, record: ServerRecord, *, redirect_uri: str = REDIRECT) -> str:
+        begun = await self.logins.begin(record, principal="ada", redirect_uri=redirect_uri)
+        return begun.url
+
+    async def finish(self, answer: dict[str, str], *, principal: str = "ada", server: str = "there") -> Login:
+        return await self.logins.finish(
+            server, principal=principal, state=answer["state"], code=answer["code"], issuer=answer.get("iss")
+        )
+
+    async def log_in(self, house: House, record: ServerRecord) -> Login:
+        return await self.finish(house.authority.agree(await self.begin(record)))
+
+
+async def test_a_login_earns_a_token_that_is_used_until_it_expires(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        record = personal(house, scopes=("read",))
+        login = await Desk(grants).log_in(house, record)
+        token = await authorizer(grants).token(record)
+        later = await authorizer(grants, now_s=NOW_S + 3_000).token(record)
+
+    assert login == Login(issuer=house.authority.issuer, expires_at_s=NOW_S + 3600, renews=False)
+    assert token == later == Token(access="token-1-of-many", expires_at_s=NOW_S + 3600, lifetime_s=3600)
+    (form,) = house.authority.forms
+    assert (form["resource"], form["redirect_uri"]) == (house.serving.url, REDIRECT)
+
+
+async def test_an_expired_token_is_renewed_once_and_kept_with_what_renews_it_next(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        house.authority.answer = {"refresh_token": "first"}
+        record = personal(house)
+        await Desk(grants).log_in(house, record)
+        house.authority.answer = {"refresh_token": "second"}
+        late = authorizer(grants, now_s=NOW_S + 3_600)
+        tokens = [await late.token(record), await late.token(record)]
+        house.authority.answer = {}
+        refused = await late.token(record, is_refused=True)
+
+    assert [token.access for token in tokens] == ["token-2-of-many"] * 2
+    assert [form.get("refresh_token") for form in house.authority.forms] == [None, "first", "second"]
+    assert (refused.access, refused.refresh) == ("token-3-of-many", "second")
+
+
+async def test_a_login_outlives_the_process_in_a_file_for_its_owner_only(tmp_path: Path) -> None:
+    directory = tmp_path / "logins"
+    async with open_house() as house:
+        await Desk(GrantFiles(directory)).log_in(house, personal(house))
+        token = await authorizer(GrantFiles(directory)).token(personal(house))
+
+    assert token.access == "token-1-of-many"
+    (file,) = directory.iterdir()
+    assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(directory.stat().st_mode)) == (0o600, 0o700)
+    assert "token-1" not in repr(GrantFiles(directory).get("there"))
+
+
+async def test_a_file_that_cannot_be_read_means_logging_in_again(tmp_path: Path, grants: GrantFiles) -> None:
+    (tmp_path / "logins").mkdir()
+    (tmp_path / "logins" / "there.json").write_text(json.dumps({"issuer": 7}), "utf-8")
+
+    async with open_house() as house:
+        with pytest.raises(StartFailed, match="nobody has logged in"):
+            await authorizer(grants).token(personal(house))
+
+
+async def test_who_logs_out_is_logged_out(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        await desk.log_in(house, personal(house))
+        ended = [desk.logins.end("there"), desk.logins.end("there")]
+        with pytest.raises(StartFailed, match="toolgate servers login there") as refused:
+            await authorizer(grants).token(personal(house))
+
+    assert (ended, refused.value.fatal, desk.logins.of("there")) == ([True, False], True, None)
+
+
+async def test_without_a_place_to_keep_them_nobody_can_log_in() -> None:
+    async with open_house() as house:
+        with pytest.raises(StartFailed, match="client_credentials"):
+            await authorizer().token(personal(house))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"url": "http://127.0.0.1:9/mcp"}, id="another server"),
+        pytest.param({"issuer": "https://other.example"}, id="another issuer"),
+        pytest.param({"client_id": "somebody"}, id="another client"),
+    ],
+)
+async def test_cve_2026_104850_a_login_is_for_the_record_it_was_made_with(
+    grants: GrantFiles, changes: dict[str, str]
+) -> None:
+    async with open_house() as house:
+        await Desk(grants).log_in(house, personal(house))
+        with pytest.raises(StartFailed, match="has changed since the login"):
+            await authorizer(grants).token(personal(house, **changes))
+
+
+async def test_a_refused_renewal_says_to_log_in_again(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        house.authority.answer = {"refresh_token": "first"}
+        await Desk(grants).log_in(house, personal(house))
+        house.authority.refusal = "invalid_grant"
+        with pytest.raises(StartFailed, match="log in again") as refused:
+            await authorizer(grants).token(personal(house), is_refused=True)
+
+    assert refused.value.fatal
+
+
+async def test_an_expired_login_without_renewal_says_so(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        await Desk(grants).log_in(house, personal(house))
+        with pytest.raises(StartFailed, match="the login has expired"):
+            await authorizer(grants, now_s=NOW_S + 4_000).token(personal(house))
+
+
+async def test_what_was_begun_is_finished_once_and_by_who_began_it(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        answer = house.authority.agree(await desk.begin(personal(house)))
+        for principal, server in (("eve", "there"), ("ada", "elsewhere")):
+            with pytest.raises(InvalidRequest, match="no such login"):
+                await desk.finish(answer, principal=principal, server=server)
+        await desk.finish(answer)
+        with pytest.raises(InvalidRequest, match="no such login"):
+            await desk.finish(answer)
+
+    assert len(house.authority.forms) == 1
+
+
+async def test_what_was_begun_too_long_ago_is_over(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        answer = house.authority.agree(await desk.begin(personal(house)))
+        desk.now_s += LOGIN_S
+        with pytest.raises(InvalidRequest, match="no such login"):
+            await desk.finish(answer)
+
+
+async def test_only_so_many_logins_are_begun_at_once(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        answers = [house.authority.agree(await desk.begin(personal(house))) for _ in range(MAX_LOGINS + 1)]
+        with pytest.raises(InvalidRequest, match="no such login"):
+            await desk.finish(answers[0])
+
+        assert (await desk.finish(answers[-1])).issuer == house.authority.issuer
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        pytest.param({}, {"iss": "https://evil.example"}, id="another one"),
+        pytest.param(
+            {"authorization_response_iss_parameter_supported": True}, {}, id="none, though it promised"
+        ),
+    ],
+)
+async def test_rfc_9207_an_answer_of_another_authorization_server_is_refused(
+    grants: GrantFiles, metadata: dict[str, Any], said: dict[str, str]
+) -> None:
+    async with open_house() as house:
+        house.authority.metadata = metadata
+        desk = Desk(grants)
+        answer = house.authority.agree(await desk.begin(personal(house)))
+        del answer["iss"]
+        with pytest.raises(InvalidRequest, match="not from the authorization server"):
+            await desk.finish(answer | said)
+
+    assert house.authority.forms == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "client_id", "said"),
+    [
+        ({"code_challenge_methods_supported": None}, "gateway", "PKCE"),
+        ({"code_challenge_methods_supported": ["plain"]}, "gateway", "PKCE"),
+        ({"authorization_endpoint": None}, "gateway", "no place to log in"),
+        ({"authorization_endpoint": "javascript:alert(1)"}, "gateway", "unfit address"),
+        ({"client_id_metadata_document_supported": None}, "https://gw.example/client.json", "takes no URL"),
+    ],
+)
+async def test_an_authorization_server_that_is_not_fit_for_a_login_is_not_used(
+    grants: GrantFiles, metadata: dict[str, Any], client_id: str, said: str
+) -> None:
+    async with open_house() as house:
+        house.authority.metadata = metadata
+        with pytest.raises(ServerUnavailable, match=said):
+            await Desk(grants).begin(personal(house, client_id=client_id))
+
+
+async def test_a_client_may_be_known_by_the_url_of_its_metadata(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        await Desk(grants).log_in(house, personal(house, client_id="https://gw.example/client.json"))
+
+    assert house.authority.clients == [("https://gw.example/client.json", None)]
+
+
+async def test_a_client_with_a_secret_shows_it_to_its_issuer(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        record = house.record("authorization_code")
+        await Desk(grants).log_in(house, record)
+
+    assert house.authority.clients == [("gateway", SECRET)]
+
+
+@pytest.mark.parametrize(
+    "redirect_uri",
+    ["https://evil.example/callback", "http://evil.example/callback", "http://127.0.0.1:1/x?a=b", "nonsense"],
+)
+async def test_the_code_comes_back_to_this_machine_only(grants: GrantFiles, redirect_uri: str) -> None:
+    async with open_house() as house:
+        with pytest.raises(InvalidRequest, match="redirect_uri"):
+            await Desk(grants).begin(personal(house), redirect_uri=redirect_uri)
+
+
+async def test_nobody_logs_in_where_the_record_does_not_ask_for_it(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        with pytest.raises(InvalidRequest, match="nobody logs in"):
+            await Desk(grants).begin(house.record())
+
+    assert house.issuing.connections == 0
+
+
+async def test_a_server_that_names_nobody_needs_an_issuer(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        house.resource = None
+        with pytest.raises(ServerUnavailable, match=r"set `oauth\.issuer`"):
+            await Desk(grants).begin(personal(house))

@@ -1,0 +1,87 @@
+"""UPS-4: what a server asks for with `Retry-After`, and who heeds it."""
+
+import asyncio
+
+import pytest
+
+from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request, Script
+from tests.upstream.http_links import Heard, linked, open_link, record_for
+from toolgate.upstream.http_connection import Answer
+from toolgate.upstream.link import StartFailed
+from toolgate.upstream.streamable.messages import retry_after_s
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param(b"7", 7, id="seconds"),
+        pytest.param(b"0", 0, id="none"),
+        pytest.param(b"86400", 60, id="a day is too long"),
+        pytest.param(b"9" * 5000, 60, id="so is a number without end"),
+        pytest.param(b"-1", None, id="the past"),
+        pytest.param(b"1.5", None, id="no whole number"),
+        pytest.param(b"soon", None, id="words"),
+        pytest.param(b"", None, id="nothing"),
+        pytest.param(b"Fri, 31 Dec 1999 23:59:59 GMT", None, id="UPS-16 a date by a clock that is not ours"),
+    ],
+)
+def test_only_a_number_of_seconds_counts_and_only_so_many(value: bytes, expected: int | None) -> None:
+    assert retry_after_s(Answer(503, {b"retry-after": value}, b"")) == expected
+
+
+def refusing(status: int, body: bytes = b"") -> Script:
+    async def script(request: Request, peer: Peer) -> None:
+        await peer.answer(body, status=status, headers=["Retry-After: 7"])
+
+    return script
+
+
+ERROR = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"slow down"}}'
+
+
+@pytest.mark.parametrize("body", [b"", ERROR], ids=["empty", "with an error"])
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_start_that_is_refused_asks_no_more_and_says_when_to_come_back(
+    status: int, body: bytes
+) -> None:
+    async with FaultyHttp(FakeMcp(faults={"server/discover": refusing(status, body)})) as server:
+        with pytest.raises(
+            StartFailed, match=f"status {status}, and asks to be left alone for 7 s"
+        ) as caught:
+            await open_link(record_for(server.url))
+
+        assert (caught.value.retry_after_s, caught.value.fatal, len(server.requests)) == (7, False, 1)
+
+
+@pytest.mark.parametrize("method", ["initialize", "notifications/initialized"])
+async def test_so_does_one_that_is_refused_within_the_handshake(method: str) -> None:
+    async with FaultyHttp(FakeMcp("legacy", faults={method: refusing(429)})) as server:
+        with pytest.raises(StartFailed, match="status 429") as caught:
+            await open_link(record_for(server.url), known_era="legacy")
+
+        assert (caught.value.retry_after_s, len(server.seen(method))) == (7, 1)
+
+
+@pytest.mark.parametrize(("era", "stream"), [("legacy", "GET"), ("modern", "subscriptions/listen")])
+async def test_a_stream_that_is_refused_for_a_while_is_opened_no_sooner_than_asked(
+    era: str, stream: str
+) -> None:
+    asked_s: list[float] = []
+
+    async def script(request: Request, peer: Peer) -> None:
+        asked_s.append(asyncio.get_running_loop().time())
+        if len(asked_s) == 1:
+            await peer.answer(status=429, headers=["Retry-After: 1"])
+        else:
+            await peer.open_stream()
+            await peer.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}})
+            await peer.gone()
+
+    heard = Heard()
+    mcp = FakeMcp(era, faults={stream: script}, capabilities={"tools": {"listChanged": True}})
+    async with linked(mcp, heard):
+        await heard.until_notified(1)
+
+        assert asked_s[1] - asked_s[0] >= 1.0
