@@ -331,7 +331,8 @@ async def test_wat_2_a_line_that_is_reset_every_few_events_costs_nothing_but_tim
             following.cancel()
 
     assert states[-1] == state_of(await store.list())
-    assert [state.revision for state in states] == list(range(store.revision + 1))
+    revisions = [state.revision for state in states]
+    assert revisions == sorted(set(revisions))  # a list after repeated cuts may pass over some, none comes twice
     assert cuts > 5
     assert sync.status.relists == 0
 
