@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from tests.contract.node_service import KEY, Context, NodeService, serving
+from tests.grpc_loop import run_dry
 from tests.registry.control_play import MemoryControl
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
@@ -44,6 +45,17 @@ from toolgate.telemetry import Metrics
 pytestmark = pytest.mark.anyio
 
 DEADLINE_S: Final = 30
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
+    yield
+    await run_dry()
 
 
 @asynccontextmanager
@@ -332,7 +344,7 @@ async def test_wat_2_a_line_that_is_reset_every_few_events_costs_nothing_but_tim
 
     assert states[-1] == state_of(await store.list())
     revisions = [state.revision for state in states]
-    assert revisions == sorted(set(revisions))  # a list after repeated cuts may pass over some, none comes twice
+    assert revisions == sorted(set(revisions))  # a list after cuts passes over some; none comes twice
     assert cuts > 5
     assert sync.status.relists == 0
 

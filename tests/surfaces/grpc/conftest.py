@@ -1,11 +1,10 @@
-"""One loop for all tests of a module: the library has one queue for all loops of a process, and what is still
-in it when a loop is closed would fail the next.
-"""
+"""One loop for all tests of a module."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+
+from tests.grpc_loop import run_dry
 
 
 @pytest.fixture(scope="module")
@@ -16,5 +15,4 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module", autouse=True)
 async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
     yield
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await run_dry()
