@@ -9,7 +9,7 @@ import pytest
 from toolgate.errors import WIRE, ServerBusy, ToolgateError, Wire
 
 JSON_RPC = {-32700, -32600, -32601, -32602, -32603}
-MCP = {-32020, -32022}
+MCP = {-32020, -32021, -32022}
 GRPC = {
     "ABORTED",
     "ALREADY_EXISTS",

@@ -152,6 +152,34 @@ class UnknownTool(ToolgateError):
     default_hint = "list the tools of this URL; `toolgate explain` says why one is missing"
 
 
+class UnknownPrompt(ToolgateError):
+    """Not in this caller's scope. It may be in another's: do not say which."""
+
+    code = "unknown_prompt"
+    default_hint = "list the prompts of this URL; `toolgate explain` says why one is missing"
+
+
+class UnknownResource(ToolgateError):
+    """Not in this caller's scope, or not at any server. Which of the two is not said."""
+
+    code = "unknown_resource"
+    default_hint = "list the resources of this URL; `toolgate explain` says why one is missing"
+
+
+class InputStateRefused(ToolgateError):
+    """A `requestState` that is not ours, has expired, or belongs to another caller or another request."""
+
+    code = "input_state_refused"
+    default_hint = "send the request again without `requestState` and `inputResponses`"
+
+
+class MissingCapability(ToolgateError):
+    """The server needs something of the client that it did not say it can do."""
+
+    code = "missing_capability"
+    default_hint = "declare the capabilities in `data.requiredCapabilities`, or use another tool"
+
+
 class PolicyDenied(ToolgateError):
     """The request asks for more than its task may have; nothing of it is applied."""
 
@@ -382,6 +410,10 @@ WIRE: Final[Mapping[str, Wire]] = {
     "foreign_origin": Wire(http=403, jsonrpc=-31003, grpc="PERMISSION_DENIED", errno="EACCES"),
     "not_found": Wire(http=404, jsonrpc=-31004, grpc="NOT_FOUND", errno="ENOENT"),
     "unknown_session": Wire(http=404, jsonrpc=-31005, grpc="NOT_FOUND", errno="EBADF"),
+    "unknown_prompt": Wire(http=404, jsonrpc=-32602, grpc="NOT_FOUND", errno="ENOENT"),
+    "unknown_resource": Wire(http=404, jsonrpc=-32602, grpc="NOT_FOUND", errno="ENOENT"),
+    "input_state_refused": Wire(http=400, jsonrpc=-32602, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "missing_capability": Wire(http=400, jsonrpc=-32021, grpc="FAILED_PRECONDITION", errno="ENOTSUP"),
     "unknown_tool": Wire(http=404, jsonrpc=-32602, grpc="NOT_FOUND", errno="ENOENT"),
     "mcp_policy_denied": Wire(http=403, jsonrpc=-31006, grpc="PERMISSION_DENIED", errno="EACCES"),
     "too_many_tools": Wire(http=403, jsonrpc=-31007, grpc="RESOURCE_EXHAUSTED", errno="EACCES"),

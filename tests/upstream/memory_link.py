@@ -17,7 +17,7 @@ from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION
 from toolgate.model.servers import EMPTY, Budgets, ServerRecord, StdioLaunch
 from toolgate.model.tools import Era
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import Hello, LinkListener, Params, Reply
+from toolgate.upstream.link import SHARED_CAPABILITIES, ClientSide, Hello, LinkListener, Params, Reply
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.wire import LIST_CHANGED, params_for
 
@@ -145,8 +145,15 @@ class MemoryLink:
         server.links.append(self)
 
     async def request(
-        self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+        self,
+        method: str,
+        params: Params,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] = EMPTY,
+        client: ClientSide | None = None,
     ) -> Reply:
+        del client
         if self._ended.done():
             raise ServerUnavailable(self._ended.result())
         sent = params_for(self.hello.era, params)
@@ -173,6 +180,9 @@ class MemoryLink:
         """End without being asked to."""
         if self._end(reason):
             asyncio.get_running_loop().call_soon(self.listener.on_closed, reason)
+
+    def watch(self, uris: frozenset[str]) -> None:
+        del uris
 
     async def aclose(self) -> None:
         self._end("the link was closed")
@@ -204,8 +214,14 @@ class MemoryNet:
         return self.servers[server_id]
 
     async def open(
-        self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None
+        self,
+        record: ServerRecord,
+        listener: LinkListener,
+        *,
+        known_era: Era | None,
+        capabilities: bytes = SHARED_CAPABILITIES,
     ) -> MemoryLink:
+        del capabilities
         server = self.servers[record.server_id]
         server.starts_s.append(asyncio.get_running_loop().time())
         server.known_eras.append(known_era)

@@ -23,7 +23,7 @@ from toolgate.errors import CallTimedOut, OutputTooLarge, ServerBusy, ServerUnav
 from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.link import Hello, Link, LinkListener, Params, Reply
+from toolgate.upstream.link import ClientSide, Hello, Link, LinkListener, Params, Reply
 from toolgate.upstream.pool import Answer, Pool
 
 pytestmark = pytest.mark.anyio
@@ -83,14 +83,25 @@ async def test_a_call_that_finds_link_and_room_goes_straight_to_the_link() -> No
         pid: int | None = None
 
         async def request(
-            self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+            self,
+            method: str,
+            params: Params,
+            *,
+            timeout_s: float,
+            headers: Mapping[str, str] = EMPTY,
+            client: ClientSide | None = None,
         ) -> Reply:
             return Reply(result=b"{}")
+
+        def watch(self, uris: frozenset[str]) -> None:
+            """Nothing to watch."""
 
         async def aclose(self) -> None:
             """Nothing to close."""
 
-    async def open_instantly(record: ServerRecord, listener: LinkListener, *, known_era: Era | None) -> Link:
+    async def open_instantly(
+        record: ServerRecord, listener: LinkListener, *, known_era: Era | None, capabilities: bytes = b""
+    ) -> Link:
         return Instant()
 
     async with Pool({"stdio": open_instantly}, on_change=lambda _: None) as pool:

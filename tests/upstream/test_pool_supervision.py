@@ -313,8 +313,10 @@ async def test_a_link_that_breaks_its_promises_while_listing_is_a_failed_list(
 async def test_a_link_that_is_lost_while_it_is_being_opened_is_lost() -> None:
     net = MemoryNet()
 
-    async def open_lost(record: ServerRecord, listener: LinkListener, *, known_era: Era | None) -> Link:
-        link = await net.open(record, listener, known_era=known_era)
+    async def open_lost(
+        record: ServerRecord, listener: LinkListener, *, known_era: Era | None, capabilities: bytes = b""
+    ) -> Link:
+        link = await net.open(record, listener, known_era=known_era, capabilities=capabilities)
         link.lose("gone")
         await asyncio.sleep(0)
         return link

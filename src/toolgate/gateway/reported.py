@@ -20,7 +20,7 @@ from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.registry.reports import Reports
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS
-from toolgate.upstream.link import Opener, Params
+from toolgate.upstream.link import ClientSide, Opener, Params
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.pool import Answer, Load
 from toolgate.upstream.trial import TrialReport, try_server
@@ -150,12 +150,27 @@ class ReportedServers:
         return await try_server(record, self._openers, DEFAULT_LIMITS)
 
     async def call(
-        self, server_id: str, _method: str, _params: Params, /, *, tool: ToolDefinition | None = None
+        self,
+        server_id: str,
+        _method: str,
+        _params: Params,
+        /,
+        *,
+        tool: ToolDefinition | None = None,
+        client: ClientSide | None = None,
+        session: str = "",
     ) -> Answer:
+        del client, session
         raise ServerUnavailable(
             f"`{server_id if tool is None else tool.ref}` runs on nodes, and this control is none",
             hint="send the call to a node; `GET /admin/api/nodes` lists them",
         )
+
+    def end_session(self, _session: str, /) -> None:
+        """Nothing is kept here."""
+
+    def watch(self, _server_id: str, _uris: frozenset[str], /) -> None:
+        """Nobody listens here."""
 
     # Following the reports
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.upstream.health import ServerHealth
-from toolgate.upstream.link import Params
+from toolgate.upstream.link import ClientSide, Params
 from toolgate.upstream.pool import Answer, Load
 from toolgate.upstream.trial import TrialReport
 
@@ -39,6 +39,24 @@ class Servers(Protocol):
         """Connect to the server of `record` and list it, beside the links in use."""
 
     async def call(
-        self, server_id: str, method: str, params: Params, /, *, tool: ToolDefinition | None = None
+        self,
+        server_id: str,
+        method: str,
+        params: Params,
+        /,
+        *,
+        tool: ToolDefinition | None = None,
+        client: ClientSide | None = None,
+        session: str = "",
     ) -> Answer:
-        """Ask a server, within its budgets. A call is sent at most once."""
+        """Ask a server, within its budgets. A call is sent at most once.
+
+        `client` is who asks, where somebody does. `session` says whose state a server that keeps some per
+        session is to use.
+        """
+
+    def end_session(self, session: str, /) -> None:
+        """Whatever servers keep for this session is not needed any more."""
+
+    def watch(self, server_id: str, uris: frozenset[str], /) -> None:
+        """Hear from a server when one of these resources changes, and no other."""

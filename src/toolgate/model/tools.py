@@ -30,6 +30,19 @@ class ToolDefinition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """A prompt, a resource or a resource template as its server lists it."""
+
+    server_id: str
+    name: str
+    """The prompt's name, the resource's URI or the URI template."""
+    raw: bytes
+    """The server's own JSON object, unknown fields and all."""
+    digest: str
+    """SHA-256 over its canonical JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTools:
     """What one server offers as far as this node knows: the last good list, and how fresh it is."""
 
@@ -37,7 +50,14 @@ class ServerTools:
     state: ListState = "pending"
     tools: Mapping[str, ToolDefinition] = field(default_factory=lambda: MappingProxyType({}))
     quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Tool name → why its definition was refused."""
+    """Tool name → why its definition was refused. Prompts and resources stand here as policy names them."""
+    prompts: Mapping[str, Listing] = field(default_factory=lambda: MappingProxyType({}))
+    resources: Mapping[str, Listing] = field(default_factory=lambda: MappingProxyType({}))
+    templates: Mapping[str, Listing] = field(default_factory=lambda: MappingProxyType({}))
+    features: frozenset[str] = frozenset()
+    """The capabilities the server announced: `tools`, `prompts`, `resources`, `completions`, `logging`."""
+    era: Era | None = None
+    """What the server spoke when it was last connected."""
     is_stale: bool = False
     """The tools are last-known-good: the newest attempt to list them failed."""
     detail: str = ""

@@ -22,6 +22,12 @@ MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 """The longest stdio line, SSE event or HTTP body taken from a server."""
 START_TIMEOUT_S: Final = 10.0
 """From spawn or connect to a finished negotiation."""
+SHARED_CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}},"sampling":{}}'
+"""What a handshake says of the clients behind a link that many share: what the gateway can carry to them.
+
+Each call's own client decides in the end. Not `roots`: those belong to one client, so only a link that is
+a session's own announces them.
+"""
 PROBE_TIMEOUT_S: Final = 2.0
 """How long a silent server is given to answer `server/discover` before it counts as legacy."""
 
@@ -32,6 +38,28 @@ class Reply:
 
     result: bytes | None = None
     error: bytes | None = None
+
+
+class ClientSide(Protocol):
+    """The client behind one request, as far as its server may reach it while the request runs."""
+
+    capabilities: bytes
+    """What it says it can do, within what the gateway carries: a JSON object."""
+    log_level: str
+    """The least severe message it wants to hear; empty where it asked for none."""
+
+    def notify(self, method: str, params: bytes) -> None:
+        """A notification about this request: progress (under the client's own token), or a log message.
+
+        Never blocks and never fails; one that the client does not want or cannot take is dropped.
+        """
+
+    async def ask(self, method: str, params: bytes) -> Reply:
+        """Put a server's own request (elicitation, sampling, roots) to the client, and wait for its answer.
+
+        A client that did not say it can do this, or is gone, answers with an error. Whoever waits sets the
+        deadline.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +119,28 @@ class Link(Protocol):
     pid: int | None
 
     async def request(
-        self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+        self,
+        method: str,
+        params: Params,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] = EMPTY,
+        client: ClientSide | None = None,
     ) -> Reply:
         """Ask, once. `headers` are extra HTTP headers (`Mcp-Name`, `Mcp-Param-…`); stdio ignores them.
 
-        The link puts the `_meta` envelope of its era into `params` (see `wire.params_for`).
+        The link puts the `_meta` envelope of its era into `params` (see `wire.params_for`). What the server
+        says about this request before it answers goes to `client`; without one it is dropped. While
+        `client` is asked something, the deadline of the request moves to the ceiling of all calls.
         Raises CallTimedOut after `timeout_s` and ServerUnavailable when the connection dies; both,
         and a cancellation of the caller, tell the server to stop (`notifications/cancelled`, or by
         closing the stream).
+        """
+
+    def watch(self, uris: frozenset[str]) -> None:
+        """Have the server tell when one of these resources changes, and no other. Returns at once.
+
+        It comes as `notifications/resources/updated` to the listener.
         """
 
     async def aclose(self) -> None:
@@ -108,5 +150,15 @@ class Link(Protocol):
 class Opener(Protocol):
     """Connects to the server of a record and negotiates. One per transport."""
 
-    async def __call__(self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None) -> Link:
-        """Raises StartFailed. `known_era` is what an earlier link found: try it first, then probe."""
+    async def __call__(
+        self,
+        record: ServerRecord,
+        listener: LinkListener,
+        *,
+        known_era: Era | None,
+        capabilities: bytes = SHARED_CAPABILITIES,
+    ) -> Link:
+        """Raises StartFailed. `known_era` is what an earlier link found: try it first, then probe.
+
+        `capabilities` is what a handshake tells the server of its clients: a JSON object.
+        """

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.tools import Era
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import Link, LinkListener, Opener, StartFailed
+from toolgate.upstream.link import SHARED_CAPABILITIES, Link, LinkListener, Opener, StartFailed
 
 
 class Openers:
@@ -19,7 +19,14 @@ class Openers:
         self._starting = asyncio.Semaphore(limits.max_starting)
         self._connecting = asyncio.Semaphore(limits.max_connecting)
 
-    async def open(self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None) -> Link:
+    async def open(
+        self,
+        record: ServerRecord,
+        listener: LinkListener,
+        *,
+        known_era: Era | None,
+        capabilities: bytes = SHARED_CAPABILITIES,
+    ) -> Link:
         """A negotiated link to the server of `record`. Raises StartFailed."""
         opener = self._openers.get(record.transport)
         if opener is None:
@@ -27,7 +34,7 @@ class Openers:
         timeout_s = self._limits.start_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return await opener(record, listener, known_era=known_era)
+                return await opener(record, listener, known_era=known_era, capabilities=capabilities)
         except TimeoutError as exc:
             raise StartFailed(f"no connection within {timeout_s:g} s", state="list_timeout") from exc
 

@@ -20,7 +20,7 @@ from toolgate.telemetry import Metrics
 from toolgate.upstream.cap import cap_result
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
-from toolgate.upstream.link import Opener, Params, Reply
+from toolgate.upstream.link import ClientSide, Opener, Params, Reply
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.supervisor import Supervisor, Surroundings
 from toolgate.upstream.trial import TrialReport, try_server
@@ -181,9 +181,17 @@ class Pool:
     # Calls
 
     async def call(
-        self, server_id: str, method: str, params: Params, *, tool: ToolDefinition | None = None
+        self,
+        server_id: str,
+        method: str,
+        params: Params,
+        *,
+        tool: ToolDefinition | None = None,
+        client: ClientSide | None = None,
+        session: str = "",
     ) -> Answer:
         """Ask a server, within its budgets. Queueing and connecting count against the call's own time."""
+        del session
         server = self._serving(server_id)
         clock, gate = self._clock, server.gate
         until_s = clock() + server.timeout_s
@@ -196,13 +204,21 @@ class Pool:
                 link = await server.connected(until_s)
             era = link.hello.era
             headers = EMPTY if tool is None or era == "legacy" else server.headers.of(tool, params)
-            reply = await link.request(method, params, timeout_s=until_s - clock(), headers=headers)
+            reply = await link.request(
+                method, params, timeout_s=until_s - clock(), headers=headers, client=client
+            )
         finally:
             server.last_used_s = clock()
             gate.leave()
         if reply.result is not None and len(reply.result) > server.max_output_bytes:
             reply = Reply(result=_capped(method, reply.result, server.max_output_bytes))
         return Answer(reply, era)
+
+    def end_session(self, session: str) -> None:
+        """Whatever servers keep for this session is not needed any more."""
+
+    def watch(self, server_id: str, uris: frozenset[str]) -> None:
+        """Hear from a server when one of these resources changes, and no other."""
 
     def _serving(self, server_id: str) -> Supervisor:
         """Whom a call goes to. The one place that knows of `sharing`: today every caller shares one link."""

@@ -10,7 +10,7 @@ from toolgate.model.tools import Era
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut, HttpLimits
-from toolgate.upstream.link import START_TIMEOUT_S, LinkListener, StartFailed
+from toolgate.upstream.link import SHARED_CAPABILITIES, START_TIMEOUT_S, LinkListener, StartFailed
 from toolgate.upstream.negotiate import negotiate
 from toolgate.upstream.reach import Reach
 from toolgate.upstream.secrets import Secrets
@@ -38,8 +38,14 @@ class SseLegacyOpener:
         """Those whose stream ended when they were probed: some end at any first message but `initialize`."""
 
     async def __call__(
-        self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None
+        self,
+        record: ServerRecord,
+        listener: LinkListener,
+        *,
+        known_era: Era | None,
+        capabilities: bytes = SHARED_CAPABILITIES,
     ) -> SseLink:
+        del capabilities
         link = SseLink(await self._reach.server(record), self._numbers, listener)
         era: Era | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
         try:

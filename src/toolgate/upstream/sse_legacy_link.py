@@ -18,7 +18,7 @@ from toolgate.model.servers import EMPTY
 from toolgate.upstream import wire
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut, StreamRefused
-from toolgate.upstream.link import Hello, LinkListener, Params, Reply, StartFailed
+from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply, StartFailed
 from toolgate.upstream.reach import Reached
 from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.sse import Event
@@ -80,8 +80,15 @@ class SseLink:
             self._tell(wire.encode_request(next(self._numbers), wire.LISTEN, wire.LISTEN_PARAMS))
 
     async def request(
-        self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+        self,
+        method: str,
+        params: Params,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] = EMPTY,
+        client: ClientSide | None = None,
     ) -> Reply:
+        del client
         del headers  # this transport carries messages alone
         reply = await self.exchange(method, wire.params_for(self.hello.era, params), timeout_s)
         return self._redactor.reply(reply)
@@ -114,6 +121,9 @@ class SseLink:
         answer = await self._post(wire.encode_notification(method, params), self._clock() + _TELL_TIMEOUT_S)
         if answer.status >= 300:
             raise StartFailed(f"it answered `{method}` with status {answer.status}")
+
+    def watch(self, uris: frozenset[str]) -> None:
+        del uris
 
     async def aclose(self) -> None:
         self.is_open = False

@@ -19,7 +19,9 @@ from toolgate.upstream.children import Warden
 from toolgate.upstream.lines import LineSplitter, LineTooLong
 from toolgate.upstream.link import (
     MAX_MESSAGE_BYTES,
+    SHARED_CAPABILITIES,
     START_TIMEOUT_S,
+    ClientSide,
     Hello,
     LinkListener,
     Params,
@@ -87,8 +89,15 @@ class StdioLink:
             await self._child.wait_gone(_KILLED_S)
 
     async def request(
-        self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+        self,
+        method: str,
+        params: Params,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] = EMPTY,
+        client: ClientSide | None = None,
     ) -> Reply:
+        del client
         del headers  # HTTP's
         reply = await self.exchange(method, wire.params_for(self.hello.era, params), timeout_s)
         return self._redactor.reply(reply)
@@ -118,6 +127,9 @@ class StdioLink:
 
     async def notify(self, method: str, params: Params) -> None:
         self._write(wire.encode_notification(method, params))
+
+    def watch(self, uris: frozenset[str]) -> None:
+        del uris
 
     async def aclose(self) -> None:
         self.is_open = False
@@ -269,8 +281,14 @@ class StdioOpener:
         """Servers whose child died when it was probed. Some end at any first message but `initialize`."""
 
     async def __call__(
-        self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None
+        self,
+        record: ServerRecord,
+        listener: LinkListener,
+        *,
+        known_era: Era | None,
+        capabilities: bytes = SHARED_CAPABILITIES,
     ) -> StdioLink:
+        del capabilities
         launch = record.stdio
         if launch is None:
             raise StartFailed("its record does not say what to start", fatal=True)

@@ -19,6 +19,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Task
 from toolgate.policy.limits import Limits
 from toolgate.registry.source import RegistryState
+from toolgate.surfaces.http.events import EVENT_HEADERS, encode_event
 from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.http.messages import Headers, Request
 from toolgate.surfaces.mcp.door import McpDoor
@@ -75,6 +76,12 @@ class Stream:
     def start(self, status: int, headers: Headers) -> None:
         self.headers = {name.decode(): value.decode() for name, value in headers}
         self.status.set_result(status)
+
+    def say(self, message: bytes) -> bool:
+        if not self.status.done():
+            self.start(200, EVENT_HEADERS)
+        self.chunks.put_nowait(encode_event(message))
+        return True
 
     async def write(self, chunk: bytes) -> None:
         self.chunks.put_nowait(chunk)

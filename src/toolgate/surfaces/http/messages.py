@@ -48,6 +48,12 @@ class Responder(Protocol):
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
         """The whole answer, JSON unless `headers` say otherwise."""
 
+    def say(self, message: bytes) -> bool:
+        """A JSON message ahead of the answer, which thereby becomes a stream of events; `send` ends it.
+
+        Returns at once. False, and nothing said, when the client has too much unread.
+        """
+
     def start(self, status: int, headers: Headers) -> None:
         """Begin an answer whose length is not known yet."""
 

@@ -4,7 +4,11 @@ import asyncio
 from http import HTTPStatus
 from typing import Final, Protocol
 
+from toolgate.surfaces.http.events import EVENT_HEADERS, encode_event
 from toolgate.surfaces.http.messages import Headers
+
+MAX_UNREAD_SAID: Final = 1024 * 1024
+"""What a client may leave unread before nothing more is said to it ahead of its answer."""
 
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
@@ -19,6 +23,10 @@ class Wire(Protocol):
 
     def write_answer(self, data: bytes) -> None:
         """Put bytes on the connection."""
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the client has not read yet."""
 
     async def drained(self) -> None:
         """Wait until the client has read most of what was written."""
@@ -41,7 +49,7 @@ def encode_answer(status: int, body: bytes, headers: Headers = (), *, close: boo
 class HttpResponder:
     """Answers one request. Once ended it has no effect: a late word cannot reach the next answer."""
 
-    __slots__ = ("_has_body", "_wire", "has_started", "is_over", "keeps_alive", "task")
+    __slots__ = ("_has_body", "_says", "_wire", "has_started", "is_over", "keeps_alive", "task")
 
     task: "asyncio.Task[None]"
 
@@ -49,11 +57,15 @@ class HttpResponder:
         self._wire = wire
         self.keeps_alive = keeps_alive
         self._has_body = has_body
+        self._says = False
+        """Messages came ahead of the answer, which is the last of them."""
         self.has_started = False
         self.is_over = False
 
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
         if self.has_started:
+            if self._says:
+                self._say_last(body)
             return
         self.has_started = self.is_over = True
         if status == 200 and not headers and self.keeps_alive and self._has_body:
@@ -61,6 +73,20 @@ class HttpResponder:
             return
         answer = encode_answer(status, body, headers, close=not self.keeps_alive)
         self._wire.write_answer(answer if self._has_body else answer[: len(answer) - len(body)])
+
+    def say(self, message: bytes) -> bool:
+        if self.is_over or self._wire.unread_bytes > MAX_UNREAD_SAID:
+            return False
+        if not self.has_started:
+            self._says = True
+            self.start(200, EVENT_HEADERS)
+        self._put(encode_event(message))
+        return True
+
+    def _say_last(self, body: bytes) -> None:
+        if not self.is_over:
+            self._put(encode_event(body))
+            self.end()
 
     def start(self, status: int, headers: Headers) -> None:
         if self.has_started:
@@ -73,8 +99,12 @@ class HttpResponder:
 
     async def write(self, chunk: bytes) -> None:
         if chunk and self._has_body and not self.is_over:
-            self._wire.write_answer(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            self._put(chunk)
             await self._wire.drained()
+
+    def _put(self, chunk: bytes) -> None:
+        if self._has_body:
+            self._wire.write_answer(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
     def end(self) -> None:
         if self.has_started and not self.is_over:

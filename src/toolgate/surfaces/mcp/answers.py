@@ -18,7 +18,7 @@ _RESULTS: Final = frozenset(
     {"mcp_unavailable", "mcp_timeout", "mcp_busy", "mcp_output_too_large", "mcp_approval_required"}
 )
 # By JSON-RPC code, for both eras of HTTP; refusals of our own keep the status of their code.
-_STATUS: Final = {-32700: 400, -32600: 400, -32020: 400, -32022: 400}
+_STATUS: Final = {-32700: 400, -32600: 400, -32020: 400, -32021: 400, -32022: 400}
 _MODERN_STATUS: Final = _STATUS | {-32602: 400, -32601: 404}
 
 

@@ -19,13 +19,14 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.view import View
 from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.policy.layers import parse_tools_selection
+from toolgate.surfaces.http.events import encode_event
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.session import Session, Sessions
-from toolgate.surfaces.mcp.streams import Streams, Words, encode_event
+from toolgate.surfaces.mcp.streams import Streams, Words
 from toolgate.surfaces.mcp.tools import DOOR, ToolMethods, cancel_call
 
 VERSIONS: Final = LEGACY_VERSIONS[:3]

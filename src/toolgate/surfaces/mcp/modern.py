@@ -16,12 +16,13 @@ from toolgate.model.protocol import (
     SERVER_INFO_KEY,
     SUBSCRIPTION_ID_KEY,
 )
+from toolgate.surfaces.http.events import encode_event
 from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.legacy import VERSIONS as LEGACY_VERSIONS
-from toolgate.surfaces.mcp.streams import Streams, Words, encode_event
+from toolgate.surfaces.mcp.streams import Streams, Words
 from toolgate.surfaces.mcp.tools import ToolMethods
 
 SUPPORTED: Final = (MODERN_VERSION, *LEGACY_VERSIONS)

@@ -22,6 +22,7 @@ from toolgate.errors import (
     UnsupportedVersion,
 )
 from toolgate.model.protocol import LEGACY_VERSIONS, PROTOCOL_VERSION_KEY
+from toolgate.surfaces.http.events import EVENT_HEADERS, encode_event
 from toolgate.surfaces.http.intake import parse_query
 from toolgate.surfaces.http.messages import Headers, Responder
 from toolgate.surfaces.mcp.answers import send_empty, send_error, send_result
@@ -30,7 +31,7 @@ from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.legacy import CHANGED, LegacyEra
 from toolgate.surfaces.mcp.session import Session, Sessions
-from toolgate.surfaces.mcp.streams import HEADERS, Streams, announce_changes, encode_event
+from toolgate.surfaces.mcp.streams import Streams, announce_changes
 from toolgate.surfaces.mcp.target import parse_target
 
 SESSION_QUERY: Final = b"sessionId="
@@ -55,6 +56,9 @@ class _EventResponder:
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
         del status, headers
         self._answer = encode_event(body) if body else b""
+
+    def say(self, message: bytes) -> bool:
+        return self._stream.say(message)
 
     def start(self, status: int, headers: Headers) -> None:
         """It has started long ago."""
@@ -99,7 +103,7 @@ class SseTransport:
             self._session(exchange, binding) as (session_id, session),
         ):
             responder = exchange.responder
-            responder.start(200, HEADERS)
+            responder.start(200, EVENT_HEADERS)
             # What is under way when the stream has to end is still answered; if the client left, cancelled.
             async with asyncio.TaskGroup() as requests:
                 self._open[session_id] = _Stream(session, binding, responder, requests)

@@ -8,17 +8,11 @@ from typing import Final
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.subscriptions import Subscription, Subscriptions
+from toolgate.surfaces.http.events import EVENT_HEADERS
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.exchange import Exchange
 
 KEEPALIVE_S: Final = 15.0
-_LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
-HEADERS: Final = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-    (b"x-content-type-options", b"nosniff"),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +22,6 @@ class Words:
     first: bytes
     changed: bytes
     last: bytes
-
-
-def encode_event(message: bytes) -> bytes:
-    """One JSON-RPC message as a server-sent event."""
-    if b"\n" in message or b"\r" in message:
-        # JSON has line ends only between its tokens, where a space will do; an event ends at the first.
-        message = message.translate(_LINE_ENDS_TO_SPACES)
-    return b"event: message\ndata: %b\n\n" % message
 
 
 class Streams:
@@ -58,7 +44,7 @@ class Streams:
         """Serve one stream that only announces. A client that leaves ends it."""
         responder = exchange.responder
         with self.open(exchange, caller) as subscription:
-            responder.start(200, HEADERS)
+            responder.start(200, EVENT_HEADERS)
             await responder.write(words.first)
             await announce_changes(responder, subscription, words.changed)
             await responder.write(words.last)

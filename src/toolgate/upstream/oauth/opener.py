@@ -12,7 +12,15 @@ from typing import Protocol
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.tools import Era
-from toolgate.upstream.link import Link, LinkListener, Opener, Params, Reply
+from toolgate.upstream.link import (
+    SHARED_CAPABILITIES,
+    ClientSide,
+    Link,
+    LinkListener,
+    Opener,
+    Params,
+    Reply,
+)
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.renewal import Renewal
 from toolgate.upstream.oauth.tokens import Token
@@ -30,7 +38,12 @@ class TokenLinkOpener(Protocol):
     """The opener of a transport whose links can."""
 
     async def __call__(
-        self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None
+        self,
+        record: ServerRecord,
+        listener: LinkListener,
+        *,
+        known_era: Era | None,
+        capabilities: bytes = SHARED_CAPABILITIES,
     ) -> TokenLink:
         """As every opener."""
 
@@ -45,11 +58,19 @@ class AuthorizedOpener(Opener):
         self._authorizer = authorizer
         self._clock_s = clock_s
 
-    async def __call__(self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None) -> Link:
+    async def __call__(
+        self,
+        record: ServerRecord,
+        listener: LinkListener,
+        *,
+        known_era: Era | None,
+        capabilities: bytes = SHARED_CAPABILITIES,
+    ) -> Link:
+        open_link = partial(self._opener, known_era=known_era, capabilities=capabilities)
         if record.http is None or record.http.oauth is None:
-            return await self._opener(record, listener, known_era=known_era)
+            return await open_link(record, listener)
         token = await self._authorizer.token(record)
-        link = await self._opener(_with_token(record, token), listener, known_era=known_era)
+        link = await open_link(_with_token(record, token), listener)
         obtain = partial(self._authorizer.token, record)
         return AuthorizedLink(link, listener, Renewal(token, obtain=obtain, clock_s=self._clock_s))
 
@@ -67,14 +88,25 @@ class AuthorizedLink:
         self.pid = link.pid
 
     async def request(
-        self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+        self,
+        method: str,
+        params: Params,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] = EMPTY,
+        client: ClientSide | None = None,
     ) -> Reply:
         try:
-            return await self._link.request(method, params, timeout_s=timeout_s, headers=headers)
+            return await self._link.request(
+                method, params, timeout_s=timeout_s, headers=headers, client=client
+            )
         except ServerUnavailable as exc:
             if exc.data.get("status") == 401:
                 self._renewal.on_refused()
             raise
+
+    def watch(self, uris: frozenset[str]) -> None:
+        self._link.watch(uris)
 
     async def aclose(self) -> None:
         await self._background.aclose()

@@ -8,7 +8,7 @@ from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.link import Hello, LinkListener, Params, Reply
+from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply
 from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import Dialect, LinkLost
@@ -41,8 +41,15 @@ class StreamableLink:
         self._end: str | None = None
 
     async def request(
-        self, method: str, params: Params, *, timeout_s: float, headers: Mapping[str, str] = EMPTY
+        self,
+        method: str,
+        params: Params,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] = EMPTY,
+        client: ClientSide | None = None,
     ) -> Reply:
+        del client
         if self._end is not None:
             raise ServerUnavailable(self._end)
         try:
@@ -59,6 +66,9 @@ class StreamableLink:
         """Show the server `token` with every request from now on."""
         self._redactor.learn(token)
         self._dialect.authorize(f"Bearer {token}")
+
+    def watch(self, uris: frozenset[str]) -> None:
+        del uris
 
     async def aclose(self) -> None:
         if self._end is None:

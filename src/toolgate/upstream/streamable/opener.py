@@ -8,7 +8,7 @@ from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.http_connection import HttpLimits
-from toolgate.upstream.link import START_TIMEOUT_S, Hello, LinkListener, StartFailed
+from toolgate.upstream.link import SHARED_CAPABILITIES, START_TIMEOUT_S, Hello, LinkListener, StartFailed
 from toolgate.upstream.reach import Reach
 from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.secrets import Secrets
@@ -40,8 +40,14 @@ class StreamableOpener:
         self._numbers = itertools.count(1)
 
     async def __call__(
-        self, record: ServerRecord, listener: LinkListener, *, known_era: Era | None
+        self,
+        record: ServerRecord,
+        listener: LinkListener,
+        *,
+        known_era: Era | None,
+        capabilities: bytes = SHARED_CAPABILITIES,
     ) -> StreamableLink:
+        del capabilities
         endpoint, redactor = await self._endpoint(record)
         try:
             hello, session = await self._greet(endpoint, known_era)
