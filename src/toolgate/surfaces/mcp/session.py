@@ -6,10 +6,7 @@ Possession of an id is not authentication: it is bound to its principal.
 """
 
 import asyncio
-import base64
-import hashlib
 import heapq
-import hmac
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -22,6 +19,7 @@ from toolgate.gateway.caller import Caller
 from toolgate.model.principals import Principal
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.signing import Signer
 
 MAX_SESSIONS: Final = 10_000
 SHARE: Final = 10
@@ -33,7 +31,7 @@ MAX_ENDED: Final = 20_000
 """Ids remembered as ended. An older one could be revived, by its own principal only."""
 MAX_ID_BYTES: Final = 7 * 1024
 """An id is a header, and many proxies and clients take no header line of more than 8 KiB."""
-_MAC_BYTES: Final = 32
+_PURPOSE: Final = b"session"
 
 
 class _Claims(msgspec.Struct, array_like=True, frozen=True):
@@ -76,7 +74,7 @@ class Sessions:
     """Issues, verifies and forgets sessions. `clock_s` is monotonic, `wall_s` the time of day."""
 
     def __init__(self, key: bytes, *, clock_s: Callable[[], float], wall_s: Callable[[], float]) -> None:
-        self._key = key
+        self.signer = Signer(key)
         self._clock_s = clock_s
         self._wall_s = wall_s
         self._open: dict[bytes, Session] = {}
@@ -88,8 +86,8 @@ class Sessions:
 
     def use_key(self, key: bytes) -> None:
         """Sign with `key` from now on. Sessions that were signed with another are not known any more."""
-        if key != self._key:
-            self._key = key
+        if key != self.signer.key:
+            self.signer.key = key
             self._open.clear()
             self._held.clear()
 
@@ -104,7 +102,7 @@ class Sessions:
             only_server=caller.only_server,
             request=caller.request,
         )
-        session_id = self._sign(msgspec.json.encode(claims))
+        session_id = self.signer.sign(_PURPOSE, msgspec.json.encode(claims))
         if len(session_id) > MAX_ID_BYTES:
             raise InvalidParams(
                 "the selection of tools and servers is too long for a session",
@@ -196,22 +194,9 @@ class Sessions:
         self._admit(session_id, session, is_new=False)
         return session
 
-    def _sign(self, payload: bytes) -> bytes:
-        mac = hmac.digest(self._key, payload, hashlib.sha256)
-        return base64.urlsafe_b64encode(mac + payload).rstrip(b"=")
-
     def _verify(self, session_id: bytes) -> _Claims:
-        if len(session_id) > MAX_ID_BYTES:
-            raise _unknown()
-        try:
-            signed = base64.b64decode(
-                session_id + b"=" * (-len(session_id) % 4), altchars=b"-_", validate=True
-            )
-        except ValueError as exc:
-            raise _unknown() from exc
-        payload = signed[_MAC_BYTES:]
-        # The very bytes that were issued, and no other spelling of them: it would be another session.
-        if not hmac.compare_digest(session_id, self._sign(payload)):
+        payload = self.signer.open(_PURPOSE, session_id) if len(session_id) <= MAX_ID_BYTES else None
+        if payload is None:
             raise _unknown()
         return msgspec.json.decode(payload, type=_Claims)
 
