@@ -148,7 +148,8 @@ class HttpConnection(asyncio.Protocol):
         self._waiting.clear()
         self.resume_writing()
         if self.running is not None:
-            self.running.is_over = True
+            # Whoever is still at it talks to nobody; uvloop raises for a word on a closed connection.
+            self.running.has_started = self.running.is_over = True
             self.running.task.cancel()
 
     def pause_writing(self) -> None:

@@ -1,0 +1,205 @@
+"""An MCP server for scenarios of many calls: quick, and never in order. Standard library only.
+
+Words on its command line:
+
+    stdio | http=PORT   where it serves; it says its port first
+    modern              speaks 2026-07-28 alone (2025-11-25 alone otherwise)
+    log=PATH            appends the text of every call, before it is answered
+    site=ANY            only marks its process
+
+Of what is in flight at once the newest is answered first. Its tools:
+
+    echo    says the same
+    slow    says the same a fifth of a second later, whether or not anybody still wants it
+    late    says the same once the call is taken back; over HTTP, where nobody listens any more, never
+
+SIGHUP makes it forget the sessions of the handshake era, as a server does that was replaced.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+Message = dict[str, Any]
+Send = Callable[[Message], None]
+WORDS = dict(word.partition("=")[::2] for word in sys.argv[1:])
+IS_MODERN = "modern" in WORDS
+INFO = {"name": "tally", "version": "1"}
+SLOW_S = 0.2
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "slow", "late")]
+LISTED = {"tools": TOOLS, "resultType": "complete", "ttlMs": 60_000, "cacheScope": "public"}
+CAPABILITIES: Message = {"capabilities": {"tools": {}}}
+
+
+class Tally:
+    """Answers messages, wherever they come from."""
+
+    def __init__(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._log = os.open(WORDS["log"], flags, 0o600) if "log" in WORDS else None
+        self._late: dict[Any, Callable[[], None]] = {}
+
+    def take(self, message: Message, send: Send) -> None:
+        """Act on one message; `send` takes the answer, now or later."""
+        method, number = message["method"], message.get("id")
+        if method == "tools/call":
+            self._call(message, send)
+        elif method == "notifications/cancelled":
+            self._take_back(message["params"]["requestId"])
+        elif number is not None:
+            send({"jsonrpc": "2.0", "id": number, **plain_answer(method)})
+
+    def _call(self, message: Message, send: Send) -> None:
+        name, text = message["params"]["name"], message["params"]["arguments"]["text"]
+        if self._log is not None:
+            os.write(self._log, text.encode() + b"\n")
+        result = {"content": [{"type": "text", "text": text}], "resultType": "complete"}
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        if name == "echo":
+            send(answer)
+        elif name == "slow":
+            asyncio.get_running_loop().call_later(SLOW_S, send, answer)
+        else:
+            self._late[message["id"]] = partial(send, answer)
+
+    def _take_back(self, number: Any) -> None:
+        if number in self._late:
+            self._late.pop(number)()
+
+
+def plain_answer(method: str) -> Message:
+    """The members of the answer to anything but a call."""
+    if method == "tools/list":
+        return {"result": LISTED}
+    if IS_MODERN and method == "server/discover":
+        return {"result": {"supportedVersions": ["2026-07-28"], **CAPABILITIES}}
+    if not IS_MODERN and method == "initialize":
+        return {"result": {"protocolVersion": "2025-11-25", "serverInfo": INFO, **CAPABILITIES}}
+    return {"error": {"code": -32601, "message": "method not found"}}
+
+
+class Newest:
+    """Sends what there is to send at the end of a turn of the loop, the newest first."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._due: list[bytes] = []
+
+    def send(self, message: Message) -> None:
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._due.append(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    def _flush(self) -> None:
+        due, self._due = self._due, []
+        self._write(b"".join(reversed(due)))
+
+
+class Pipe(asyncio.Protocol):
+    """Standard input, a message a line."""
+
+    def __init__(self, tally: Tally, ended: asyncio.Event) -> None:
+        self._tally = tally
+        self._ended = ended
+        self._rest = b""
+        self._newest = Newest(write_all)
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._tally.take(json.loads(line), self._newest.send)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._ended.set()
+
+
+def write_all(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
+class Http(asyncio.Protocol):
+    """One connection of streamable HTTP. Every fourth answer is an event stream."""
+
+    _transport: Any
+
+    def __init__(self, tally: Tally, sessions: set[str]) -> None:
+        self._tally = tally
+        self._sessions = sessions
+        self._rest = b""
+        self._answered = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._rest += data
+        head, separator, rest = self._rest.partition(b"\r\n\r\n")
+        if not separator:
+            return
+        first, *lines = head.decode().lower().split("\r\n")
+        headers = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        size = int(headers.get("content-length", "0"))
+        if len(rest) >= size:
+            self._rest = rest[size:]
+            self._take(first.partition(" ")[0], headers, rest[:size])
+
+    def _take(self, verb: str, headers: dict[str, str], body: bytes) -> None:
+        if verb != "post":
+            return self._status("405 Method Not Allowed" if verb == "get" else "200 OK")
+        message = json.loads(body)
+        if message["method"] == "initialize" and not IS_MODERN:
+            return self._open_session(message)
+        is_probe = message["method"] in ("initialize", "server/discover")
+        if not IS_MODERN and not is_probe and headers.get("mcp-session-id") not in self._sessions:
+            return self._status("404 Not Found")
+        if "id" not in message:
+            self._tally.take(message, self._send)
+            return self._status("202 Accepted")
+        return self._tally.take(message, self._send)
+
+    def _open_session(self, message: Message) -> None:
+        session = os.urandom(16).hex()
+        self._sessions.add(session)
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **plain_answer("initialize")}).encode()
+        self._write(f"200 OK\r\nMcp-Session-Id: {session}\r\nContent-Type: application/json", body)
+
+    def _send(self, message: Message) -> None:
+        body = json.dumps(message, separators=(",", ":")).encode()
+        self._answered += 1
+        if self._answered % 4 == 0:
+            event = b"event: message\ndata: " + body + b"\n\n"
+            self._write("200 OK\r\nContent-Type: text/event-stream", event)
+        else:
+            self._write("200 OK\r\nContent-Type: application/json", body)
+
+    def _status(self, status: str) -> None:
+        self._write(status, b"")
+
+    def _write(self, head: str, body: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+async def serve_pipe(tally: Tally) -> None:
+    ended = asyncio.Event()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: Pipe(tally, ended), sys.stdin)
+    await ended.wait()
+
+
+async def serve_http(tally: Tally, port: int) -> None:
+    loop, sessions = asyncio.get_running_loop(), set[str]()
+    loop.add_signal_handler(signal.SIGHUP, sessions.clear)
+    server = await loop.create_server(lambda: Http(tally, sessions), "127.0.0.1", port, backlog=1024)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve_http(Tally(), int(WORDS["http"])) if "http" in WORDS else serve_pipe(Tally()))
