@@ -1,0 +1,53 @@
+"""What a client says it can do, as far as the gateway carries it to servers and back.
+
+A server relies on it, so nothing is passed on that would get lost on the way.
+"""
+
+from typing import Final
+
+import msgspec
+
+NONE: Final = b"{}"
+MAX_BYTES: Final = 1_024
+"""Of what is passed on. A client that says more is taken at the names of its capabilities alone."""
+_CARRIED: Final = ("elicitation", "roots", "sampling")
+_NOT_CARRIED_EXTENSIONS: Final = frozenset({"io.modelcontextprotocol/tasks"})
+"""A task lives on at its server; the gateway has no way back to it, so no client is said to know of them."""
+
+_Members = dict[str, msgspec.Raw]
+_decode_members = msgspec.json.Decoder(_Members).decode
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_EMPTY: Final = msgspec.Raw(b"{}")
+
+
+def carried_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
+    """The capabilities in `sent` that are carried, as a JSON object. Whatever is not one says nothing."""
+    members = _members(sent)
+    carried = {name: members[name] for name in _CARRIED if _is_object(members.get(name))}
+    extensions = {
+        name: settings
+        for name, settings in _members(members.get("extensions")).items()
+        if name not in _NOT_CARRIED_EXTENSIONS and _is_object(settings)
+    }
+    if extensions:
+        carried["extensions"] = msgspec.Raw(_encode(extensions))
+    encoded = _encode(carried)
+    if len(encoded) <= MAX_BYTES:
+        return encoded
+    return _encode({name: _EMPTY for name in carried if name != "extensions"})
+
+
+def names_in(capabilities: bytes) -> frozenset[str]:
+    """The names of carried capabilities."""
+    return frozenset() if capabilities == NONE else frozenset(_decode_members(capabilities))
+
+
+def _members(raw: bytes | msgspec.Raw | None) -> _Members:
+    try:
+        return _decode_members(raw) if raw else {}
+    except msgspec.DecodeError:
+        return {}
+
+
+def _is_object(raw: msgspec.Raw | None) -> bool:
+    return raw is not None and bytes(raw)[:1] == b"{"
