@@ -180,6 +180,13 @@ class MissingCapability(ToolgateError):
     default_hint = "declare the capabilities in `data.requiredCapabilities`, or use another tool"
 
 
+class InputNotGiven(ToolgateError):
+    """A server asked the client something in the middle of a call, and got no answer it can go on with."""
+
+    code = "mcp_input_not_given"
+    default_hint = "answer what the tool asks, or call it with all it needs"
+
+
 class PolicyDenied(ToolgateError):
     """The request asks for more than its task may have; nothing of it is applied."""
 
@@ -442,6 +449,7 @@ WIRE: Final[Mapping[str, Wire]] = {
     "mcp_invalid_arguments": Wire(http=400, jsonrpc=-32602, grpc="INVALID_ARGUMENT", errno="EINVAL"),
     "mcp_output_too_large": Wire(http=502, jsonrpc=-31023, grpc="RESOURCE_EXHAUSTED", errno="EIO"),
     "mcp_approval_required": Wire(http=403, jsonrpc=-31024, grpc="FAILED_PRECONDITION", errno="EACCES"),
+    "mcp_input_not_given": Wire(http=502, jsonrpc=-31027, grpc="FAILED_PRECONDITION", errno="EIO"),
     "cancelled": Wire(http=499, jsonrpc=-31026, grpc="CANCELLED", errno="EIO"),
     "tool_call_limit": Wire(http=429, jsonrpc=-31025, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
 }

@@ -15,7 +15,14 @@ ERROR_META: Final = "toolgate/error"
 
 # Failures of the call itself, which the model should see and may act on: results, not protocol errors.
 _RESULTS: Final = frozenset(
-    {"mcp_unavailable", "mcp_timeout", "mcp_busy", "mcp_output_too_large", "mcp_approval_required"}
+    {
+        "mcp_approval_required",
+        "mcp_busy",
+        "mcp_input_not_given",
+        "mcp_output_too_large",
+        "mcp_timeout",
+        "mcp_unavailable",
+    }
 )
 # By JSON-RPC code, for both eras of HTTP; refusals of our own keep the status of their code.
 _STATUS: Final = {-32700: 400, -32600: 400, -32020: 400, -32021: 400, -32022: 400}
