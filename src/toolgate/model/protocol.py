@@ -13,3 +13,7 @@ CLIENT_CAPABILITIES_KEY: Final = RESERVED_PREFIX + "clientCapabilities"
 CLIENT_INFO_KEY: Final = RESERVED_PREFIX + "clientInfo"
 SERVER_INFO_KEY: Final = RESERVED_PREFIX + "serverInfo"
 SUBSCRIPTION_ID_KEY: Final = RESERVED_PREFIX + "subscriptionId"
+LOG_LEVEL_KEY: Final = RESERVED_PREFIX + "logLevel"
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""From the least severe to the most."""
