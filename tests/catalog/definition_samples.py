@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from toolgate.catalog.definitions import Quarantined, check_definition
+from toolgate.catalog.definitions import check_definition
+from toolgate.catalog.members import Quarantined
 from toolgate.model.tools import ToolDefinition
 
 INPUT: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}

@@ -10,15 +10,8 @@ from hypothesis import strategies as st
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 
 from tests.catalog.definition_samples import INPUT, checked, members_of, refusal, tool
-from toolgate.catalog.definitions import (
-    MAX_DEFINITION_BYTES,
-    MAX_DESCRIPTION_BYTES,
-    MAX_SCHEMA_BYTES,
-    MAX_TOOLS,
-    Quarantined,
-    check_definition,
-    check_list,
-)
+from toolgate.catalog.definitions import MAX_SCHEMA_BYTES, check_definition, check_list
+from toolgate.catalog.members import MAX_DEFINITION_BYTES, MAX_DESCRIPTION_BYTES, MAX_LISTED, Quarantined
 from toolgate.catalog.tokens import estimate_tokens
 from toolgate.model.names import ToolRef
 from toolgate.model.tools import ToolDefinition
@@ -471,11 +464,11 @@ def test_sco_6_a_name_that_differs_only_in_case_is_quarantined_as_confusable() -
 
 
 def test_ups_11_a_server_offers_at_most_two_thousand_tools_and_the_rest_is_said() -> None:
-    raws = [tool(name=f"t{number}", inputSchema=...) for number in range(MAX_TOOLS + 3)]
+    raws = [tool(name=f"t{number}", inputSchema=...) for number in range(MAX_LISTED + 3)]
 
     tools, quarantined = check_list("fs", raws)
 
-    assert list(tools) == [f"t{number}" for number in range(MAX_TOOLS)]
+    assert list(tools) == [f"t{number}" for number in range(MAX_LISTED)]
     assert quarantined == {"#2001": "3 more tools than the 2000 a server may offer"}
 
 

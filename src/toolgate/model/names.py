@@ -10,6 +10,12 @@ from toolgate.errors import InvalidRecord
 
 MAX_SERVER_ID: Final = 40
 MAX_TOOL_NAME: Final = 128
+PROMPT: Final = "prompt:"
+RESOURCE: Final = "resource:"
+"""Before the name of a prompt and the URI of a resource, where rules and records speak of them.
+
+No tool name holds a colon, so the three kinds share one space of names and never meet in it.
+"""
 
 # `fullmatch` throughout: `$` would let a trailing newline pass.
 # No `__` and no `.` inside an id, so the doors' joined names always have one reading.
