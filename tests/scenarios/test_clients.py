@@ -7,17 +7,21 @@ streamable HTTP and over the transport of 2024.
 import asyncio
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.types import TextContent
 
-from tests.scenarios.gateway import ROOT, Gateway, Site, run, running
+from tests.scenarios import reference
+from tests.scenarios.claude_code import claude_name, run_claude_code
+from tests.scenarios.gateway import Gateway, Site, run, running
+from tests.scenarios.inspector import Inspector
 from tests.scenarios.stage_http import open_http_stage
 from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python, open_sse_stage
 from tests.scenarios.waiting import settle_on
@@ -34,99 +38,127 @@ class Use:
 
     tools: tuple[str, ...]
     """What its URL selects."""
-    name: str
-    arguments: dict[str, Any]
-    value: Any
+    calls: dict[str, dict[str, Any]]
+    """Those that it calls, with their arguments."""
+    texts: list[str]
+    """What they answer."""
 
     @property
     def path(self) -> str:
         return f"/api/mcp?tools={','.join(self.tools)}"
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What a client saw: the tools there are, and the answer of the one it called, as JSON."""
+class Seen(NamedTuple):
+    """What a client saw: the tools there are, and the answers of those it called."""
 
     tools: list[str]
-    text: str
-
-    @property
-    def value(self) -> Any:
-        return json.loads(self.text)
+    texts: list[str]
 
 
 USES = {
-    "modern": Use(
-        tools=("notes.get_note", "notes.list_tags"),
-        name="notes.get_note",
-        arguments={"note_id": 2},
-        value={
-            "id": 2,
-            "title": "Groceries",
-            "text": "Oats, lemons, coffee.",
-            "tags": ["home"],
-            "archived": False,
+    "both eras": Use(
+        tools=("everything.echo", "everything.get-sum", "git.git_branch"),
+        calls={
+            "everything.echo": {"message": "Grüße"},
+            "git.git_branch": {"repo_path": ".", "branch_type": "local"},
         },
+        texts=["Echo: Grüße", "* main"],
     ),
-    "legacy": Use(tools=("old.add", "old.negate"), name="old.add", arguments={"a": 2, "b": 3}, value=5),
-    "http": Use(tools=("web.echo",), name="web.echo", arguments={"text": "5"}, value=5),
-    "sse": Use(tools=("far.add", "far.negate"), name="far.add", arguments={"a": 2, "b": 3}, value=5),
+    "older SDK": Use(tools=("old.add", "old.negate"), calls={"old.add": {"a": 2, "b": 3}}, texts=["5"]),
+    "HTTP": Use(tools=("web.echo",), calls={"web.echo": {"text": "5"}}, texts=["5"]),
+    "SSE": Use(tools=("far.add", "far.negate"), calls={"far.add": {"a": 2, "b": 3}}, texts=["5"]),
 }
-"""By what stands behind: two on stdio, of either era, and two behind URLs."""
+"""By what stands behind: on stdio reference servers of either era and an older SDK; two behind URLs."""
 
 
 def sdk(mode: str, *, over_sse: bool = False) -> Callable[[str, Use], Seen]:
     """The official client, which opens a session, or probes first, or knows what it wants."""
 
-    async def use_tool(url: str, use: Use) -> Seen:
+    async def use_tools(url: str, use: Use) -> Seen:
         async with Client(sse_client(url) if over_sse else url, mode=mode) as client:
             tools = [tool.name for tool in (await client.list_tools()).tools]
-            result = await client.call_tool(use.name, use.arguments)
-        (content,) = result.content
-        assert isinstance(content, TextContent)
-        return Seen(tools, content.text)
+            results = [await client.call_tool(name, arguments) for name, arguments in use.calls.items()]
+        contents = [content for result in results for content in result.content]
+        return Seen(tools, [content.text for content in contents if isinstance(content, TextContent)])
 
-    return lambda url, use: asyncio.run(use_tool(url, use))
+    return lambda url, use: asyncio.run(use_tools(url, use))
 
 
 def fastmcp_cli(url: str, use: Use) -> Seen:
-    arguments = [f"{name}={value}" for name, value in use.arguments.items()]
-    listed = run([str(BIN / "fastmcp"), "list", url, "--json"])
-    called = run([str(BIN / "fastmcp"), "call", url, use.name, *arguments, "--json"])
-    (content,) = called.json["content"]
-    return Seen([tool["name"] for tool in listed.json["tools"]], content["text"])
+    fastmcp = str(BIN / "fastmcp")
+    listed = run([fastmcp, "list", url, "--json"])
+    called = [
+        run([fastmcp, "call", url, name, *(f"{key}={value}" for key, value in arguments.items()), "--json"])
+        for name, arguments in use.calls.items()
+    ]
+    texts = [content["text"] for ran in called for content in ran.json["content"]]
+    return Seen([tool["name"] for tool in listed.json["tools"]], texts)
 
 
 def script(python: Path, name: str, *words: str) -> Callable[[str, Use], Seen]:
     """A client that is a program of its own."""
 
-    def use_tool(url: str, use: Use) -> Seen:
-        ran = run([str(python), "-I", str(HERE / name), url, use.name, json.dumps(use.arguments), *words])
+    def use_tools(url: str, use: Use) -> Seen:
+        ran = run([str(python), "-I", str(HERE / name), url, json.dumps([*use.calls.items()]), *words])
         assert ran.code == 0, ran.err
         return Seen(**ran.json)
 
-    return use_tool
+    return use_tools
 
 
-CLIENTS: dict[str, Callable[[str, Use], Seen]] = {
-    "SDK, legacy": sdk("legacy"),
-    "SDK, auto": sdk("auto"),
-    "SDK, modern": sdk("2026-07-28"),
-    "fastmcp CLI": fastmcp_cli,
-    "openai-agents": script(Path(sys.executable), "agents_client.py"),
-    "langchain-mcp-adapters": script(LEGACY_PYTHON, "langchain_client.py"),
-    "SDK, legacy, SSE": sdk("legacy", over_sse=True),
-    "SDK, auto, SSE": sdk("auto", over_sse=True),
-    "openai-agents, SSE": script(Path(sys.executable), "agents_client.py", "sse"),
-    "langchain-mcp-adapters, SSE": script(LEGACY_PYTHON, "langchain_client.py", "sse"),
+def inspector(era: str, transport: str = "http") -> Callable[[str, Use], Seen]:
+    client = Inspector(era, transport)
+
+    def use_tools(url: str, use: Use) -> Seen:
+        listed = client.ask(url, "tools/list")
+        called = [client.call(url, name, arguments) for name, arguments in use.calls.items()]
+        texts = [content["text"] for result in called for content in result["content"]]
+        return Seen([tool["name"] for tool in listed["tools"]], texts)
+
+    return use_tools
+
+
+def claude_code(version: str) -> Callable[[str, Use], Seen]:
+    def use_tools(url: str, use: Use) -> Seen:
+        with tempfile.TemporaryDirectory() as home:
+            told, texts = run_claude_code(version, Path(home), url, use.calls)
+        names = {claude_name(tool): tool for tool in use.tools}
+        return Seen([names.get(name, name) for name in told], texts)
+
+    return use_tools
+
+
+AGENTS = (Path(sys.executable), "agents_client.py")
+LANGCHAIN = (LEGACY_PYTHON, "langchain_client.py")
+PYDANTIC_AI = (Path(sys.executable), "pydantic_ai_client.py")
+SDK_CLIENTS = {
+    "SDK, legacy": ("legacy", sdk("legacy")),
+    "SDK, auto": ("modern", sdk("auto")),
+    "SDK, modern": ("modern", sdk("2026-07-28")),
+    "SDK, legacy, SSE": ("legacy", sdk("legacy", over_sse=True)),
+    "SDK, auto, SSE": ("legacy", sdk("auto", over_sse=True)),
 }
-PROGRAMS: set[str] = {"fastmcp CLI", "openai-agents", "langchain-mcp-adapters"}
-"""They take seconds to start, so not each of them meets every server."""
+PROGRAMS = {
+    "Claude Code 2.1.197": ("legacy", claude_code("legacy")),
+    "Claude Code 2.1.325": ("modern", claude_code("modern")),
+    "Inspector, legacy": ("legacy", inspector("legacy")),
+    "Inspector, auto": ("modern", inspector("auto")),
+    "Inspector, modern": ("modern", inspector("modern")),
+    "Inspector, SSE": ("legacy", inspector("legacy", "sse")),
+    "Inspector, auto, SSE": ("legacy", inspector("auto", "sse")),
+    "fastmcp CLI": ("modern", fastmcp_cli),
+    "langchain-mcp-adapters": ("legacy", script(*LANGCHAIN)),
+    "langchain-mcp-adapters, SSE": ("legacy", script(*LANGCHAIN, "sse")),
+    "openai-agents": ("modern", script(*AGENTS)),
+    "openai-agents, SSE": ("legacy", script(*AGENTS, "sse")),
+    "pydantic-ai": ("modern", script(*PYDANTIC_AI)),
+    "pydantic-ai, SSE": ("legacy", script(*PYDANTIC_AI, "sse")),
+}
+"""With the era that each speaks here. They take a while to start, so they meet the reference servers only."""
+CLIENTS = SDK_CLIENTS | PROGRAMS
 MEETINGS = [
-    *((client, behind) for client in CLIENTS for behind in USES if client.startswith("SDK")),
-    *((client, behind) for client in sorted(PROGRAMS) for behind in ("modern", "legacy")),
-    ("openai-agents, SSE", "modern"),
-    ("langchain-mcp-adapters, SSE", "sse"),
+    *((client, behind) for client in SDK_CLIENTS for behind in USES),
+    *((client, "both eras") for client in PROGRAMS),
 ]
 
 
@@ -134,14 +166,12 @@ MEETINGS = [
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     check_legacy_python()
     site = Site(tmp_path_factory.mktemp("clients"))
-    notes = {"command": sys.executable, "args": ["-I", str(ROOT / "examples/notes_server.py")]}
-    clock = {"command": str(BIN / "mcp-server-time"), "args": ["--local-timezone", "UTC"]}
     old = {"command": str(LEGACY_PYTHON), "args": ["-I", str(HERE / "old_sdk_server.py")]}
-    eras = {"notes": "modern", "clock": "modern", "old": "legacy", "web": "legacy", "far": "legacy"}
+    eras = {"everything": "legacy", "git": "modern", "old": "legacy", "web": "legacy", "far": "legacy"}
     with open_http_stage() as web, open_sse_stage() as far:
         site.place(
-            site.server("notes", stdio=notes),
-            site.server("clock", stdio=clock),
+            reference.everything(site),
+            reference.git(site),
             site.server("old", stdio=old),
             site.server("web", transport="streamable_http", http={"url": web}),
             site.server("far", transport="http_sse_legacy", http={"url": far}),
@@ -151,15 +181,32 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             yield gateway
 
 
+def calls_of(gateway: Gateway) -> list[tuple[str, str, str]]:
+    """All calls so far: the tool, how it went, and the era of the client, for only one era has sessions."""
+    events = [json.loads(line) for line in gateway.audit.splitlines()]
+    return [
+        (
+            f"{event['server_id']}.{event['tool']}",
+            event["outcome"],
+            "legacy" if "session" in event else "modern",
+        )
+        for event in events
+        if event["type"] == "call"
+    ]
+
+
 @pytest.mark.parametrize(("client", "behind"), MEETINGS)
 def test_a_client_sees_and_calls_exactly_the_tools_of_its_url(
     gateway: Gateway, client: str, behind: str
 ) -> None:
     use = USES[behind]
+    era, use_tools = CLIENTS[client]
+    before = calls_of(gateway)
 
-    seen = CLIENTS[client](gateway.url + use.path, use)
+    seen = use_tools(gateway.url + use.path, use)
 
-    assert (sorted(seen.tools), seen.value) == (sorted(use.tools), use.value)
+    assert (sorted(seen.tools), seen.texts) == (sorted(use.tools), use.texts)
+    settle_on(lambda: calls_of(gateway)[len(before) :], [(tool, "ok", era) for tool in use.calls])
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
@@ -169,7 +216,7 @@ def test_a_tool_outside_the_url_is_unknown_to_the_sdk_client_of_every_era(
     async def call_hidden() -> str:
         async with Client(gateway.url + "/api/mcp?tools=old.add", mode=mode) as client:
             with pytest.raises(MCPError) as caught:
-                await client.call_tool("clock.get_current_time", {"timezone": "UTC"})
+                await client.call_tool("everything.echo", {"message": "5"})
         return str(caught.value)
 
-    assert asyncio.run(call_hidden()) == "Unknown tool: clock.get_current_time"
+    assert asyncio.run(call_hidden()) == "Unknown tool: everything.echo"
