@@ -1,11 +1,16 @@
 """A server's head that was parsed before is looked up. Nothing a server says may profit from that."""
 
 import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from tests.upstream.faulty_http import Peer, Request
 from tests.upstream.http_pools import echo, in_s, post, serving
+from toolgate.upstream.http import HttpPool
+from toolgate.upstream.http_connection import ExchangeFailed, HttpConnection, HttpLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -49,3 +54,88 @@ async def test_a_known_head_whose_body_is_late_waits_for_it() -> None:
     async with serving(script) as (_, pool):
         for body in (b"now", b"late", b"now", b"late"):
             assert (await pool.send(post(body), deadline=in_s(5))).body == b"abc"
+
+
+class Line(asyncio.Transport):
+    """The end of a connection: its pieces come in as the test says."""
+
+    def __init__(self, pool: HttpPool) -> None:
+        super().__init__({"socket": socket.socket()})
+        self.is_cut = False
+        self.connection = HttpConnection(pool, HttpLimits(), asyncio.get_running_loop())
+        self.connection.connection_made(self)
+
+    async def answer(self, *pieces: bytes) -> bytes:
+        waiter = self.connection.exchange(post(), None, in_s(5))
+        for piece in pieces:
+            self.connection.data_received(piece)
+        return bytes((await waiter).body)
+
+    def write(self, data: object) -> None:
+        """Whatever is sent, the test answers."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self.is_cut
+
+    def abort(self) -> None:
+        self.is_cut = True
+        self.get_extra_info("socket").close()
+
+
+@asynccontextmanager
+async def line() -> AsyncIterator[Line]:
+    """A connection on which `HEAD` is known."""
+    async with serving(echo) as (_, pool):
+        made = Line(pool)
+        assert await made.answer(HEAD + b"abc") == b"abc"
+        yield made
+        made.abort()
+
+
+async def test_a_body_in_pieces_behind_a_known_head_is_put_together() -> None:
+    async with line() as connection:
+        bodies = [
+            await connection.answer(HEAD + b"a", b"bc"),
+            await connection.answer(HEAD, b"d", b"e", b"f"),
+            await connection.answer(HEAD + b"ghi"),
+        ]
+
+        assert bodies == [b"abc", b"def", b"ghi"]
+        assert not connection.is_cut
+
+
+async def test_a_head_is_known_again_whose_body_came_in_pieces() -> None:
+    async with serving(echo) as (_, pool):
+        connection = Line(pool)
+
+        assert await connection.answer(HEAD + b"a", b"bc") == b"abc"
+        assert list(pool.heads) == [HEAD]
+        connection.abort()
+
+
+async def test_a_head_that_came_in_pieces_is_not_known() -> None:
+    async with serving(echo) as (_, pool):
+        connection = Line(pool)
+
+        assert await connection.answer(HEAD[:1], HEAD[1:] + b"abc") == b"abc"
+        assert not pool.heads
+        connection.abort()
+
+
+async def test_what_follows_an_answer_in_pieces_ends_the_connection_and_answers_nobody() -> None:
+    async with line() as connection:
+        assert await connection.answer(HEAD + b"a", b"bc" + HEAD + b"xyz") == b"abc"
+        assert connection.is_cut
+
+
+async def test_a_connection_lost_within_a_body_behind_a_known_head_is_an_unknown_outcome() -> None:
+    async with line() as connection:
+        waiter = connection.connection.exchange(post(), None, in_s(5))
+        connection.connection.data_received(HEAD + b"a")
+        connection.connection.connection_lost(None)
+
+        with pytest.raises(ExchangeFailed, match="closed the connection"):
+            await waiter

@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 
     status: int
     headers: dict[bytes, bytes]
-    body: bytes
+    body: bytes | bytearray
 
     @property
     def is_stream(self) -> bool:
@@ -108,6 +108,7 @@ class HttpConnection(asyncio.Protocol):
         "_limits",
         "_loop",
         "_max_body_bytes",
+        "_missing",
         "_owner",
         "_parser",
         "_pending_bytes",
@@ -143,6 +144,8 @@ class HttpConnection(asyncio.Protocol):
         self._max_body_bytes = 0
         self._pending_bytes = 0
         self._pieces = 0
+        self._missing = 0
+        """What is still to come of a body whose head was known."""
         self._keeps_alive = False
         self._forget_answer()
 
@@ -223,6 +226,9 @@ class HttpConnection(asyncio.Protocol):
             if self._take_known(data):
                 return
             self._first = data
+        elif self._missing:
+            self._take_rest(data)
+            return
         self._pending_bytes += len(data)
         self._pieces = 0
         try:
@@ -233,28 +239,43 @@ class HttpConnection(asyncio.Protocol):
             self.fail(ExchangeFailed("the server's response head is too long"))
 
     def _take_known(self, data: bytes) -> bool:
-        """Take the one whole answer in `data`, if its head is known byte for byte."""
+        """Take the answer that begins with `data`, if its head is known byte for byte."""
         end = data.find(b"\r\n\r\n") + 4
         known = self._owner.heads.get(data[:end])
-        if known is None or self._waiter is None or len(data) - end != int(known.headers[b"content-length"]):
+        if known is None or self._waiter is None:
+            return False
+        missing = int(known.headers[b"content-length"]) - len(data) + end
+        if missing < 0:
             return False
         self._status, self._headers, self._body = known.status, known.headers, data[end:]
         self._is_framed = self._keeps_alive = True
         self._sink = None
-        self.on_message_complete()
+        self._missing = missing
+        if not missing:
+            self.on_message_complete()
         return True
+
+    def _take_rest(self, data: bytes) -> None:
+        """Go on with an answer whose head was known: there is nothing left in it for the parser to find."""
+        part = data[: self._missing]
+        self._append(part)
+        self._missing -= len(part)
+        if not self._missing:
+            self.on_message_complete()
+            if len(part) < len(data):
+                self.drop()  # a second answer to one request would be taken for the next one's
 
     def _remember(self) -> None:
         """Know the head again: a plain, whole answer on a connection that stays open."""
-        end = self._first.find(b"\r\n\r\n") + 4
+        head, mark, rest = self._first.partition(b"\r\n\r\n")
         is_plain = self._status == 200 and self._sink is None and self._keeps_alive
-        length = self._headers.get(b"content-length")
-        if not is_plain or length != b"%d" % len(self._body) or self._first[end:] != self._body:
+        is_framed = self._headers.get(b"content-length") == b"%d" % len(self._body)
+        is_whole = bool(mark) and len(head) <= _MAX_KNOWN_HEAD_BYTES and self._body.startswith(rest)
+        if not (is_plain and is_framed and is_whole):
             return
         if len(self._owner.heads) >= _MAX_HEADS:
             self._owner.heads.clear()
-        if end <= _MAX_KNOWN_HEAD_BYTES:
-            self._owner.heads[self._first[:end]] = Answer(self._status, self._headers, b"")
+        self._owner.heads[head + mark] = Answer(self._status, self._headers, b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is None and self._status >= 200 and not self._is_framed:
@@ -317,13 +338,16 @@ class HttpConnection(asyncio.Protocol):
         if self._sink is not None:
             self._feed_sink(self._sink, chunk)
             return
+        self._append(chunk)
+        self._check_body(len(self._body))
+
+    def _append(self, part: bytes) -> None:
         if not self._body:
-            self._body = chunk
+            self._body = part
         else:
             # One array, not a list of parts: tiny parts would cost forty times what they carry.
             self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
-            self._body += chunk
-        self._check_body(len(self._body))
+            self._body += part
 
     def on_message_complete(self) -> None:
         if self._status < 200:
@@ -331,7 +355,7 @@ class HttpConnection(asyncio.Protocol):
         if self._first:
             self._remember()
         self._resolve()
-        self._body = b""  # the connection may be idle for long
+        self._first = self._body = b""  # the connection may be idle for long
         self.has_request = False
         if self._drain is not None:
             self._drain.cancel()
@@ -373,7 +397,7 @@ class HttpConnection(asyncio.Protocol):
     def _resolve(self) -> None:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
-            waiter.set_result(Answer(self._status, self._headers, bytes(self._body)))
+            waiter.set_result(Answer(self._status, self._headers, self._body))
 
 
 def _is_stream(status: int, headers: dict[bytes, bytes]) -> bool:

@@ -91,7 +91,7 @@ def guess_answered(line: bytes) -> bytes:
     return b"%d" % number if type(number) is int else b""
 
 
-def is_utf8(message: bytes) -> bool:
+def is_utf8(message: bytes | bytearray) -> bool:
     """Whether `message` is text throughout: decoding it does not look into what stays raw."""
     if message.isascii():
         return True

@@ -118,7 +118,7 @@ def parse_rejected(answer: Answer, request_id: bytes | None) -> Rejected:
     return Rejected(answer, bytes(message.error), is_ours=bytes(message.id) == request_id)
 
 
-def _parse(data: bytes) -> Incoming | None:
+def _parse(data: bytes | bytearray) -> Incoming | None:
     """A message; None where the bytes are none."""
     try:
         message = decode_incoming(data)
