@@ -35,6 +35,7 @@ class Seen:
     headers: Mapping[str, str]
     meta: Json = field(default_factory=dict, compare=False)
     """The `_meta` it carried; `params` are shown without."""
+    client: ClientSide | None = field(default=None, compare=False)
 
 
 def record(server_id: str = "one", *, command: str = "serve", **fields: Any) -> ServerRecord:
@@ -82,6 +83,9 @@ class MemoryServer:
 
     starts_s: list[float] = field(default_factory=list)
     known_eras: list[Era | None] = field(default_factory=list)
+    capabilities_told: list[bytes] = field(default_factory=list)
+    """What each handshake said of the clients."""
+    watched: list[frozenset[str]] = field(default_factory=list)
     lists_s: list[float] = field(default_factory=list)
     calls: list[Seen] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
@@ -153,7 +157,6 @@ class MemoryLink:
         headers: Mapping[str, str] = EMPTY,
         client: ClientSide | None = None,
     ) -> Reply:
-        del client
         if self._ended.done():
             raise ServerUnavailable(self._ended.result())
         sent = params_for(self.hello.era, params)
@@ -162,7 +165,7 @@ class MemoryLink:
         if method == "tools/list":
             self._server.lists_s.append(asyncio.get_running_loop().time())
         else:
-            self._server.calls.append(Seen(method, members, timeout_s, headers, meta))
+            self._server.calls.append(Seen(method, members, timeout_s, headers, meta, client))
         answer = asyncio.ensure_future(self._server.handle(method, members))
         waited: set[asyncio.Future[Any]] = {answer, self._ended}
         try:
@@ -182,7 +185,7 @@ class MemoryLink:
             asyncio.get_running_loop().call_soon(self.listener.on_closed, reason)
 
     def watch(self, uris: frozenset[str]) -> None:
-        del uris
+        self._server.watched.append(uris)
 
     async def aclose(self) -> None:
         self._end("the link was closed")
@@ -221,8 +224,8 @@ class MemoryNet:
         known_era: Era | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> MemoryLink:
-        del capabilities
         server = self.servers[record.server_id]
+        server.capabilities_told.append(capabilities)
         server.starts_s.append(asyncio.get_running_loop().time())
         server.known_eras.append(known_era)
         server.starting += 1

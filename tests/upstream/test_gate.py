@@ -177,3 +177,45 @@ async def test_emptied_returns_when_the_last_has_left() -> None:
 
     assert not was_early
     await gate.emptied()
+
+
+async def test_whoever_steps_out_lets_the_next_in_and_comes_back_without_waiting() -> None:
+    gate = full_gate()
+    waiting = await in_line(gate)
+
+    gate.step_out()
+    await waiting
+    while_outside = (gate.in_flight, gate.outside)
+    gate.step_in()
+
+    assert while_outside == (1, 1)
+    assert (gate.in_flight, gate.outside, gate.try_enter()) == (2, 0, False)
+
+
+async def test_a_place_left_by_one_too_many_goes_to_nobody() -> None:
+    gate = full_gate()
+    gate.step_out()
+    assert gate.try_enter()
+    gate.step_in()
+    waiting = await in_line(gate)
+
+    gate.leave()
+    still_waits = not waiting.done()
+    gate.leave()
+    await waiting
+
+    assert (still_waits, gate.in_flight) == (True, 1)
+
+
+async def test_one_who_stepped_out_is_waited_for() -> None:
+    gate = full_gate()
+    gate.step_out()
+    emptied = asyncio.create_task(gate.emptied())
+    await pass_time(1)
+    waits = not emptied.done()
+
+    gate.step_in()
+    gate.leave()
+    await emptied
+
+    assert (waits, gate.is_empty) == (True, True)

@@ -1,7 +1,7 @@
 """Admission to one server: so many calls at once, so many waiting in order, the rest refused at once.
 
 A counter, and a queue that only exists while the server is full: a call that finds room must never
-pay for more than the counter.
+pay for more than the counter. A call whose client is asked something lets others have its place meanwhile.
 """
 
 import asyncio
@@ -9,12 +9,13 @@ from collections import deque
 from contextlib import suppress
 
 from toolgate.errors import CallTimedOut, ServerBusy
+from toolgate.upstream.link import ClientSide, Reply
 
 
 class Gate:
     """Invariant: while anybody waits, no room is free, so nobody overtakes."""
 
-    __slots__ = ("_emptied", "_limit", "_queue", "_server_id", "_waiting", "in_flight")
+    __slots__ = ("_emptied", "_limit", "_queue", "_server_id", "_waiting", "in_flight", "outside")
 
     def __init__(self, server_id: str, *, limit: int, queue: int) -> None:
         self._server_id = server_id
@@ -23,6 +24,14 @@ class Gate:
         self._waiting: deque[asyncio.Future[bool]] = deque()
         self._emptied: asyncio.Event | None = None
         self.in_flight = 0
+        """Calls that hold a place."""
+        self.outside = 0
+        """Calls that gave their place away and will be back."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is inside, nor will be back."""
+        return not self.in_flight and not self.outside
 
     @property
     def queued(self) -> int:
@@ -64,8 +73,18 @@ class Gate:
         if self._waiting and self.in_flight <= self._limit and self._let_next_in():
             return
         self.in_flight -= 1
-        if self._emptied is not None and self.in_flight == 0:
+        if self._emptied is not None and self.is_empty:
             self._emptied.set()
+
+    def step_out(self) -> None:
+        """Let somebody else have the place for a while. Every one needs its `step_in`."""
+        self.outside += 1
+        self.leave()
+
+    def step_in(self) -> None:
+        """Be back, at once: there may be one too many for a moment, but nobody who is inside waits."""
+        self.outside -= 1
+        self.in_flight += 1
 
     def resize(self, limit: int) -> None:
         """Change the room. Those inside stay; those waiting come in if it grew."""
@@ -74,8 +93,8 @@ class Gate:
             self.in_flight += 1
 
     async def emptied(self) -> None:
-        """Returns once nobody is inside."""
-        if self.in_flight:
+        """Returns once nobody is inside, nor will be back."""
+        if not self.is_empty:
             self._emptied = asyncio.Event()
             await self._emptied.wait()
 
@@ -100,3 +119,39 @@ class Gate:
                 self._waiting.remove(turn)
         elif turn.result():
             self.leave()
+
+
+class AskedOutside:
+    """The client behind a call, whose place in the gate is free while it is asked something.
+
+    The call that made it ends it before it leaves the gate: an answer may come later than the call's end.
+    """
+
+    __slots__ = ("_asked", "_client", "_gate", "_is_over", "capabilities", "log_level", "notify")
+
+    def __init__(self, client: ClientSide, gate: Gate) -> None:
+        self._client = client
+        self._gate = gate
+        self._asked = 0
+        self._is_over = False
+        self.capabilities = client.capabilities
+        self.log_level = client.log_level
+        self.notify = client.notify
+
+    async def ask(self, method: str, params: bytes) -> Reply:
+        """See `ClientSide.ask`."""
+        if not self._asked and not self._is_over:
+            self._gate.step_out()
+        self._asked += 1
+        try:
+            return await self._client.ask(method, params)
+        finally:
+            self._asked -= 1
+            if not self._asked and not self._is_over:
+                self._gate.step_in()
+
+    def end(self) -> None:
+        """The call is over, whoever is still asked."""
+        self._is_over = True
+        if self._asked:
+            self._gate.step_in()

@@ -18,6 +18,7 @@ from toolgate.model.servers import EMPTY, ServerRecord, Transport
 from toolgate.model.tools import Era, ServerTools, ToolDefinition
 from toolgate.telemetry import Metrics
 from toolgate.upstream.cap import cap_result
+from toolgate.upstream.gate import AskedOutside
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
 from toolgate.upstream.link import ClientSide, Opener, Params, Reply
@@ -26,8 +27,14 @@ from toolgate.upstream.supervisor import Supervisor, Surroundings
 from toolgate.upstream.trial import TrialReport, try_server
 
 STARTS_A_TURN: Final = 20
+_NOTHING: Final = b"{}"
+"""The capabilities of a client that nothing can be asked."""
 
 _logger: Final = logging.getLogger(__name__)
+
+
+def _unheard(_server_id: str, _uri: str) -> None:
+    """For a pool that nobody watches resources through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +63,20 @@ class Pool:
         *,
         on_change: Callable[[str], None],
         limits: PoolLimits = DEFAULT_LIMITS,
+        on_updated: Callable[[str, str], None] = _unheard,
         metrics: Metrics | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`on_change` is told the id of a server whose tools changed by themselves; it must not raise."""
+        """Neither callback may raise.
+
+        `on_change` is told the id of a server whose offer changed by itself, `on_updated` the id of a server
+        and the URI of a watched resource that changed.
+        """
         self._limits = limits
         self._openers = Openers(openers, limits)
         self._jitter = jitter
         self._on_change = on_change
+        self._on_updated = on_updated
         self._metrics = metrics or Metrics()
         self._tasks = asyncio.TaskGroup()
         self._servers: dict[str, Supervisor] = {}
@@ -149,7 +162,7 @@ class Pool:
         servers = self._servers.values()
         return Load(
             children=sum(one.link is not None and one.link.pid is not None for one in servers),
-            in_flight=sum(one.gate.in_flight for one in servers),
+            in_flight=sum(one.gate.in_flight + one.gate.outside for one in servers),
             queued=sum(one.gate.queued for one in servers),
         )
 
@@ -195,6 +208,7 @@ class Pool:
         server = self._serving(server_id)
         clock, gate = self._clock, server.gate
         until_s = clock() + server.timeout_s
+        asked: AskedOutside | None = None
         if not gate.try_enter():
             await gate.enter(until_s)
         try:
@@ -204,11 +218,16 @@ class Pool:
                 link = await server.connected(until_s)
             era = link.hello.era
             headers = EMPTY if tool is None or era == "legacy" else server.headers.of(tool, params)
+            if client is not None and era == "legacy" and client.capabilities != _NOTHING:
+                # Only servers of that era ask in the middle of a call.
+                client = asked = AskedOutside(client, gate)
             reply = await link.request(
                 method, params, timeout_s=until_s - clock(), headers=headers, client=client
             )
         finally:
             server.last_used_s = clock()
+            if asked is not None:
+                asked.end()
             gate.leave()
         if reply.result is not None and len(reply.result) > server.max_output_bytes:
             reply = Reply(result=_capped(method, reply.result, server.max_output_bytes))

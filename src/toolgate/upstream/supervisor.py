@@ -202,7 +202,7 @@ class Supervisor:
             era=link.hello.era if link else self._known_era,
             version=link.hello.version if link else None,
             stderr_tail=str(self.stderr),
-            in_flight=self.gate.in_flight,
+            in_flight=self.gate.in_flight + self.gate.outside,
             queued=self.gate.queued,
             tools=len(self.tools.tools),
             quarantined=len(self.tools.quarantined),
@@ -263,7 +263,7 @@ class Supervisor:
         timeout_s = self.record.idle_timeout_s
         if timeout_s <= 0 or self.record.prewarm:
             return math.inf
-        return (self._clock() if self.gate.in_flight else self.last_used_s) + timeout_s
+        return (self.last_used_s if self.gate.is_empty else self._clock()) + timeout_s
 
     async def _sleep(self, until_s: float) -> None:
         with suppress(TimeoutError):
