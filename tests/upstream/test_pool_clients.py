@@ -55,8 +55,12 @@ def net() -> MemoryNet:
         await pass_time(1)
         return Reply(result=text_result("went on without"))
 
+    async def hang(_: Json) -> Reply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
     abandoned: list[asyncio.Future[Reply]] = []
-    server.on_call = {"ask": ask_first, "ask_in_vain": ask_in_vain}
+    server.on_call = {"ask": ask_first, "ask_in_vain": ask_in_vain, "hang": hang}
     return MemoryNet(one=server)
 
 
@@ -89,21 +93,20 @@ async def test_while_its_client_is_asked_a_call_lets_others_have_its_place(pool:
     assert (meanwhile, pool.health()["one"].in_flight) == (1, 0)
 
 
-async def test_a_call_that_ends_while_its_client_is_asked_leaves_one_place_and_not_two(
-    net: MemoryNet, pool: Pool
-) -> None:
+async def test_a_call_that_ends_while_its_client_is_asked_leaves_one_place_and_not_two(pool: Pool) -> None:
     client = Person()
     await pool.call("one", CALL, params("ask_in_vain"), client=client)
-    hanging = asyncio.create_task(pool.call("one", CALL, params("ask", times=1), client=Person()))
+    calls = [asyncio.create_task(pool.call("one", CALL, params("hang", n=number))) for number in range(2)]
     await pass_time(1)
-    before = pool.health()["one"].in_flight
+    before = (pool.health()["one"].in_flight, pool.health()["one"].queued)
     client.answers.set()
     await pass_time(1)
-    after = pool.health()["one"].in_flight
-    hanging.cancel()
-    await asyncio.gather(hanging, return_exceptions=True)
+    after = (pool.health()["one"].in_flight, pool.health()["one"].queued)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
 
-    assert (before, after, pool.health()["one"].in_flight) == (1, 1, 0)
+    assert (before, after, pool.health()["one"].in_flight) == ((1, 1), (1, 1), 0)
 
 
 async def test_a_client_that_nothing_can_be_asked_goes_to_the_link_as_it_is(
