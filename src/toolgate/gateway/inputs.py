@@ -1,0 +1,85 @@
+"""Input a server wants in the middle of a call, and the two ways a client can be asked for it.
+
+A modern server answers with what it wants to know, and is asked again with the answers. A legacy server asks
+while the call runs. Here stand the words both have in common, and how a client that can be asked live is
+taken through a modern server's questions.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from toolgate.catalog.results import InputRequired
+from toolgate.errors import InputNotGiven, ServerUnavailable
+from toolgate.upstream.limits import CALL_CEILING_S
+from toolgate.upstream.link import ClientSide, Params, Reply
+from toolgate.upstream.wire import UNREADABLE, parse_error
+
+MAX_ROUNDS: Final = 10
+"""So often a server may ask in one call, as the SDKs of clients have it."""
+CAPABILITY_OF: Final[Mapping[str, str]] = {
+    "elicitation/create": "elicitation",
+    "roots/list": "roots",
+    "sampling/createMessage": "sampling",
+}
+"""What a server may ask a client, and what the client must have said it can do."""
+_STATE_ONLY_WAIT_S: Final = 0.1
+"""A server that asks nothing and only wants to be called again is not called again at once."""
+_MAX_QUOTED: Final = 200
+
+
+class _InputRequest(msgspec.Struct):
+    method: str
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_decode_request = msgspec.json.Decoder(_InputRequest).decode
+
+
+async def answer_inputs(client: ClientSide, required: InputRequired) -> Params:
+    """What the next request brings beside its own params. Raises InputNotGiven and ServerUnavailable."""
+    asked = {key: _parse(raw) for key, raw in required.input_requests.items()}
+    params: Params = {}
+    if asked:
+        params["inputResponses"] = msgspec.Raw(msgspec.json.encode(await _ask_all(client, asked)))
+    else:
+        await asyncio.sleep(_STATE_ONLY_WAIT_S)
+    if required.request_state is not None:
+        params["requestState"] = msgspec.Raw(msgspec.json.encode(required.request_state))
+    return params
+
+
+def too_many_rounds() -> ServerUnavailable:
+    """The server never has enough."""
+    return ServerUnavailable(f"the server asked for input more than {MAX_ROUNDS} times in one call")
+
+
+async def _ask_all(client: ClientSide, asked: Mapping[str, _InputRequest]) -> Params:
+    try:
+        async with asyncio.timeout(CALL_CEILING_S), asyncio.TaskGroup() as asking:
+            replies = {
+                key: asking.create_task(client.ask(one.method, bytes(one.params)))
+                for key, one in asked.items()
+            }
+    except TimeoutError as exc:
+        raise InputNotGiven(f"no answer to the server's question within {CALL_CEILING_S:g} s") from exc
+    return {key: msgspec.Raw(_given(reply.result())) for key, reply in replies.items()}
+
+
+def _given(reply: Reply) -> bytes:
+    if reply.result is not None:
+        return reply.result
+    said = parse_error(reply.error).message[:_MAX_QUOTED]
+    raise InputNotGiven(f"the client did not answer the server's question: {said or 'no reason given'}")
+
+
+def _parse(raw: msgspec.Raw) -> _InputRequest:
+    try:
+        request = _decode_request(raw)
+    except UNREADABLE as exc:
+        raise ServerUnavailable("the server asks for input in a way that cannot be read") from exc
+    if request.method not in CAPABILITY_OF:
+        raise ServerUnavailable(f"the server asks for `{request.method[:80]}`, which is not carried")
+    return request

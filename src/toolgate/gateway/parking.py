@@ -1,0 +1,209 @@
+"""Calls that wait for input of a client that cannot be asked while they run.
+
+A legacy server asks in the middle of a call; a modern client answers by sending its request again. So the
+call runs as a task of its own: when its server asks, it is parked under a handle, and whoever brings the
+handle back brings the answers. A parked call is this node's alone, lasts for a while, and costs its server
+no place. A handle is good for once.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.errors import InputStateRefused, MissingCapability, SessionLimit, ToolgateError
+from toolgate.gateway.inputs import CAPABILITY_OF, MAX_ROUNDS, too_many_rounds
+from toolgate.upstream.limits import CALL_CEILING_S
+from toolgate.upstream.link import Reply
+from toolgate.upstream.pool import Answer
+
+MAX_PARKED: Final = 1_024
+MAX_PARKED_EACH: Final = 64
+"""On a node, and of one principal."""
+
+Notify = Callable[[str, bytes], None]
+_NOT_CARRIED: Final = Reply(error=b'{"code":-32601,"message":"method not found"}')
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question of a server that waits for its answer."""
+
+    method: str
+    params: bytes
+    answer: asyncio.Future[Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A call that goes on when the handle comes back with answers to these."""
+
+    handle: str
+    questions: Mapping[str, Asked]
+
+
+class ParkableCall:
+    """One call, and the client behind it as far as it can be reached. Also the call's `ClientSide`."""
+
+    def __init__(self, principal_id: str, capabilities: bytes, log_level: str) -> None:
+        self.principal_id = principal_id
+        self.capabilities = capabilities
+        self.log_level = log_level
+        self.rounds = 0
+        self._can = frozenset(msgspec.json.decode(capabilities, type=dict[str, msgspec.Raw]))
+        self._questions: dict[str, Asked] = {}
+        self._numbers = iter(range(1, 1_000_000))
+        self._listener: Notify | None = None
+        self._turn: asyncio.Future[None] | None = None
+        self._failure: ToolgateError | None = None
+        self._task: asyncio.Task[Answer] | None = None
+
+    # What the server's link sees
+
+    def notify(self, method: str, params: bytes) -> None:
+        if self._listener is not None:
+            self._listener(method, params)
+
+    async def ask(self, method: str, params: bytes) -> Reply:
+        capability = CAPABILITY_OF.get(method)
+        if capability is None:
+            return _NOT_CARRIED
+        if capability not in self._can:
+            self._fail(
+                MissingCapability(
+                    f"the server needs a client that can do `{capability}`",
+                    data={"requiredCapabilities": {capability: {}}},
+                )
+            )
+            return _NOT_CARRIED
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        key = f"{capability}-{next(self._numbers)}"
+        self._questions[key] = Asked(method, params, answer)
+        self._take_turn()
+        try:
+            return await answer
+        finally:
+            self._questions.pop(key, None)
+
+    # What its owner does
+
+    def start(self, call: Coroutine[Any, Any, Answer]) -> None:
+        self._task = asyncio.get_running_loop().create_task(call)
+        self._task.add_done_callback(self._on_done)
+
+    async def attend(self, listener: Notify) -> Answer | Mapping[str, Asked]:
+        """What came of the call, or what its server wants to know. `listener` hears it meanwhile.
+
+        Raises what the call raises. Whoever is cancelled here cancels the call.
+        """
+        assert self._task is not None  # started
+        self._listener = listener
+        try:
+            while not (self._task.done() or self._questions or self._failure):
+                self._turn = asyncio.get_running_loop().create_future()
+                await self._turn
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        finally:
+            self._listener = self._turn = None
+        if self._failure is not None:
+            raise self._failure
+        return self._task.result() if self._task.done() else dict(self._questions)
+
+    def answer(self, responses: Mapping[str, msgspec.Raw]) -> None:
+        """Bring what the client says. What it was not asked, or answers twice, has no effect."""
+        for key, response in responses.items():
+            asked = self._questions.pop(key, None)
+            if asked is not None and not asked.answer.done():
+                asked.answer.set_result(Reply(result=bytes(response)))
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _fail(self, failure: ToolgateError) -> None:
+        self._failure = failure
+        self.cancel()
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+    def _on_done(self, task: asyncio.Task[Answer]) -> None:
+        if not task.cancelled():
+            task.exception()  # looked at: nobody may come back for it
+        self._take_turn()
+
+
+class Parking:
+    """The parked calls of a node."""
+
+    def __init__(self) -> None:
+        self._parked: dict[str, tuple[ParkableCall, asyncio.TimerHandle]] = {}
+        self._held: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    async def run(
+        self, call: ParkableCall, work: Coroutine[Any, Any, Answer], listener: Notify
+    ) -> Answer | Waiting:
+        """Begin `work`, whose client is `call`."""
+        call.start(work)
+        return await self._attend(call, listener)
+
+    async def resume(
+        self, handle: str, principal_id: str, responses: Mapping[str, msgspec.Raw], listener: Notify
+    ) -> Answer | Waiting:
+        """Go on with a parked call. Raises InputStateRefused for a handle that is no longer one."""
+        parked = self._parked.get(handle)
+        if parked is None or parked[0].principal_id != principal_id:
+            raise InputStateRefused(
+                "no call waits for this input here",
+                hint="it has ended, or another node has it: send the request again without `requestState`",
+            )
+        call = self._leave(handle)
+        call.answer(responses)
+        return await self._attend(call, listener)
+
+    def close(self) -> None:
+        """End them all."""
+        for handle in tuple(self._parked):
+            self._leave(handle).cancel()
+
+    async def _attend(self, call: ParkableCall, listener: Notify) -> Answer | Waiting:
+        came = await call.attend(listener)
+        if isinstance(came, Answer):
+            return came
+        return Waiting(self._park(call), came)
+
+    def _park(self, call: ParkableCall) -> str:
+        call.rounds += 1
+        if call.rounds > MAX_ROUNDS:
+            call.cancel()
+            raise too_many_rounds()
+        if len(self._parked) >= MAX_PARKED or self._held[call.principal_id] >= MAX_PARKED_EACH:
+            call.cancel()
+            raise SessionLimit("too many calls wait for input", hint="answer or give up some of them")
+        handle = secrets.token_urlsafe(16)
+        timer = asyncio.get_running_loop().call_later(CALL_CEILING_S, self._expire, handle)
+        self._parked[handle] = (call, timer)
+        self._held[call.principal_id] += 1
+        return handle
+
+    def _expire(self, handle: str) -> None:
+        self._leave(handle).cancel()
+
+    def _leave(self, handle: str) -> ParkableCall:
+        call, timer = self._parked.pop(handle)
+        timer.cancel()
+        self._held[call.principal_id] -= 1
+        if not self._held[call.principal_id]:
+            del self._held[call.principal_id]
+        return call

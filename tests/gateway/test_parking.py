@@ -1,0 +1,200 @@
+"""Calls that wait for input of a client that comes back with it."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.upstream.virtual_time import VIRTUAL, pass_time
+from toolgate.errors import InputStateRefused, MissingCapability, ServerUnavailable, SessionLimit
+from toolgate.gateway.inputs import MAX_ROUNDS
+from toolgate.gateway.parking import MAX_PARKED_EACH, ParkableCall, Parking, Waiting
+from toolgate.upstream.limits import CALL_CEILING_S
+from toolgate.upstream.link import ClientSide, Reply
+from toolgate.upstream.pool import Answer
+
+pytestmark = pytest.mark.anyio
+
+CAN = b'{"elicitation":{}}'
+ASK = ("elicitation/create", b'{"message":"who?"}')
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return VIRTUAL
+
+
+def client(principal_id: str = "ada", capabilities: bytes = CAN) -> ParkableCall:
+    return ParkableCall(principal_id, capabilities, "")
+
+
+def ignore(method: str, params: bytes) -> None:
+    """Nobody listens."""
+
+
+async def ask_times(asked: ClientSide, times: int = 1) -> Answer:
+    """A call whose server asks one question after the other, and answers with the answers."""
+    replies = [await asked.ask(*ASK) for _ in range(times)]
+    return Answer(Reply(result=b"[%b]" % b",".join(reply.result or b"null" for reply in replies)), "legacy")
+
+
+async def run(parking: Parking, work: Coroutine[Any, Any, Answer], call: ParkableCall) -> Waiting:
+    waiting = await parking.run(call, work, ignore)
+    assert isinstance(waiting, Waiting)
+    return waiting
+
+
+def answers(waiting: Waiting, value: object) -> dict[str, msgspec.Raw]:
+    return {key: msgspec.Raw(json.dumps(value).encode()) for key in waiting.questions}
+
+
+async def test_a_call_whose_server_asks_nothing_is_never_parked() -> None:
+    parking, call = Parking(), client()
+
+    answer = await parking.run(call, ask_times(call, 0), ignore)
+
+    assert (answer, len(parking)) == (Answer(Reply(result=b"[]"), "legacy"), 0)
+
+
+async def test_a_question_comes_out_and_its_answer_goes_in() -> None:
+    parking, call = Parking(), client()
+
+    waiting = await run(parking, ask_times(call), call)
+    (asked,) = waiting.questions.values()
+    answer = await parking.resume(waiting.handle, "ada", answers(waiting, {"action": "accept"}), ignore)
+
+    assert (asked.method, asked.params) == ASK
+    assert answer == Answer(Reply(result=b'[{"action": "accept"}]'), "legacy")
+
+
+async def test_a_handle_is_good_for_once_and_for_its_own_principal() -> None:
+    parking, call = Parking(), client()
+    waiting = await run(parking, ask_times(call), call)
+
+    with pytest.raises(InputStateRefused):
+        await parking.resume(waiting.handle, "eve", answers(waiting, "hers"), ignore)
+    await parking.resume(waiting.handle, "ada", answers(waiting, "his"), ignore)
+    with pytest.raises(InputStateRefused):
+        await parking.resume(waiting.handle, "ada", answers(waiting, "again"), ignore)
+
+
+async def test_who_brings_no_answer_is_asked_again_and_not_for_ever() -> None:
+    """UPS-13"""
+    parking, call = Parking(), client()
+    waiting: Any = await run(parking, ask_times(call), call)
+    for _ in range(MAX_ROUNDS - 1):
+        waiting = await parking.resume(waiting.handle, "ada", {"unasked": msgspec.Raw(b"1")}, ignore)
+
+    with pytest.raises(ServerUnavailable, match="more than 10 times"):
+        await parking.resume(waiting.handle, "ada", {}, ignore)
+    assert len(parking) == 0
+
+
+async def test_a_client_that_cannot_be_asked_ends_the_call() -> None:
+    parking, call = Parking(), client(capabilities=b'{"roots":{}}')
+    ended = asyncio.Event()
+
+    async def work() -> Answer:
+        try:
+            await call.ask(*ASK)
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    with pytest.raises(MissingCapability) as refused:
+        await parking.run(call, work(), ignore)
+    await asyncio.wait_for(ended.wait(), 5)
+    assert refused.value.data == {"requiredCapabilities": {"elicitation": {}}}
+
+
+async def test_what_no_client_is_asked_is_refused_to_the_server() -> None:
+    assert (await client().ask("sms/send", b"{}")).error is not None
+
+
+async def test_a_client_that_leaves_takes_its_call_along() -> None:
+    parking, call = Parking(), client()
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def work() -> Answer:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        raise AssertionError
+
+    running = asyncio.ensure_future(parking.run(call, work(), ignore))
+    await begun.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await asyncio.wait_for(cancelled.wait(), 5)
+
+
+async def test_what_a_server_says_is_heard_only_while_the_client_is_there() -> None:
+    parking, call = Parking(), client()
+    heard: list[str] = []
+
+    async def work() -> Answer:
+        call.notify("before", b"{}")
+        await call.ask(*ASK)
+        call.notify("after", b"{}")
+        return Answer(Reply(result=b"{}"), "legacy")
+
+    waiting = await parking.run(call, work(), lambda method, _: heard.append(method))
+    assert isinstance(waiting, Waiting)
+    call.notify("nobody there", b"{}")
+    await parking.resume(
+        waiting.handle, "ada", answers(waiting, 1), lambda method, _: heard.append(f"{method}!")
+    )
+
+    assert heard == ["before", "after!"]
+
+
+async def test_a_call_that_ends_while_it_is_parked_still_has_its_answer() -> None:
+    parking, call = Parking(), client()
+    given_up = asyncio.Event()
+
+    async def work() -> Answer:
+        asking = asyncio.ensure_future(call.ask(*ASK))
+        await given_up.wait()
+        asking.cancel()
+        return Answer(Reply(result=b'"without you"'), "legacy")
+
+    waiting = await run(parking, work(), call)
+    given_up.set()
+    await pass_time(1)
+
+    assert await parking.resume(waiting.handle, "ada", {}, ignore) == Answer(
+        Reply(result=b'"without you"'), "legacy"
+    )
+
+
+async def test_one_principal_cannot_park_without_end() -> None:
+    parking = Parking()
+    for _ in range(MAX_PARKED_EACH):
+        call = client()
+        await run(parking, ask_times(call), call)
+
+    call, other = client(), client("bob")
+    with pytest.raises(SessionLimit):
+        await parking.run(call, ask_times(call), ignore)
+    await run(parking, ask_times(other), other)
+    assert len(parking) == MAX_PARKED_EACH + 1
+    parking.close()
+    assert len(parking) == 0
+
+
+async def test_a_call_nobody_comes_back_for_is_given_up() -> None:
+    parking, call = Parking(), client()
+    waiting = await run(parking, ask_times(call), call)
+
+    await pass_time(CALL_CEILING_S + 1)
+
+    with pytest.raises(InputStateRefused):
+        await parking.resume(waiting.handle, "ada", answers(waiting, 1), ignore)
+    assert len(parking) == 0
