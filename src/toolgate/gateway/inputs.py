@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from toolgate.catalog.results import InputRequired
+from toolgate.catalog.results import InputNeeded
 from toolgate.errors import InputNotGiven, ServerUnavailable
 from toolgate.upstream.limits import CALL_CEILING_S
 from toolgate.upstream.link import ClientSide, Params, Reply
@@ -19,6 +19,8 @@ from toolgate.upstream.wire import UNREADABLE, parse_error
 
 MAX_ROUNDS: Final = 10
 """So often a server may ask in one call, as the SDKs of clients have it."""
+MAX_INPUTS: Final = 16
+"""So much it may ask at once."""
 CAPABILITY_OF: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
     "roots/list": "roots",
@@ -38,16 +40,18 @@ class _InputRequest(msgspec.Struct):
 _decode_request = msgspec.json.Decoder(_InputRequest).decode
 
 
-async def answer_inputs(client: ClientSide, required: InputRequired) -> Params:
+async def answer_inputs(client: ClientSide, needed: InputNeeded) -> Params:
     """What the next request brings beside its own params. Raises InputNotGiven and ServerUnavailable."""
-    asked = {key: _parse(raw) for key, raw in required.input_requests.items()}
+    if len(needed.input_requests) > MAX_INPUTS:
+        raise ServerUnavailable(f"the server asks for more than {MAX_INPUTS} things at once")
+    asked = {key: _parse(raw) for key, raw in needed.input_requests.items()}
     params: Params = {}
     if asked:
         params["inputResponses"] = msgspec.Raw(msgspec.json.encode(await _ask_all(client, asked)))
     else:
         await asyncio.sleep(_STATE_ONLY_WAIT_S)
-    if required.request_state is not None:
-        params["requestState"] = msgspec.Raw(msgspec.json.encode(required.request_state))
+    if needed.request_state is not None:
+        params["requestState"] = needed.request_state
     return params
 
 
