@@ -10,6 +10,7 @@ from toolgate.model.names import ToolRef
 from toolgate.model.tools import ToolDefinition
 from toolgate.upstream.headers import CallHeaders, encode_header_value
 
+CALL = "tools/call"
 PATHS = ((("region",), "Region"), (("deep", "limit"), "Limit"))
 
 
@@ -46,10 +47,10 @@ def test_a_header_value_survives_http_exactly_as_the_official_sdk_encodes_it(tex
 def test_calls_that_need_only_the_name_share_one_mapping() -> None:
     headers = CallHeaders()
 
-    first = headers.of(tool(), params("query", region="eu"))
+    first = headers.of(CALL, tool(), params("query", region="eu"))
 
     assert first == {"Mcp-Name": "query"}
-    assert headers.of(tool(), params("query")) is first
+    assert headers.of(CALL, tool(), params("query")) is first
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_calls_that_need_only_the_name_share_one_mapping() -> None:
     ],
 )
 def test_annotated_arguments_are_mirrored(arguments: dict[str, object], expected: dict[str, str]) -> None:
-    mirrored = CallHeaders().of(tool(param_headers=PATHS), params("query", **arguments))
+    mirrored = CallHeaders().of(CALL, tool(param_headers=PATHS), params("query", **arguments))
 
     assert mirrored == {"Mcp-Name": "query", **expected}
     by_sdk = mcp_param_headers(dict(PATHS), arguments)
@@ -83,4 +84,23 @@ def test_annotated_arguments_are_mirrored(arguments: dict[str, object], expected
 def test_a_call_without_arguments_mirrors_none() -> None:
     bare = {"name": msgspec.Raw(b'"query"')}
 
-    assert CallHeaders().of(tool(param_headers=PATHS), bare) == {"Mcp-Name": "query"}
+    assert CallHeaders().of(CALL, tool(param_headers=PATHS), bare) == {"Mcp-Name": "query"}
+
+
+@pytest.mark.parametrize(
+    ("method", "members", "expected"),
+    [
+        ("prompts/get", {"name": "greet", "arguments": {}}, {"Mcp-Name": "greet"}),
+        ("prompts/get", {"name": "grüße"}, {"Mcp-Name": "=?base64?Z3LDvMOfZQ==?="}),
+        ("resources/read", {"uri": "file:///a b"}, {"Mcp-Name": "file:///a b"}),
+        ("resources/read", {"uri": 7}, {}),
+        ("resources/read", {}, {}),
+        ("completion/complete", {"name": "greet"}, {}),
+    ],
+)
+def test_prompts_and_resources_are_named_by_their_own_params(
+    method: str, members: dict[str, object], expected: dict[str, str]
+) -> None:
+    sent = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in members.items()}
+
+    assert CallHeaders().of(method, None, sent) == expected

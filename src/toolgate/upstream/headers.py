@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from toolgate.model.servers import EMPTY
 from toolgate.model.tools import ToolDefinition
 from toolgate.upstream.link import Params
 
@@ -18,6 +19,8 @@ _PLAIN = re.compile(r"[\x20-\x7e]*")
 _ENCODED = re.compile(r"=\?base64\?.*\?=")
 _NOT_MIRRORED: Final = (b"{", b"[", b"n")
 """How objects, arrays and null begin."""
+_NAMED_BY: Final = {"prompts/get": "name", "resources/read": "uri"}
+"""The member of `params` that `Mcp-Name` repeats, where no tool is called."""
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
@@ -31,8 +34,10 @@ class CallHeaders:
     def __init__(self) -> None:
         self._by_name: dict[str, Mapping[str, str]] = {}
 
-    def of(self, tool: ToolDefinition, params: Params) -> Mapping[str, str]:
-        """What a call of `tool` with `params` carries."""
+    def of(self, method: str, tool: ToolDefinition | None, params: Params) -> Mapping[str, str]:
+        """What a request with `params` carries; `tool` is the one it calls, if it calls one."""
+        if tool is None:
+            return _named(method, params)
         fixed = self._by_name.get(tool.ref.name)
         if fixed is None:
             fixed = MappingProxyType({"Mcp-Name": encode_header_value(tool.ref.name)})
@@ -52,6 +57,13 @@ def encode_header_value(text: str) -> str:
     if _PLAIN.fullmatch(text) and text == text.strip() and not _ENCODED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="
+
+
+def _named(method: str, params: Params) -> Mapping[str, str]:
+    try:
+        return {"Mcp-Name": encode_header_value(_decode_text(params[_NAMED_BY[method]]))}
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return EMPTY
 
 
 def _mirrored(tool: ToolDefinition, arguments: bytes) -> dict[str, str]:

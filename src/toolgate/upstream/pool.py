@@ -217,7 +217,7 @@ class Pool:
             if link is None:
                 link = await server.connected(until_s)
             era = link.hello.era
-            headers = EMPTY if tool is None or era == "legacy" else server.headers.of(tool, params)
+            headers = EMPTY if era == "legacy" else server.headers.of(method, tool, params)
             if client is not None and era == "legacy" and client.capabilities != _NOTHING:
                 # Only servers of that era ask in the middle of a call.
                 client = asked = AskedOutside(client, gate)

@@ -16,6 +16,7 @@ import msgspec
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import EMPTY
 from toolgate.upstream import wire
+from toolgate.upstream.background import Background
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut, StreamRefused
 from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply, StartFailed
@@ -23,7 +24,6 @@ from toolgate.upstream.reach import Reached
 from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.sse import Event
 from toolgate.upstream.sse_legacy_stream import EventStream, parse_endpoint
-from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import forward
 from toolgate.upstream.streamable.failures import reply_to_rejected, unknown_outcome
 from toolgate.upstream.streamable.greeting import evidence

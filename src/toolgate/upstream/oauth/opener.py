@@ -12,6 +12,7 @@ from typing import Protocol
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.tools import Era
+from toolgate.upstream.background import Background
 from toolgate.upstream.link import (
     SHARED_CAPABILITIES,
     ClientSide,
@@ -24,7 +25,6 @@ from toolgate.upstream.link import (
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.renewal import Renewal
 from toolgate.upstream.oauth.tokens import Token
-from toolgate.upstream.streamable.background import Background
 
 
 class TokenLink(Link, Protocol):

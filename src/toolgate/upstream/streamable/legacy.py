@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
+from toolgate.upstream.background import Background
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
 from toolgate.upstream.link import START_TIMEOUT_S, Hello, LinkListener, Params, StartFailed
-from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import Doubt, LinkLost, forward
 from toolgate.upstream.streamable.greeting import Endpoint, Greeting
 from toolgate.upstream.streamable.heads import Session, with_body, without_body

@@ -6,11 +6,11 @@ from typing import NoReturn
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import EMPTY
+from toolgate.upstream.background import Background
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
 from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply
 from toolgate.upstream.redaction import Redactor
-from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import Dialect, LinkLost
 from toolgate.upstream.streamable.failures import reply_to_rejected, unknown_outcome
 from toolgate.upstream.streamable.messages import Rejected

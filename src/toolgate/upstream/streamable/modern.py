@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from toolgate.model.protocol import MODERN_VERSION
 from toolgate.model.servers import EMPTY
+from toolgate.upstream.background import Background
 from toolgate.upstream.link import Hello, LinkListener, Params
-from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import Doubt, forward
 from toolgate.upstream.streamable.greeting import Endpoint
 from toolgate.upstream.streamable.heads import with_body

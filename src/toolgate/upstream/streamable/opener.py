@@ -6,13 +6,13 @@ import ssl
 
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
+from toolgate.upstream.background import Background
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.http_connection import HttpLimits
 from toolgate.upstream.link import SHARED_CAPABILITIES, START_TIMEOUT_S, Hello, LinkListener, StartFailed
 from toolgate.upstream.reach import Reach
 from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.secrets import Secrets
-from toolgate.upstream.streamable.background import Background
 from toolgate.upstream.streamable.dialect import Dialect
 from toolgate.upstream.streamable.greeting import Endpoint, Greeting
 from toolgate.upstream.streamable.heads import Heads, Session
