@@ -3,11 +3,13 @@
 from typing import Any
 
 import msgspec
+from hypothesis import strategies as st
 
 from toolgate.catalog.definitions import check_definition
 from toolgate.catalog.members import Quarantined
-from toolgate.model.tools import ToolDefinition
+from toolgate.model.tools import Era, ToolDefinition
 
+REVISIONS: dict[Era, str] = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 INPUT: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
@@ -35,3 +37,16 @@ def members_of(definition: ToolDefinition) -> dict[str, Any]:
     """The checked JSON, decoded."""
     members: dict[str, Any] = msgspec.json.decode(definition.raw)
     return members
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.sampled_from(["object", "array", "a", "#/a"])
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "properties", "required", "$ref", "$schema", "src", "a"]), inner
+        )
+    ),
+    max_leaves=8,
+)

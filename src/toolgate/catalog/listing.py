@@ -1,8 +1,8 @@
-"""Definitions and results as clients of each era take them, in bytes.
+"""Definitions and lists of them as clients of each era take them, in bytes.
 
 What is carried is not re-modelled: every member that need not change passes as the server wrote it, so
-`$defs`, `_meta`, vendor keys and content of kinds yet unknown survive. A change is made only where a client
-of that era would refuse the answer, and no data is dropped for it that the client could have used.
+`$defs`, `_meta` and vendor keys survive. A change is made only where a client of that era would refuse the
+list.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,27 +10,19 @@ from typing import Any, Final
 
 import msgspec
 
+from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.catalog.schemas import legacy_form
-from toolgate.errors import ServerUnavailable
 from toolgate.model.tools import Era, ToolDefinition
 
-_MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
+__all__ = ["InputNeeded", "adapt_result", "encode_definition", "encode_page"]
+
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
-_EMPTY_ARRAY: Final = msgspec.Raw(b"[]")
 
 _Members = dict[str, msgspec.Raw]
 _decode = msgspec.json.decode
 _decode_members = msgspec.json.Decoder(_Members).decode
 _encode = msgspec.json.encode
-_encode_canonical = msgspec.json.Encoder(order="sorted").encode
-
-
-class _Typed(msgspec.Struct, rename="camel"):
-    result_type: Any = msgspec.UNSET
-
-
-_decode_typed = msgspec.json.Decoder(_Typed).decode
 
 
 def encode_definition(definition: ToolDefinition, name: str, *, era: Era) -> bytes:
@@ -54,71 +46,6 @@ def encode_page(
     if meta:
         parts.append(b'"_meta":%b' % _encode(meta))
     return b",".join(parts) + b"}"
-
-
-def adapt_result(result: bytes, *, upstream: Era, client: Era) -> bytes:
-    """The result of a `tools/call` as a client of its era takes it; the very same object where it is.
-
-    Raises ServerUnavailable where the server answered with something this client cannot act on.
-    """
-    if upstream == client == "legacy" and result.lstrip()[:1] == b"{":
-        return result
-    try:
-        kind = _decode_typed(result).result_type
-        _check_kind(kind, upstream=upstream, client=client)
-        if client == "legacy":
-            return _as_legacy(result)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ServerUnavailable("the server answered with a result that cannot be read") from exc
-    return _as_complete(result) if kind is msgspec.UNSET else result
-
-
-def _check_kind(kind: object, *, upstream: Era, client: Era) -> None:
-    """A result kind means something to both sides, or it is refused: guessing would read it as complete."""
-    if kind is msgspec.UNSET or kind == "complete":
-        return
-    if kind != "input_required" or upstream == "legacy":
-        raise ServerUnavailable("the server answered with a kind of result that this gateway does not carry")
-    if client == "legacy":
-        raise ServerUnavailable(
-            "the tool asks for input that this client cannot give",
-            hint="call it from a client that speaks MCP 2026-07-28",
-        )
-
-
-def _as_complete(result: bytes) -> bytes:
-    members = result.strip()[1:].lstrip()
-    comma = b"" if members == b"}" else b","
-    return b'{"resultType":"complete"%b%b' % (comma, members)
-
-
-def _as_legacy(result: bytes) -> bytes:
-    members = _decode_members(result)
-    for key in _MODERN_MEMBERS:
-        members.pop(key, None)
-    structured = members.get("structuredContent", _EMPTY_OBJECT)
-    if not isinstance(_decode(structured), dict):
-        del members["structuredContent"]
-        members["content"] = _say_in_text(members.get("content", _EMPTY_ARRAY), structured)
-    return _encode(members)
-
-
-def _say_in_text(content: msgspec.Raw, structured: msgspec.Raw) -> msgspec.Raw:
-    """`content` with the value legacy has no place for, unless it is nothing or said in text already."""
-    value = _decode(structured)
-    said = [block.get("text") for block in _decode(content, type=list[dict[str, Any]])]
-    if value is None or any(_spells(text, value) for text in said):
-        return content
-    blocks: list[object] = [*_decode(content, type=list[msgspec.Raw])]
-    return msgspec.Raw(_encode([*blocks, {"type": "text", "text": bytes(structured).decode()}]))
-
-
-def _spells(text: object, value: object) -> bool:
-    try:
-        # Compared as bytes: to Python, `1`, `1.0` and `true` are all one.
-        return isinstance(text, str) and _encode_canonical(_decode(text)) == _encode_canonical(value)
-    except (msgspec.DecodeError, RecursionError):
-        return False
 
 
 def _downgrade(members: _Members) -> None:

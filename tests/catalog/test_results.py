@@ -1,0 +1,271 @@
+"""Results as clients of both eras take them, with the official SDK's models as the judge."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import CallToolResult
+from mcp_types.methods import parse_server_result
+
+from tests.catalog.definition_samples import JSON, REVISIONS
+from toolgate.catalog.results import InputNeeded, adapt_result
+from toolgate.errors import ServerUnavailable
+from toolgate.model.tools import Era
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_result_of_the_clients_own_era_is_the_very_same_object(era: Era) -> None:
+    result = b' {"content" : [], "resultType":"complete"} '
+
+    assert adapt_result(result, upstream=era, client=era) is result
+
+
+@pytest.mark.parametrize("client", ["legacy", "modern"])
+@pytest.mark.parametrize("method", ["tools/call", "prompts/get", "resources/read"])
+def test_a_server_that_needs_input_first_is_told_apart(client: Era, method: str) -> None:
+    asked = b'{"method":"roots/list"}'
+    result = b'{"resultType":"input_required","inputRequests":{"k":%b},"requestState":"\\u00e9"}' % asked
+
+    with pytest.raises(InputNeeded) as raised:
+        adapt_result(result, upstream="modern", client=client, method=method)
+
+    needed = raised.value
+    assert {key: bytes(raw) for key, raw in needed.input_requests.items()} == {"k": asked}
+    assert needed.request_state is not None
+    assert bytes(needed.request_state) == b'"\\u00e9"'
+    assert needed.result == result
+
+
+@pytest.mark.parametrize(
+    "members", [b',"inputRequests":{"k":{}}', b',"inputRequests":{"k":1},"requestState":null']
+)
+def test_a_state_is_optional(members: bytes) -> None:
+    with pytest.raises(InputNeeded) as raised:
+        adapt_result(b'{"resultType":"input_required"%b}' % members, upstream="modern", client="legacy")
+
+    assert raised.value.request_state is None
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (b"", "the server needs input and does not say what"),
+        (b',"inputRequests":{},"requestState":null', "the server needs input and does not say what"),
+        (b',"inputRequests":[]', "the server answered with a result that cannot be read"),
+        (b',"requestState":5', "the server answered with a result that cannot be read"),
+    ],
+)
+def test_ups_13_input_that_nobody_can_give_is_an_error(members: bytes, message: str) -> None:
+    with pytest.raises(ServerUnavailable) as raised:
+        adapt_result(b'{"resultType":"input_required"%b}' % members, upstream="modern", client="modern")
+
+    assert str(raised.value) == message
+
+
+def test_ups_13_a_completion_cannot_ask() -> None:
+    result = b'{"resultType":"input_required","requestState":"x"}'
+
+    with pytest.raises(ServerUnavailable, match="a kind of result that this gateway does not carry"):
+        adapt_result(result, upstream="modern", client="modern", method="completion/complete")
+
+
+@pytest.mark.parametrize("upstream", ["legacy", "modern"])
+@pytest.mark.parametrize(
+    ("members", "ttl_ms"),
+    [
+        pytest.param(b"", 0, id="says nothing"),
+        pytest.param(b',"ttlMs":60000,"cacheScope":"public"', 60_000, id="for everybody"),
+        pytest.param(b',"ttlMs":-5', 0, id="no time"),
+        pytest.param(b',"ttlMs":true', 0, id="no number"),
+    ],
+)
+def test_what_a_modern_client_reads_is_its_own_to_keep(upstream: Era, members: bytes, ttl_ms: int) -> None:
+    result = b'{"contents":[{"uri":"file:///a","text":"\\u00e9"}]%b}' % members
+
+    adapted = adapt_result(result, upstream=upstream, client="modern", method="resources/read")
+
+    assert adapted.startswith(b'{"contents":[{"uri":"file:///a","text":"\\u00e9"}],')
+    assert msgspec.json.decode(adapted) == {
+        "contents": [{"uri": "file:///a", "text": "é"}],
+        "resultType": "complete",
+        "ttlMs": ttl_ms,
+        "cacheScope": "private",
+    }
+
+
+@pytest.mark.parametrize("method", ["prompts/get", "resources/read", "completion/complete"])
+def test_other_results_lose_only_what_legacy_has_no_words_for(method: str) -> None:
+    result = (
+        b'{"resultType":"complete","ttlMs":5,"cacheScope":"private","structuredContent":[1],"x":{"a" : 1}}'
+    )
+
+    adapted = adapt_result(result, upstream="modern", client="legacy", method=method)
+
+    assert adapted == b'{"structuredContent":[1],"x":[1 ]}'
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        pytest.param(b"{}", b'{"resultType":"complete"}', id="empty"),
+        pytest.param(b" { } ", b'{"resultType":"complete"}', id="empty, with spaces"),
+        pytest.param(b'{"content":[]}', b'{"resultType":"complete","content":[]}', id="members"),
+        pytest.param(
+            b' { "a" : 1.50 }\n', b'{"resultType":"complete","a" : 1.50 }', id="members, with spaces"
+        ),
+        pytest.param(
+            b'{"content":[{"resultType":"x"}]}',
+            b'{"resultType":"complete","content":[{"resultType":"x"}]}',
+            id="the word further in",
+        ),
+    ],
+)
+@pytest.mark.parametrize("upstream", ["legacy", "modern"])
+def test_a_modern_client_is_told_that_a_result_is_complete(
+    result: bytes, expected: bytes, upstream: Era
+) -> None:
+    assert adapt_result(result, upstream=upstream, client="modern") == expected
+
+
+def test_a_legacy_result_that_says_so_already_is_the_very_same_object() -> None:
+    result = b'{"content":[],"resultType":"complete"}'
+
+    assert adapt_result(result, upstream="legacy", client="modern") is result
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        pytest.param(b"{}", b"{}", id="empty"),
+        pytest.param(
+            b'{"resultType":"complete","ttlMs":5,"cacheScope":"private","content":[],"vendor":{"a" : 1}}',
+            b'{"content":[],"vendor":{"a" : 1}}',
+            id="modern members go",
+        ),
+        pytest.param(
+            b'{"content":[],"structuredContent":{"a" : 1}}',
+            b'{"content":[],"structuredContent":{"a" : 1}}',
+            id="a structured object stays",
+        ),
+        pytest.param(
+            b'{"content":[{"type":"image" }],"structuredContent":[1, 2]}',
+            b'{"content":[{"type":"image" },{"type":"text","text":"[1, 2]"}]}',
+            id="another value moves to text",
+        ),
+        pytest.param(
+            b'{"structuredContent":"caf\xc3\xa9"}',
+            b'{"content":[{"type":"text","text":"\\"caf\xc3\xa9\\""}]}',
+            id="also without content",
+        ),
+        pytest.param(
+            b'{"content":[{"type":"text","text":"[1,2]"}],"structuredContent":[1, 2]}',
+            b'{"content":[{"type":"text","text":"[1,2]"}]}',
+            id="unless text says it already",
+        ),
+        pytest.param(
+            b'{"content":[{"type":"text","text":"true"}],"structuredContent":1}',
+            b'{"content":[{"type":"text","text":"true"},{"type":"text","text":"1"}]}',
+            id="one is not true",
+        ),
+        pytest.param(
+            b'{"content":[{"type":"text","text":"see below"}],"structuredContent":7}',
+            b'{"content":[{"type":"text","text":"see below"},{"type":"text","text":"7"}]}',
+            id="text that is no JSON",
+        ),
+        pytest.param(b'{"structuredContent":null,"content":[]}', b'{"content":[]}', id="null is nothing"),
+    ],
+)
+def test_a_legacy_client_gets_what_legacy_has_words_for(result: bytes, expected: bytes) -> None:
+    assert adapt_result(result, upstream="modern", client="legacy") == expected
+
+
+@pytest.mark.parametrize(
+    ("upstream", "client", "kind"),
+    [
+        pytest.param("legacy", "modern", b'"input_required"', id="input for a legacy server"),
+        pytest.param("modern", "modern", b'"task"', id="an extension, modern client"),
+        pytest.param("modern", "legacy", b'"task"', id="an extension, legacy client"),
+        pytest.param("legacy", "modern", b'"task"', id="an extension from a legacy server"),
+        pytest.param("modern", "modern", b"null", id="null"),
+        pytest.param("modern", "modern", b'["complete"]', id="wrong type"),
+    ],
+)
+def test_ups_13_a_kind_of_result_the_client_cannot_act_on_is_an_error(
+    upstream: Era, client: Era, kind: bytes
+) -> None:
+    unknown = "the server answered with a kind of result that this gateway does not carry"
+
+    with pytest.raises(ServerUnavailable) as raised:
+        adapt_result(b'{"resultType":%b}' % kind, upstream=upstream, client=client)
+
+    assert str(raised.value) == unknown
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"[]", id="not an object"),
+        pytest.param(b"{", id="cut off"),
+        pytest.param(b'{"\xff":1}', id="not UTF-8"),
+        pytest.param(b'{"structuredContent":[],"content":7}', id="content that is no list"),
+        pytest.param(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="bottomless"),
+    ],
+)
+def test_a_result_that_cannot_be_read_is_an_error(result: bytes) -> None:
+    with pytest.raises(ServerUnavailable, match="a result that cannot be read"):
+        adapt_result(result, upstream="modern", client="legacy")
+
+
+@pytest.mark.parametrize("result", [b"", b"null", b"5", b'"x"', b"[]"])
+def test_chd_10_a_legacy_result_that_is_no_object_is_an_error_for_legacy_clients_too(result: bytes) -> None:
+    with pytest.raises(ServerUnavailable, match="a result that cannot be read"):
+        adapt_result(result, upstream="legacy", client="legacy")
+
+
+def test_text_too_deep_to_read_is_left_alone() -> None:
+    text = "[" * 100_000
+    result = msgspec.json.encode({"content": [{"type": "text", "text": text}], "structuredContent": 7})
+
+    adapted = msgspec.json.decode(adapt_result(result, upstream="modern", client="legacy"))
+
+    assert adapted == {"content": [{"type": "text", "text": text}, {"type": "text", "text": "7"}]}
+
+
+RESULTS = st.dictionaries(
+    st.sampled_from(["_meta", "isError", "vendor", "é", '"'])
+    | st.text(max_size=5).filter(lambda key: key not in {"resultType", "ttlMs", "cacheScope", "content"}),
+    JSON,
+) | st.fixed_dictionaries(
+    {"content": st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": st.text()}))}
+)
+
+
+@given(
+    RESULTS,
+    st.sampled_from([msgspec.json.encode, lambda value: msgspec.json.format(msgspec.json.encode(value))]),
+)
+def test_there_and_back_again_every_member_is_as_it_was(result: dict[str, Any], encode: Any) -> None:
+    there = adapt_result(encode(result), upstream="legacy", client="modern")
+    back = adapt_result(there, upstream="modern", client="legacy")
+
+    assert msgspec.json.decode(there) == {"resultType": "complete"} | result
+    assert msgspec.json.decode(back) == result
+
+
+@pytest.mark.parametrize("upstream", ["legacy", "modern"])
+@pytest.mark.parametrize("client", ["legacy", "modern"])
+@given(structured=JSON)
+def test_the_official_sdk_takes_every_adapted_result(structured: Any, upstream: Era, client: Era) -> None:
+    sent: dict[str, Any] = {"content": [{"type": "text", "text": "x"}], "structuredContent": structured}
+    if upstream == "modern":
+        sent["resultType"] = "complete"
+    elif not isinstance(structured, dict):
+        del sent["structuredContent"]  # a legacy server cannot say it
+
+    adapted = adapt_result(msgspec.json.encode(sent), upstream=upstream, client=client)
+    parsed = parse_server_result("tools/call", REVISIONS[client], msgspec.json.decode(adapted))
+
+    assert isinstance(parsed, CallToolResult)
