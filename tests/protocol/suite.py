@@ -34,18 +34,11 @@ def check_client(
 
 
 def _run(words: list[str], environ: Mapping[str, str]) -> None:
-    """What it prints is for whoever reads why a test failed."""
-    ended = subprocess.run(
-        [node(), node_file(SUITE), *words],
-        cwd=ROOT,
-        env=environment(environ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=RUN_S,
-        check=False,
+    """What it prints, it writes down too."""
+    command = [node(), node_file(SUITE), *words]
+    subprocess.run(
+        command, cwd=ROOT, env=environment(environ), capture_output=True, timeout=RUN_S, check=False
     )
-    print(ended.stdout)  # noqa: T201
 
 
 def _findings(results: Path, prefix: str) -> Findings:

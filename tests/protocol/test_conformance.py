@@ -1,0 +1,101 @@
+"""The official conformance suite through a real gateway: servers of both eras behind it, clients before."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.sandwich import ERA, GATEWAY
+from tests.protocol.serving import FIXTURES, serving
+from tests.protocol.suite import HANDSHAKE, STATELESS, check_client, check_server
+from tests.scenarios.gateway import Gateway, Site, running
+from tests.scenarios.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway with both fixtures behind it, and all they have allowed."""
+    site = Site(tmp_path_factory.mktemp("site"))
+    with ExitStack() as stack:
+        for name in FIXTURES:
+            url = stack.enter_context(serving(name, site.root / name))
+            site.place(site.server(name, transport="streamable_http", http={"url": url}))
+        found = stack.enter_context(running(site))
+        eventually(lambda: all(found.health(name)["state"] == "connected" for name in FIXTURES))
+        yield found
+
+
+TASKS = "the tasks extension is not carried"
+EXTENSIONS = dict.fromkeys(
+    (
+        "tasks-lifecycle",
+        "tasks-capability-negotiation",
+        "tasks-wire-fields",
+        "tasks-request-state-removal",
+        "tasks-mrtr-input",
+        "tasks-request-headers",
+        "tasks-dispatch-and-envelope",
+        "tasks-required-task-error",
+        "tasks-mrtr-composition",
+    ),
+    TASKS,
+)
+EXCEPTIONS: dict[tuple[str, str], dict[str, str]] = {
+    ("modern", HANDSHAKE): {},
+    ("modern", STATELESS): {**EXTENSIONS},
+    ("legacy", HANDSHAKE): {},
+    ("legacy", STATELESS): {**EXTENSIONS},
+}
+"""What the suite objects to, and why that stays. An exception that is none any more fails."""
+
+SCENARIOS = {HANDSHAKE: 33, STATELESS: 50}
+"""How many there are for servers, those that are not required included."""
+
+
+def show(objections: list[str]) -> None:
+    """Fails with all of them, if there are any: a comparison would show the first few."""
+    if objections:
+        pytest.fail("\n".join(objections), pytrace=False)
+
+
+@pytest.mark.parametrize(("name", "revision"), EXCEPTIONS)
+def test_a_server_behind_the_gateway_conforms(
+    gateway: Gateway, name: str, revision: str, tmp_path: Path
+) -> None:
+    findings = check_server(f"{gateway.url}/mcp/s/{name}", revision, tmp_path)
+    excepted = EXCEPTIONS[name, revision]
+    objections = [f"{scenario}: {words}" for scenario, found in findings.items() for words in found]
+    stale = [scenario for scenario in excepted if not findings[scenario]]
+
+    show([words for words in objections if words.split(":")[0] not in excepted])
+    assert (stale, len(findings)) == ([], SCENARIOS[revision])
+
+
+CLIENT_SCENARIOS = [
+    (HANDSHAKE, "initialize"),
+    (HANDSHAKE, "tools_call"),
+    (HANDSHAKE, "elicitation-sep1034-client-defaults"),
+    (HANDSHAKE, "sse-retry"),
+    (HANDSHAKE, "json-schema-2020-12-preservation"),
+    (STATELESS, "tools_call"),
+    (STATELESS, "request-metadata"),
+    (STATELESS, "http-standard-headers"),
+    (STATELESS, "http-custom-headers"),
+    (STATELESS, "http-invalid-tool-headers"),
+    (STATELESS, "json-schema-ref-no-deref"),
+    (STATELESS, "sep-2322-client-request-state"),
+    (STATELESS, "json-schema-2020-12-preservation"),
+]
+
+
+@pytest.mark.parametrize(("revision", "scenario"), CLIENT_SCENARIOS)
+@pytest.mark.parametrize("era", ["legacy", STATELESS])
+def test_the_gateway_conforms_as_a_client(
+    gateway: Gateway, revision: str, scenario: str, era: str, tmp_path: Path
+) -> None:
+    command = f"{sys.executable} -m tests.protocol.sandwich"
+    findings = check_client(command, scenario, revision, tmp_path, {GATEWAY: gateway.url, ERA: era})
+
+    show(findings[scenario])
