@@ -117,6 +117,14 @@ async def test_the_probe_decides(
     assert (await server.meet(), server.heard) == (expected, heard)
 
 
+async def test_a_server_that_refuses_the_version_it_offers_is_asked_once_more() -> None:
+    patient = Server([error(unsupported("2026-07-28")), result(MODERN)], [error(UNKNOWN)])
+    stubborn = Server([error(unsupported("2026-07-28"))], [result(LEGACY)])
+
+    assert (await patient.meet(), patient.heard) == ("modern", PROBED * 2)
+    assert (await stubborn.meet(), stubborn.heard) == ("legacy", PROBED * 2 + GREETED)
+
+
 async def test_what_a_modern_server_says_of_itself_is_kept() -> None:
     meta = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}}
     server = Server([result({**MODERN, "_meta": meta})], [error(UNKNOWN)])

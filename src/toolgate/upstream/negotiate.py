@@ -102,11 +102,11 @@ async def _handshake_beside(probe: asyncio.Future[Hello | None], ask: Ask, notif
 async def _discover(ask: Ask) -> Hello | None:
     """The server as a modern one; None when its answer is any other evidence."""
     reply = await ask("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
+    if MODERN_VERSION in _offered(
+        reply
+    ):  # it refused, and would take just this: a client asks again (SEP-2575)
+        reply = await ask("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
     if reply.result is None:
-        error = parse_error(reply.error)
-        versions = _decode(error.data, _Versions) if error.code == UNSUPPORTED_VERSION else None
-        if versions is not None:
-            _require_one_of(_ALL_VERSIONS, versions.supported)
         return None
     found = _decode(reply.result, _Discovery)
     if found is None:
@@ -121,6 +121,16 @@ async def _discover(ask: Ask) -> Hello | None:
         server_info=bytes((found.meta or {}).get(SERVER_INFO_KEY, b"{}")),
         instructions=found.instructions or "",
     )
+
+
+def _offered(reply: Reply) -> list[str]:
+    """The versions a server names that refuses ours. Raises StartFailed when we speak none of them."""
+    error = parse_error(reply.error)
+    versions = _decode(error.data, _Versions) if error.code == UNSUPPORTED_VERSION else None
+    if versions is None:
+        return []
+    _require_one_of(_ALL_VERSIONS, versions.supported)
+    return versions.supported
 
 
 async def _handshake(ask: Ask, notify: Notify) -> Hello:
