@@ -102,9 +102,7 @@ async def _handshake_beside(probe: asyncio.Future[Hello | None], ask: Ask, notif
 async def _discover(ask: Ask) -> Hello | None:
     """The server as a modern one; None when its answer is any other evidence."""
     reply = await ask("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
-    if MODERN_VERSION in _offered(
-        reply
-    ):  # it refused, and would take just this: a client asks again (SEP-2575)
+    if MODERN_VERSION in _offered(reply):  # refused, and offered all the same: ask again (SEP-2575)
         reply = await ask("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
     if reply.result is None:
         return None
