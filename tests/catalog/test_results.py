@@ -97,9 +97,7 @@ def test_what_a_modern_client_reads_is_its_own_to_keep(upstream: Era, members: b
 
 @pytest.mark.parametrize("method", ["prompts/get", "resources/read", "completion/complete"])
 def test_other_results_lose_only_what_legacy_has_no_words_for(method: str) -> None:
-    result = (
-        b'{"resultType":"complete","ttlMs":5,"cacheScope":"private","structuredContent":[1],"x":{"a" : 1}}'
-    )
+    result = b'{"resultType":"complete","ttlMs":5,"cacheScope":"private","structuredContent":[1],"x":[1 ]}'
 
     adapted = adapt_result(result, upstream="modern", client="legacy", method=method)
 
