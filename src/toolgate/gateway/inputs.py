@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from toolgate.catalog.results import InputNeeded
-from toolgate.errors import InputNotGiven, ServerUnavailable
+from toolgate.errors import InputNotGiven, MissingCapability, ServerUnavailable
 from toolgate.upstream.limits import CALL_CEILING_S
 from toolgate.upstream.link import ClientSide, Params, Reply
 from toolgate.upstream.wire import UNREADABLE, parse_error
@@ -53,6 +53,14 @@ async def answer_inputs(client: ClientSide, needed: InputNeeded) -> Params:
     if needed.request_state is not None:
         params["requestState"] = needed.request_state
     return params
+
+
+def missing_capability(capability: str) -> MissingCapability:
+    """The server asks what the client did not say it can answer."""
+    return MissingCapability(
+        f"the server needs a client that can do `{capability}`",
+        data={"requiredCapabilities": {capability: {}}},
+    )
 
 
 def too_many_rounds() -> ServerUnavailable:

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.errors import InputStateRefused, MissingCapability, SessionLimit, ToolgateError
-from toolgate.gateway.inputs import CAPABILITY_OF, MAX_ROUNDS, too_many_rounds
+from toolgate.errors import InputStateRefused, SessionLimit, ToolgateError
+from toolgate.gateway.inputs import CAPABILITY_OF, MAX_ROUNDS, missing_capability, too_many_rounds
 from toolgate.upstream.limits import CALL_CEILING_S
 from toolgate.upstream.link import Reply
 from toolgate.upstream.pool import Answer
@@ -73,12 +73,7 @@ class ParkableCall:
         if capability is None:
             return _NOT_CARRIED
         if capability not in self._can:
-            self._fail(
-                MissingCapability(
-                    f"the server needs a client that can do `{capability}`",
-                    data={"requiredCapabilities": {capability: {}}},
-                )
-            )
+            self._fail(missing_capability(capability))
             return _NOT_CARRIED
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         key = f"{capability}-{next(self._numbers)}"
