@@ -22,6 +22,8 @@ _DRAIN_S: Final = 1.0
 _BODILESS: Final = (204, 304)
 _MAX_HEADS: Final = 256
 _MAX_KNOWN_HEAD_BYTES: Final = 2_048
+_MUCH_BYTES: Final = 16 * 1024
+"""A stream that brings so much at once waits a turn: uvloop would read it 32 times before it hears others."""
 _MAX_PIECES: Final = 4_096
 """Pieces of a body in what is read at once. A server that sends single bytes keeps the loop from others."""
 
@@ -235,8 +237,20 @@ class HttpConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.fail(ExchangeFailed("the server's answer is not HTTP/1.1"))
+        if self._sink is not None and len(data) >= _MUCH_BYTES:
+            self._let_others()
         if self._pending_bytes > self._limits.max_head_bytes:
             self.fail(ExchangeFailed("the server's response head is too long"))
+
+    def _let_others(self) -> None:
+        """Read on in the loop's next turn."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _take_known(self, data: bytes) -> bool:
         """Take the answer that begins with `data`, if its head is known byte for byte."""
