@@ -19,7 +19,7 @@ from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import intake, protocol, server
 from toolgate.surfaces.mcp import session, sse
 from toolgate.surfaces.rest import change_shapes, freshness, paging
-from toolgate.upstream import child, discovery, health, http_connection, limits, link, restarts
+from toolgate.upstream import child, health, http_connection, limits, link, lists, restarts
 from toolgate.upstream.streamable import messages
 
 Rows = Sequence[tuple[str, str, str]]
@@ -104,15 +104,21 @@ def _servers() -> Rows:
         ("a message: stdio line or event", _size(link.MAX_MESSAGE_BYTES), "the connection ends"),
         ("stderr that is kept", _size(health.STDERR_TAIL_BYTES), "the oldest goes"),
         ("stop: stdin closed, TERM, KILL", f"{_time(child.STOP_STEP_S)} between them", "killed"),
+        (
+            "sessions with a link of their own, per server",
+            f"{_POOL.session_links}",
+            "`mcp_busy` at once",
+        ),
+        ("a session's own link, unused", _time(_POOL.session_idle_s), "closed; the next call opens another"),
         ("child processes (setting)", f"{most_children}", "the server is down"),
     )
 
 
 def _definitions() -> Rows:
-    pages = f"{discovery.MAX_PAGES} pages, {_size(discovery.MAX_LIST_BYTES)}"
+    sizes = ", ".join(f"{form.kind} {_size(form.max_bytes)}" for form in lists.FORMS.values())
     return (
-        ("tools of a server", f"{discovery.MAX_TOOLS:,}", "the rest is left out, and said"),
-        ("a list", pages, "the rest is left out, and said"),
+        ("of each kind, a server", f"{lists.MAX_LISTED:,}", "the rest is left out, and said"),
+        ("a list", f"{lists.MAX_PAGES} pages; {sizes}", "the rest is left out, and said"),
         ("time for all pages", _time(_POOL.list_timeout_s), "the last good list stays"),
         ("name of a tool", f"{names.MAX_TOOL_NAME} characters", "that tool is left out"),
         ("description", _size(definitions.MAX_DESCRIPTION_BYTES), "that tool is left out"),

@@ -26,8 +26,7 @@ A server is one record: a file in the registry directory, the body of `PUT
 everywhere.
 """
 _NOT_YET: Final = """
-Not acted on yet, though part of the form: `sharing = "per_session"` (every caller shares the connection) and
-`approval_policy` (nobody is asked).
+Not acted on yet, though part of the form: `approval_policy` (nobody is asked).
 """
 _POLICY: Final = """
 The records that say who sees which tools. [The policy guide](../guides/policy.md) tells how they work

@@ -10,8 +10,8 @@ import pytest
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, params, pool_of, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.model.tools import ServerTools
-from toolgate.upstream.discovery import MAX_LIST_BYTES, MAX_PAGES, MAX_TOOLS
 from toolgate.upstream.link import Reply
+from toolgate.upstream.lists import FORMS, MAX_LISTED, MAX_PAGES
 from toolgate.upstream.pool import Pool
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +94,7 @@ async def test_a_server_that_announces_no_tools_has_none_and_is_not_asked() -> N
                 page(*(definition(f"t{n}-{m}") for m in range(900)), nextCursor=str(n + 1))
                 for n in range(111)  # 99,900 tools
             ],
-            MAX_TOOLS,
+            MAX_LISTED,
             "only the first 2000 tools are taken",
             id="a hundred thousand tools",
         ),
@@ -106,8 +106,8 @@ async def test_a_server_that_announces_no_tools_has_none_and_is_not_asked() -> N
                 )
                 for n in range(4)
             ],
-            MAX_LIST_BYTES // 900_100,
-            f"only the first {MAX_LIST_BYTES} bytes of definitions are taken",
+            FORMS["tools"].max_bytes // 900_100,
+            f"only the first {FORMS['tools'].max_bytes} bytes of tools are taken",
             id="too many bytes",
         ),
         pytest.param(

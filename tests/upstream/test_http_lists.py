@@ -9,7 +9,7 @@ import pytest
 
 from tests.upstream.abused import open_abused
 from tests.upstream.faulty_http import FakeMcp, Peer, Request
-from toolgate.upstream.discovery import MAX_PAGES, MAX_TOOLS
+from toolgate.upstream.lists import MAX_LISTED, MAX_PAGES
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +64,11 @@ FINE = tool("fine")
             listing([FINE], lambda at: str(int(at or 0) + 1)), False, 1, MAX_PAGES, id="cursors without end"
         ),
         pytest.param(
-            listing(tool(f"t{n}") for n in range(100_000)), False, MAX_TOOLS, 1, id="a hundred thousand tools"
+            listing(tool(f"t{n}") for n in range(100_000)),
+            False,
+            MAX_LISTED,
+            1,
+            id="a hundred thousand tools",
         ),
         pytest.param(
             listing([FINE, tool("wordy", description="x" * 10_000_000)]),

@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord
 
 ListState = Literal["pending", "ready", "env_missing", "list_timeout", "list_failed"]
 Era = Literal["legacy", "modern"]
+ListKind = Literal["tools", "prompts", "resources", "templates"]
+"""The lists of a server. A template stands for resources that are not listed one by one."""
+FEATURES: Final = frozenset({"tools", "prompts", "resources", "completions", "logging"})
+"""The capabilities of servers that the gateway knows what to do with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +59,10 @@ class ServerTools:
     resources: Mapping[str, Listing] = field(default_factory=lambda: MappingProxyType({}))
     templates: Mapping[str, Listing] = field(default_factory=lambda: MappingProxyType({}))
     features: frozenset[str] = frozenset()
-    """The capabilities the server announced: `tools`, `prompts`, `resources`, `completions`, `logging`."""
+    """What the server announced when it was last connected, of FEATURES."""
     era: Era | None = None
     """What the server spoke when it was last connected."""
     is_stale: bool = False
-    """The tools are last-known-good: the newest attempt to list them failed."""
+    """Something here is last-known-good: the newest attempt to list it failed. `detail` says what."""
     detail: str = ""
     """For people: why the state is what it is."""

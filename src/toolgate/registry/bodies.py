@@ -266,10 +266,12 @@ class ServerBody(Body):
     """False: registered, and nothing of it is offered."""
 
     sharing: Sharing = "shared"
-    """`shared`: one connection serves all callers. `per_session`: each session has its own."""
+    """`shared`: one connection serves all callers. `per_session`: each session has its own, for servers that
+    keep state or ask their client for roots."""
 
     idle_timeout_s: int = Field(default=0, ge=0, le=MAX_IDLE_S)
-    """After this long without a call the connection is closed until the next. 0: never."""
+    """After this long without a call the connection is closed until the next. 0: never, but 300 s for the
+    connections of sessions."""
 
     prewarm: bool = False
     """Stay connected: a connection that ends is opened again at once, not by the next call or list."""

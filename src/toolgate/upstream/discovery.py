@@ -1,219 +1,156 @@
-"""Finding out what a server offers: all pages of its list, and when to read it again.
+"""What a server offers as last listed, and when to list it again.
 
-A list is read in the background only; nobody's `tools/list` waits here. One bad definition never costs
-the others, and a list that fails never costs the tools of the last good one.
+Each kind has its own time: one that fails is tried again alone, and costs neither its last good list nor
+the others.
 """
 
-import asyncio
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
 
-import msgspec
-
-from toolgate.catalog.definitions import check_list
-from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord
-from toolgate.model.tools import ListState, ServerTools, ToolDefinition
+from toolgate.model.tools import FEATURES, Era, ListKind, ListState, ServerTools
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import Link, Params, StartFailed
-from toolgate.upstream.wire import UNREADABLE
+from toolgate.upstream.link import Hello, StartFailed
+from toolgate.upstream.lists import FORMS, ListFailed, Read
 
-MAX_PAGES: Final = 100
-MAX_TOOLS: Final = 2_000
-MAX_LIST_BYTES: Final = 16 * 1024 * 1024
-"""All definitions of a server together: what 2,000 tools of reasonable size never reach."""
-MIN_TTL_S: Final = 30.0
-MAX_TTL_S: Final = 300.0
-"""Between these a server's own `ttlMs` is taken at its word."""
-_MAX_ERROR: Final = 300
 _MAX_DOUBLINGS: Final = 16
 
 
-class ListFailed(Exception):
-    """A list that could not be read. `state` is what the server's tools are to be marked with."""
+class _Part:
+    """One list of a server."""
 
-    def __init__(self, message: str, *, state: ListState = "list_failed") -> None:
-        super().__init__(message)
-        self.state: ListState = state
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """What a server answered: good tools, quarantined ones, and why it may not be all."""
-
-    tools: Mapping[str, ToolDefinition]
-    quarantined: Mapping[str, str]
-    detail: str = ""
-    ttl_s: float | None = None
-
-
-class _Page(msgspec.Struct):
-    tools: list[msgspec.Raw]
-    next_cursor: Any = msgspec.field(name="nextCursor", default=None)
-    ttl_ms: Any = msgspec.field(name="ttlMs", default=None)
-
-
-_decode_page = msgspec.json.Decoder(_Page).decode
-
-
-async def list_tools(server_id: str, link: Link, *, timeout_s: float) -> Listed:
-    """Read every page and check every definition. Raises ListFailed."""
-    if "tools" not in link.hello.capabilities:
-        return Listed(tools={}, quarantined={}, detail="the server announces no tools")
-    reading = _Reading()
-    until_s = asyncio.get_running_loop().time() + timeout_s
-    while reading.is_wanting:
-        reading.add(await _page(link, reading.params, until_s=until_s))
-    # In a thread: thousands of large definitions take longer to check than the loop may stand still.
-    tools, quarantined = await asyncio.to_thread(check_list, server_id, reading.raws)
-    return Listed(tools=tools, quarantined=quarantined, detail=reading.detail, ttl_s=reading.ttl_s)
-
-
-class _Reading:
-    """The pages read so far, and whether another is wanted."""
+    __slots__ = ("began_s", "due_s", "failure", "failures", "read")
 
     def __init__(self) -> None:
-        self.raws: list[bytes] = []
-        self.detail = ""
-        self.ttl_s: float | None = None
-        self.params: Params = {}
-        self.is_wanting = True
-        self._cursors: set[str] = set()
-        self._bytes = 0
+        self.due_s = 0.0
+        self.began_s = -math.inf
+        self.failures = 0
+        self.read: Read | None = None
+        """The last good one."""
+        self.failure: ListFailed | None = None
+        """Of the newest attempt."""
 
-    def add(self, page: _Page) -> None:
-        # Each page may carry a time to live; the shortest holds for the whole list.
-        ttls = [ttl_s for ttl_s in (self.ttl_s, _ttl_s(page.ttl_ms)) if ttl_s is not None]
-        self.ttl_s = min(ttls, default=None)
-        for raw in page.tools:
-            if len(self.raws) == MAX_TOOLS:
-                return self._stop(f"only the first {MAX_TOOLS} tools are taken")
-            self._bytes += len(raw)
-            if self._bytes > MAX_LIST_BYTES:
-                return self._stop(f"only the first {MAX_LIST_BYTES} bytes of definitions are taken")
-            self.raws.append(bytes(raw))
-        return self._turn(page.next_cursor)
-
-    def _turn(self, cursor: object) -> None:
-        if cursor is None:
-            return self._stop("")
-        if not isinstance(cursor, str):
-            return self._stop("the list ends at a `nextCursor` that is not text")
-        if cursor in self._cursors:
-            return self._stop("the list ends where its cursors begin to repeat")
-        self._cursors.add(cursor)
-        if len(self._cursors) == MAX_PAGES:
-            return self._stop(f"only the first {MAX_PAGES} pages are taken")
-        self.params = {"cursor": msgspec.Raw(msgspec.json.encode(cursor))}
-        return None
-
-    def _stop(self, detail: str) -> None:
-        self.is_wanting = False
-        self.detail = detail
-
-
-async def _page(link: Link, params: Params, *, until_s: float) -> _Page:
-    timeout_s = until_s - asyncio.get_running_loop().time()
-    if timeout_s <= 0:
-        raise ListFailed("the pages of `tools/list` took too long together", state="list_timeout")
-    try:
-        reply = await link.request("tools/list", params, timeout_s=timeout_s)
-    except CallTimedOut as exc:
-        raise ListFailed(f"`tools/list` was not answered: {exc}", state="list_timeout") from exc
-    except ServerUnavailable as exc:
-        raise ListFailed(str(exc)) from exc
-    if reply.result is None:
-        told = (reply.error or b"").decode("utf-8", "replace")[:_MAX_ERROR]
-        raise ListFailed(f"the server refused `tools/list`: {told}")
-    try:
-        return _decode_page(reply.result)
-    except UNREADABLE as exc:
-        raise ListFailed(f"the answer to `tools/list` is not a list of tools: {exc}") from exc
-
-
-def _ttl_s(ttl_ms: object) -> float | None:
-    """A server's own time to live, within bounds; nonsense counts as 0, none at all as None."""
-    if ttl_ms is None:
-        return None
-    if not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool):
-        return MIN_TTL_S
-    # Bounded before it is divided: a number of 400 digits has no float.
-    return min(max(ttl_ms, MIN_TTL_S * 1000), MAX_TTL_S * 1000) / 1000
+    @property
+    def detail(self) -> str:
+        if self.failure is not None:
+            return str(self.failure)
+        return self.read.detail if self.read else ""
 
 
 class Discovery:
-    """One server's tools as last listed, and when to list them next. Decides only; the supervisor acts."""
+    """Decides only; the supervisor acts."""
 
     def __init__(self, record: ServerRecord, limits: PoolLimits, jitter: Callable[[], float]) -> None:
         self._limits = limits
         self._jitter = jitter
-        self._began_s = -math.inf
-        self._failures = 0
+        self._parts: dict[ListKind, _Part] = {kind: _Part() for kind in FORMS}
+        self._era: Era | None = None
+        self._features: frozenset[str] = frozenset()
         self.tools = ServerTools(record=record)
-        self.due_s = 0.0
+        """The picture, as last shown."""
         self.last_list_ms: int | None = None
+        """How long the newest good list of tools took."""
+
+    @property
+    def due_s(self) -> float:
+        """When to list something next."""
+        return min(part.due_s for part in self._parts.values())
 
     def replace_record(self, record: ServerRecord) -> None:
         """The same server under other rules: what it offers stays known."""
         self.tools = replace(self.tools, record=record)
 
+    def on_connected(self, hello: Hello, now_s: float) -> None:
+        """List everything: it may be another server by now."""
+        self._era = hello.era
+        self._features = FEATURES & hello.capabilities.keys()
+        self.ask(now_s)
+
     def ask(self, now_s: float) -> None:
-        """List as soon as possible."""
-        self.due_s = min(self.due_s, now_s)
+        """List all kinds as soon as possible."""
+        for part in self._parts.values():
+            part.due_s = min(part.due_s, now_s)
 
-    def on_list_changed(self, now_s: float) -> None:
+    def on_list_changed(self, kind: ListKind, now_s: float) -> None:
+        part = self._parts[kind]
         # The trailing edge: what changes while a list is read, or soon after, is read by the next one.
-        self.due_s = min(self.due_s, max(now_s, self._began_s + self._limits.list_gap_s))
+        part.due_s = min(part.due_s, max(now_s, part.began_s + self._limits.list_gap_s))
 
-    def on_begun(self, now_s: float) -> None:
-        self._began_s = now_s
-        self.due_s = math.inf
+    def on_used(self) -> None:
+        """Somebody is interested: list what was not listed for as long as a list holds."""
+        for part in self._parts.values():
+            part.due_s = min(part.due_s, part.began_s + self._limits.list_ttl_s)
 
-    def on_listed(self, listed: Listed, now_s: float) -> bool:
-        """Take the list over. Returns whether the picture changed."""
-        self._failures = 0
-        self.last_list_ms = round((now_s - self._began_s) * 1000)
-        ttl_s = self._limits.list_ttl_s if listed.ttl_s is None else listed.ttl_s
+    def begin(self, now_s: float) -> tuple[ListKind, ...]:
+        """The kinds that are to be listed now."""
+        due = tuple(kind for kind, part in self._parts.items() if part.due_s <= now_s)
+        for kind in due:
+            self._parts[kind].began_s = now_s
+            self._parts[kind].due_s = math.inf
+        return due
+
+    def on_read(self, kind: ListKind, read: Read, now_s: float) -> None:
+        """Take a list over. `show` makes it seen."""
+        part = self._parts[kind]
+        part.failures, part.failure = 0, None
+        if part.read is not None and part.read.entries == read.entries:
+            # The same entries stay the same object, so whoever holds them need not compare.
+            read = replace(read, entries=part.read.entries)
+        part.read = read
+        ttl_s = self._limits.list_ttl_s if read.ttl_s is None else read.ttl_s
         # Spread, or all servers of a node would be listed in the same moment for ever.
-        self.due_s = min(self.due_s, now_s + ttl_s * (1 - 0.2 * self._jitter()))
-        return self._show(
-            ServerTools(
-                record=self.tools.record,
-                state="ready",
-                tools=listed.tools,
-                quarantined=listed.quarantined,
-                detail=listed.detail,
-            )
-        )
+        part.due_s = min(part.due_s, now_s + ttl_s * (1 - 0.2 * self._jitter()))
+        if kind == "tools":
+            self.last_list_ms = round((now_s - part.began_s) * 1000)
 
-    def on_failed(self, failure: ListFailed, now_s: float) -> bool:
-        """A list could not be read. Returns whether the picture changed."""
-        limits = self._limits
-        wait_s = min(limits.list_retry_s * 2**self._failures, limits.list_retry_max_s)
-        self._failures = min(self._failures + 1, _MAX_DOUBLINGS)
-        self.due_s = now_s + wait_s
-        return self._mark(str(failure), failure.state)
+    def on_failed(self, kind: ListKind, failure: ListFailed, now_s: float) -> None:
+        """A list could not be read. `show` makes it seen."""
+        limits, part = self._limits, self._parts[kind]
+        # While something besides tools is tried in vain, the tools may have to wait for it.
+        most_s = limits.list_retry_max_s if kind == "tools" else limits.list_ttl_s
+        part.due_s = now_s + min(limits.list_retry_s * 2**part.failures, most_s)
+        part.failures = min(part.failures + 1, _MAX_DOUBLINGS)
+        part.failure = failure
 
-    def on_start_failed(self, failure: StartFailed, *, due_s: float) -> bool:
-        """There was no link to list by; the next try is at `due_s`. Returns whether the picture changed."""
-        self.due_s = due_s
-        return self._mark(str(failure), failure.state)
+    def on_start_failed(self, failure: StartFailed, *, due_s: float) -> None:
+        """There was no link to list by; the next try is at `due_s`. `show` makes it seen."""
+        for part in self._parts.values():
+            part.due_s = due_s
+        self._parts["tools"].failure = ListFailed(str(failure), state=failure.state)
 
     def rest(self) -> None:
         """No list until the server is connected again."""
-        self.due_s = math.inf
+        for part in self._parts.values():
+            part.due_s = math.inf
 
-    def _mark(self, detail: str, state: ListState) -> bool:
-        """Keep the last good list, marked, or say why there is none."""
-        if self.tools.state == "ready":
-            return self._show(replace(self.tools, is_stale=True, detail=detail))
-        return self._show(replace(self.tools, state=state, detail=detail))
-
-    def _show(self, tools: ServerTools) -> bool:
-        # The same value stays the same object, so whoever holds it need not compare.
+    def show(self) -> bool:
+        """Make what is known the picture. Returns whether that changed it."""
+        parts = self._parts
+        reads = {kind: part.read for kind, part in parts.items() if part.read is not None}
+        tools = ServerTools(
+            record=self.tools.record,
+            state=self._state,
+            quarantined={name: why for read in reads.values() for name, why in read.quarantined.items()},
+            features=self._features,
+            era=self._era,
+            is_stale=self._state == "ready" and any(part.failure for part in parts.values()),
+            detail="; ".join(_told(kind, part.detail) for kind, part in parts.items() if part.detail),
+            **{kind: read.entries for kind, read in reads.items()},
+        )
         if tools == self.tools:
             return False
         self.tools = tools
         return True
+
+    @property
+    def _state(self) -> ListState:
+        tools = self._parts["tools"]
+        if tools.read is not None:
+            return "ready"
+        return "pending" if tools.failure is None else tools.failure.state
+
+
+def _told(kind: ListKind, detail: str) -> str:
+    return detail if kind == "tools" else f"{kind}: {detail}"

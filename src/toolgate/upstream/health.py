@@ -36,7 +36,9 @@ class ServerHealth:
     calls: int = 0
     """Calls that found room, since the record was first applied or last reconnected."""
     last_list_ms: int | None = None
-    """How long the newest good list took."""
+    """How long the newest good list of tools took."""
+    session_links: int = 0
+    """Links of sessions that are open, where each session has its own."""
 
 
 class Condition:
@@ -53,6 +55,10 @@ class Condition:
         self.last_error = error or self.last_error
         if state != self.state:
             self.state, self.since_ms = state, _wall_ms()
+
+    def note(self, error: str) -> None:
+        """A failure that does not change the state."""
+        self.last_error = error
 
 
 class StderrTail:

@@ -36,6 +36,8 @@ class PoolLimits:
 
     list_timeout_s: float = 10.0
     """For all pages of one list together."""
+    list_together_s: float = 1.0
+    """Lists read at once are shown at once, unless one takes longer than this."""
     list_ttl_s: float = 120.0
     """When a good list is read again, unless the server names a time of its own."""
     list_gap_s: float = 1.0
@@ -45,6 +47,11 @@ class PoolLimits:
     """The wait before a failed list is tried again doubles from the first to the second."""
     first_list_wait_s: float = 5.0
     """How long a caller's first list waits for a server that was never listed."""
+
+    session_links: int = 64
+    """Sessions that may each have a link of their own to one server; the next is refused at once."""
+    session_idle_s: float = 300.0
+    """When a session's own link is closed, unless the record names a time of its own."""
 
     drain_s: float = 10.0
     """What calls in flight are given when their link is replaced, and links when the pool closes."""

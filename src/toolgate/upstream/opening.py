@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Final
 
 from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.tools import Era
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import SHARED_CAPABILITIES, Link, LinkListener, Opener, StartFailed
+
+ALL_CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}'
+"""What a link claims that only lists a server, so that it lists all that any session could be offered."""
 
 
 class Openers:
@@ -25,12 +29,17 @@ class Openers:
         listener: LinkListener,
         *,
         known_era: Era | None,
-        capabilities: bytes = SHARED_CAPABILITIES,
+        capabilities: bytes | None = None,
     ) -> Link:
-        """A negotiated link to the server of `record`. Raises StartFailed."""
+        """A negotiated link to the server of `record`. Raises StartFailed.
+
+        `capabilities` are those of the one client behind the link; None: it is no single client's.
+        """
         opener = self._openers.get(record.transport)
         if opener is None:
             raise StartFailed(f"this node has no transport `{record.transport}`", fatal=True)
+        if capabilities is None:
+            capabilities = SHARED_CAPABILITIES if record.sharing == "shared" else ALL_CAPABILITIES
         timeout_s = self._limits.start_timeout_s
         try:
             async with asyncio.timeout(timeout_s):

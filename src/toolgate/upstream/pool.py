@@ -18,12 +18,14 @@ from toolgate.model.servers import EMPTY, ServerRecord, Transport
 from toolgate.model.tools import Era, ServerTools, ToolDefinition
 from toolgate.telemetry import Metrics
 from toolgate.upstream.cap import cap_result
+from toolgate.upstream.connection import Connection, Surroundings
 from toolgate.upstream.gate import AskedOutside
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
 from toolgate.upstream.link import ClientSide, Opener, Params, Reply
 from toolgate.upstream.opening import Openers
-from toolgate.upstream.supervisor import Supervisor, Surroundings
+from toolgate.upstream.per_session import SessionLinks
+from toolgate.upstream.supervisor import Supervisor
 from toolgate.upstream.trial import TrialReport, try_server
 
 STARTS_A_TURN: Final = 20
@@ -82,6 +84,9 @@ class Pool:
         self._servers: dict[str, Supervisor] = {}
         self._leaving: list[Supervisor] = []
         self._unstarted: list[Supervisor] = []
+        self._sessions: list[SessionLinks] = []
+        """Of the servers that have any."""
+        self._watched: dict[str, frozenset[str]] = {}
 
     async def __aenter__(self) -> Self:
         self._clock = asyncio.get_running_loop().time
@@ -91,6 +96,7 @@ class Pool:
             limits=self._limits,
             jitter=self._jitter,
             on_change=self._on_change,
+            on_updated=self._on_updated,
             metrics=self._metrics,
             tasks=self._tasks,
             clock=self._clock,
@@ -125,6 +131,7 @@ class Pool:
             self._retire(self._servers.pop(server_id), drain_s=0.0)
         for server_id, record in records.items():
             self._reconcile(server_id, record)
+        self._sessions = [one.sessions for one in self._servers.values() if one.sessions is not None]
         self._start_some()
 
     def _reconcile(self, server_id: str, record: ServerRecord) -> None:
@@ -136,6 +143,7 @@ class Pool:
         if server is not None:
             self._retire(server, drain_s=self._limits.drain_s if record.enabled else 0.0)
         self._servers[server_id] = server = Supervisor(record, self._around)
+        server.watch(self._watched.get(server_id, frozenset()))
         self._unstarted.append(server)
 
     def _start_some(self) -> None:
@@ -159,11 +167,11 @@ class Pool:
 
     def load(self) -> Load:
         """What all servers together keep busy. Cheap, for gauges."""
-        servers = self._servers.values()
+        all_of_them = [one for server in self._servers.values() for one in server.connections]
         return Load(
-            children=sum(one.link is not None and one.link.pid is not None for one in servers),
-            in_flight=sum(one.gate.in_flight + one.gate.outside for one in servers),
-            queued=sum(one.gate.queued for one in servers),
+            children=sum(one.link is not None and one.link.pid is not None for one in all_of_them),
+            in_flight=sum(one.gate.in_flight + one.gate.outside for one in all_of_them),
+            queued=sum(one.gate.queued for one in all_of_them),
         )
 
     async def settled(self, server_ids: Iterable[str]) -> None:
@@ -204,8 +212,7 @@ class Pool:
         session: str = "",
     ) -> Answer:
         """Ask a server, within its budgets. Queueing and connecting count against the call's own time."""
-        del session
-        server = self._serving(server_id)
+        server = self._serving(server_id, session, client)
         clock, gate = self._clock, server.gate
         until_s = clock() + server.timeout_s
         asked: AskedOutside | None = None
@@ -235,16 +242,28 @@ class Pool:
 
     def end_session(self, session: str) -> None:
         """Whatever servers keep for this session is not needed any more."""
+        for sessions in self._sessions:
+            sessions.end(session)
 
     def watch(self, server_id: str, uris: frozenset[str]) -> None:
-        """Hear from a server when one of these resources changes, and no other."""
+        """Hear from a server when one of these resources changes, and no other.
 
-    def _serving(self, server_id: str) -> Supervisor:
-        """Whom a call goes to. The one place that knows of `sharing`: today every caller shares one link."""
+        It is remembered, also for a server that is not there yet, until there is nothing more to watch.
+        """
+        if uris:
+            self._watched[server_id] = uris
+        else:
+            self._watched.pop(server_id, None)
+        if server_id in self._servers:
+            self._servers[server_id].watch(uris)
+
+    def _serving(self, server_id: str, session: str, client: ClientSide | None) -> Connection:
+        """Whom a call goes to. The one place that knows of `sharing`."""
         try:
-            return self._servers[server_id]
+            server = self._servers[server_id]
         except KeyError:
             raise ServerUnavailable(f"server `{server_id}` is not registered") from None
+        return server if server.sessions is None else server.sessions.of(session, client)
 
 
 def _connection(record: ServerRecord) -> tuple[object, ...]:

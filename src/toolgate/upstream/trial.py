@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era, ToolDefinition
-from toolgate.upstream.discovery import ListFailed, list_tools
 from toolgate.upstream.health import StderrTail
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import StartFailed
+from toolgate.upstream.lists import ListFailed, read_list
 from toolgate.upstream.opening import Openers
 
 
@@ -56,7 +56,7 @@ async def try_server(record: ServerRecord, openers: Openers, limits: PoolLimits)
     connect_ms = _ms(connected_ns - began_ns)
     era, version = link.hello.era, link.hello.version
     try:
-        listed = await list_tools(record.server_id, link, timeout_s=limits.list_timeout_s)
+        listed = await read_list("tools", record.server_id, link, timeout_s=limits.list_timeout_s)
     except ListFailed as exc:
         return TrialReport(
             connect_ms=connect_ms, era=era, version=version, error=str(exc), stderr_tail=str(ear.stderr)
@@ -69,7 +69,7 @@ async def try_server(record: ServerRecord, openers: Openers, limits: PoolLimits)
         list_ms=list_ms,
         era=era,
         version=version,
-        tools=listed.tools,
+        tools=listed.entries,
         quarantined=listed.quarantined,
         stderr_tail=str(ear.stderr),
     )

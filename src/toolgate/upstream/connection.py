@@ -1,0 +1,292 @@
+"""Keeps one link to a server: opens it, opens it again after it was lost, and finally closes it.
+
+One task per connection does all of that, one step at a time; a call takes the link and never waits for that
+task while the link is up. A server's failures must never reach another server or the pool.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.reports import HealthState
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tools import Era
+from toolgate.telemetry import Metrics
+from toolgate.upstream.gate import Gate
+from toolgate.upstream.headers import CallHeaders
+from toolgate.upstream.health import Condition, StderrTail
+from toolgate.upstream.limits import CALL_CEILING_S, PoolLimits
+from toolgate.upstream.link import Link, StartFailed
+from toolgate.upstream.opening import Openers
+from toolgate.upstream.restarts import Restarts
+
+Act = Callable[[], Awaitable[None]]
+
+_logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all connections of a pool have in common."""
+
+    openers: Openers
+    limits: PoolLimits
+    jitter: Callable[[], float]
+    on_change: Callable[[str], None]
+    on_updated: Callable[[str, str], None]
+    metrics: Metrics
+    tasks: asyncio.TaskGroup
+    clock: Callable[[], float]
+
+
+@dataclass(slots=True)
+class Common:
+    """What all connections to one server have in common."""
+
+    stderr: StderrTail = field(default_factory=StderrTail)
+    headers: CallHeaders = field(default_factory=CallHeaders)
+    known_era: Era | None = None
+
+
+class _Reports:
+    """The listener of one link. What a link reports after it was replaced reaches nobody."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self.link: Link | None = None
+        self.closed: str | None = None
+
+    @property
+    def _is_current(self) -> bool:
+        return self.link is not None and self.link is self._connection.link
+
+    def on_notification(self, method: str, params: bytes) -> None:
+        if self._is_current:
+            self._connection.on_notification(method, params)
+
+    def on_closed(self, reason: str) -> None:
+        self.closed = reason
+        if self._is_current:
+            self._connection.on_lost(reason)
+
+    def on_stderr(self, text: bytes) -> None:
+        self._connection.common.stderr.add(text)
+
+
+class Connection:
+    """One link to one server, for as long as the server's `launch` stays the same.
+
+    By itself it opens the link for a call that waits, and no sooner; what else it is for, and when it has
+    done its work, is said by who derives from it.
+    """
+
+    def __init__(
+        self, record: ServerRecord, around: Surroundings, *, common: Common, capabilities: bytes | None = None
+    ) -> None:
+        """`capabilities` are those of the one client behind the link; None: it is no single client's."""
+        self._around = around
+        self._clock = around.clock
+        self._capabilities = capabilities
+        limits = around.limits
+        max_wait_s = limits.backoff_max_s if record.transport == "stdio" else limits.reconnect_max_s
+        self._restarts = Restarts(limits, around.jitter, max_wait_s=max_wait_s)
+        self._condition = Condition("idle" if record.enabled else "disabled")
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._is_demanded = False
+        """A call waits for a link."""
+        self._start_ended = asyncio.Event()
+        """Set, and replaced by a new one, whenever a start has ended, well or not."""
+        self._leaving: Link | None = None
+        self._drain_s = 0.0
+        self._draining: asyncio.Timeout | None = None
+        self._is_stopped = False
+
+        self.record = record
+        self.common = common
+        self.headers = common.headers
+        self.gate = Gate(record.server_id, limit=record.budgets.max_concurrency, queue=limits.queue)
+        self.link: Link | None = None
+        self.timeout_s = 0.0
+        self.max_output_bytes = 0
+        self.calls = 0
+        self.last_used_s = around.clock()
+        self._take_budgets()
+
+    # What the pool asks
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing of it is left."""
+        return self._task is None or self._task.done()
+
+    def start(self) -> None:
+        """Begin, once."""
+        if not self._is_stopped and self._task is None:
+            self._task = self._around.tasks.create_task(self._run(), name=f"server {self.record.server_id}")
+
+    def stop(self, *, drain_s: float = 0.0) -> None:
+        """End it for good. Calls in flight have `drain_s` to finish; a second stop without it ends them."""
+        if not drain_s:
+            self._leaving, self.link = self.link or self._leaving, None
+            if self._draining is not None:
+                self._draining.reschedule(self._clock())
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        self._drain_s = drain_s
+        self._announce_start_ended()
+        if self._task is not None:
+            self._task.cancel()
+
+    def replace_record(self, record: ServerRecord) -> None:
+        """Another record with the same launch: its budgets hold for new calls."""
+        self.record = record
+        self._take_budgets()
+        self._wake.set()
+
+    def _take_budgets(self) -> None:
+        budgets = self.record.budgets
+        self.timeout_s = min(budgets.tool_timeout_ms / 1000, CALL_CEILING_S)
+        self.max_output_bytes = budgets.max_tool_output_bytes
+        self.gate.resize(budgets.max_concurrency)
+
+    async def connected(self, until_s: float) -> Link:
+        """The link, opened if need be. Fails at once while the server is down, else at `until_s`."""
+        server_id = self.record.server_id
+        while (link := self.link) is None:
+            if not self.record.enabled:
+                raise ServerUnavailable(f"server `{server_id}` is disabled")
+            if self._is_stopped:
+                raise ServerUnavailable(f"server `{server_id}` was changed meanwhile; nothing was sent")
+            if self._condition.state == "down" and self._clock() < self._restarts.not_before_s:
+                # Not why: the reason may quote the server's own output, which is for operators.
+                raise ServerUnavailable(f"server `{server_id}` is down")
+            self._is_demanded = True
+            self._wake.set()
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await self._start_ended.wait()
+            except TimeoutError as exc:
+                raise CallTimedOut(
+                    f"server `{server_id}` did not connect within the call's time; nothing was sent"
+                ) from exc
+        return link
+
+    # What the link reports
+
+    def on_notification(self, method: str, params: bytes) -> None:
+        """The server says something that belongs to no call."""
+
+    def on_lost(self, reason: str) -> None:
+        now_s = self._clock()
+        self._let_go()
+        self._restarts.on_lost(now_s)
+        self._enter("down" if self._restarts.is_exhausted(now_s) else "degraded", error=reason)
+        self._wake.set()
+
+    # The task
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._step()
+        finally:
+            await self._wind_down()
+
+    async def _step(self) -> None:
+        due_s, act = self._next()
+        if due_s > self._clock():
+            await self._sleep(due_s)
+            return
+        try:
+            await act()
+        except Exception as exc:
+            # A bug in a transport costs its server this attempt, and the pool nothing.
+            _logger.exception("server `%s`: unexpected failure", self.record.server_id)
+            if self.link is None:
+                self._on_start_failed(StartFailed(f"internal error: {exc!r}"))
+            else:
+                self.on_lost(f"internal error: {exc!r}")
+
+    def _next(self) -> tuple[float, Act]:
+        """What to do next, and the loop time at which."""
+        return (self._restarts.not_before_s if self._is_demanded else math.inf), self._start
+
+    async def _sleep(self, until_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(None if until_s == math.inf else until_s):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _start(self) -> None:
+        reports = _Reports(self)
+        openers = self._around.openers
+        try:
+            async with openers.slot(self.record.transport):
+                self._restarts.on_start(self._clock())
+                link = await openers.open(
+                    self.record, reports, known_era=self.common.known_era, capabilities=self._capabilities
+                )
+        except StartFailed as exc:
+            self._on_start_failed(exc)
+            return
+        self.link = reports.link = link
+        self._on_started(link)
+        if reports.closed is not None:
+            self.on_lost(reports.closed)
+
+    def _on_started(self, link: Link) -> None:
+        self.common.known_era = link.hello.era
+        self.last_used_s = self._clock()
+        self._enter("connected")
+        self._around.metrics.connects[self.record.server_id, "ok"] += 1
+        self._announce_start_ended()
+
+    def _on_start_failed(self, failure: StartFailed) -> None:
+        self.common.known_era = None
+        self._restarts.on_failed(self._clock(), is_fatal=failure.fatal, asked_s=failure.retry_after_s or 0.0)
+        self._enter("down", error=str(failure))
+        self._around.metrics.connects[self.record.server_id, "failed"] += 1
+        self._announce_start_ended()
+
+    async def _wind_down(self) -> None:
+        if self.link is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._drain_s) as self._draining:
+                    await self.gate.emptied()
+            self._draining = None
+        link, self.link = self.link or self._leaving, None
+        if link is not None:
+            await self._close(link)
+
+    # Small things
+
+    def _enter(self, state: HealthState, *, error: str = "") -> None:
+        self._condition.enter(state, error=error)
+
+    def _idle_s(self, timeout_s: float) -> float:
+        """When nobody will have called for so long."""
+        return (self.last_used_s if self.gate.is_empty else self._clock()) + timeout_s
+
+    def _let_go(self) -> None:
+        """Part with the link at once, and close it beside: stopping a child may take seconds."""
+        link, self.link = self.link, None
+        if link is not None:
+            self._around.tasks.create_task(self._close(link))
+
+    async def _close(self, link: Link) -> None:
+        try:
+            await link.aclose()
+        except Exception:
+            _logger.exception("server `%s`: its link did not close", self.record.server_id)
+
+    def _announce_start_ended(self) -> None:
+        self._is_demanded = False
+        self._start_ended.set()
+        self._start_ended = asyncio.Event()
