@@ -19,10 +19,10 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n"
 
 async def test_equal_heads_bring_their_own_bodies() -> None:
     async with serving(echo) as (_, pool):
-        bodies = [(await pool.send(post(b"%d" % number), deadline=in_s(5))).body for number in range(10, 20)]
+        sent = [b"x" * size for size in (1, 5, 0, 2_000, 30)]
 
-        assert bodies == [b"%d" % number for number in range(10, 20)]
-        assert len(pool.heads) == 1
+        assert [(await pool.send(post(body), deadline=in_s(5))).body for body in sent] == sent
+        assert pool.size == 1
 
 
 async def test_a_body_that_looks_like_a_known_answer_is_a_body() -> None:
@@ -71,6 +71,10 @@ class Line(asyncio.Transport):
             self.connection.data_received(piece)
         return bytes((await waiter).body)
 
+    @property
+    def is_head_known(self) -> bool:
+        return self.connection._known is not None
+
     def write(self, data: object) -> None:
         """Whatever is sent, the test answers."""
 
@@ -101,9 +105,10 @@ async def test_a_body_in_pieces_behind_a_known_head_is_put_together() -> None:
             await connection.answer(HEAD + b"a", b"bc"),
             await connection.answer(HEAD, b"d", b"e", b"f"),
             await connection.answer(HEAD + b"ghi"),
+            await connection.answer(HEAD.replace(b"3", b"5") + b"jk", b"lmn"),
         ]
 
-        assert bodies == [b"abc", b"def", b"ghi"]
+        assert bodies == [b"abc", b"def", b"ghi", b"jklmn"]
         assert not connection.is_cut
 
 
@@ -112,7 +117,7 @@ async def test_a_head_is_known_again_whose_body_came_in_pieces() -> None:
         connection = Line(pool)
 
         assert await connection.answer(HEAD + b"a", b"bc") == b"abc"
-        assert list(pool.heads) == [HEAD]
+        assert connection.is_head_known
         connection.abort()
 
 
@@ -121,8 +126,14 @@ async def test_a_head_that_came_in_pieces_is_not_known() -> None:
         connection = Line(pool)
 
         assert await connection.answer(HEAD[:1], HEAD[1:] + b"abc") == b"abc"
-        assert not pool.heads
+        assert not connection.is_head_known
         connection.abort()
+
+
+async def test_a_known_head_may_not_announce_more_than_any_other() -> None:
+    async with line() as connection:
+        with pytest.raises(ExchangeFailed, match="longer than"):
+            await connection.answer(HEAD.replace(b"3", b"99999999") + b"abc")
 
 
 async def test_what_follows_an_answer_in_pieces_ends_the_connection_and_answers_nobody() -> None:

@@ -47,7 +47,6 @@ class HttpPool:
         self._tls = tls if target.is_tls else None
         self._limits = limits or HttpLimits()
         self._loop = asyncio.get_running_loop()
-        self.heads: dict[bytes, Answer] = {}
         self._connections: set[HttpConnection] = set()
         self._idle: deque[HttpConnection] = deque()
         # Bounded by the callers: a server's budget admits only so many calls at once.

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple, Protocol, cast
 
 import httptools
 
+from toolgate.model.heads import HeadShape, shape_of
 from toolgate.upstream.link import MAX_MESSAGE_BYTES
 
 _EVENT_STREAM: Final = b"text/event-stream"
 _DRAIN_S: Final = 1.0
 """How long a stream may go on after its answer came before its connection is given up."""
 _BODILESS: Final = (204, 304)
-_MAX_HEADS: Final = 256
 _MAX_KNOWN_HEAD_BYTES: Final = 2_048
 _MUCH_BYTES: Final = 16 * 1024
 """A stream that brings so much at once waits a turn: uvloop would read it 32 times before it hears others."""
@@ -83,9 +83,6 @@ class Sink(Protocol):
 class ConnectionOwner(Protocol):
     """Whom a connection tells that it is free, or gone."""
 
-    heads: dict[bytes, Answer]
-    """Answers without bodies by the exact bytes of their heads: a repeated head is not parsed again."""
-
     def give_back(self, connection: "HttpConnection") -> None:
         """`connection` has finished a request and can take another."""
 
@@ -107,6 +104,7 @@ class HttpConnection(asyncio.Protocol):
         "_headers",
         "_is_framed",
         "_keeps_alive",
+        "_known",
         "_limits",
         "_loop",
         "_max_body_bytes",
@@ -142,6 +140,8 @@ class HttpConnection(asyncio.Protocol):
         self._awaits_head = False
         self._first = b""
         """The bytes in which the current answer began."""
+        self._known: tuple[HeadShape, dict[bytes, bytes]] | None = None
+        """The head of the newest plain answer: the next is mostly like it, and then not parsed again."""
         self.idle_since = 0.0
         self._max_body_bytes = 0
         self._pending_bytes = 0
@@ -253,15 +253,18 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _take_known(self, data: bytes) -> bool:
-        """Take the answer that begins with `data`, if its head is known byte for byte."""
-        end = data.find(b"\r\n\r\n") + 4
-        known = self._owner.heads.get(data[:end])
-        if known is None or self._waiter is None:
+        """Take the answer that begins with `data`, if its head is known."""
+        if self._known is None or self._waiter is None:
             return False
-        missing = int(known.headers[b"content-length"]) - len(data) + end
-        if missing < 0:
+        shape, headers = self._known
+        place = shape.locate(data)
+        if place is None:
             return False
-        self._status, self._headers, self._body = known.status, known.headers, data[end:]
+        begin, length = place
+        missing = length - len(data) + begin
+        if missing < 0 or length > self._limits.max_body_bytes:
+            return False
+        self._status, self._headers, self._body = 200, headers, data[begin:]
         self._is_framed = self._keeps_alive = True
         self._sink = None
         self._missing = missing
@@ -285,11 +288,8 @@ class HttpConnection(asyncio.Protocol):
         is_plain = self._status == 200 and self._sink is None and self._keeps_alive
         is_framed = self._headers.get(b"content-length") == b"%d" % len(self._body)
         is_whole = bool(mark) and len(head) <= _MAX_KNOWN_HEAD_BYTES and self._body.startswith(rest)
-        if not (is_plain and is_framed and is_whole):
-            return
-        if len(self._owner.heads) >= _MAX_HEADS:
-            self._owner.heads.clear()
-        self._owner.heads[head + mark] = Answer(self._status, self._headers, b"")
+        shape = shape_of(head + mark) if is_plain and is_framed and is_whole else None
+        self._known = None if shape is None else (shape, self._headers)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is None and self._status >= 200 and not self._is_framed:

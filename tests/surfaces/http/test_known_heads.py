@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.surfaces.http.test_listener import SEEN, listening, statuses
-from toolgate.surfaces.http import protocol
+from tests.surfaces.http.test_listener import SEEN, Bench, listening, statuses
 
 pytestmark = pytest.mark.anyio
 
@@ -18,14 +17,20 @@ async def read_answer(reader: asyncio.StreamReader) -> bytes:
         return await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
 
 
+def known_paths(bench: Bench) -> list[str]:
+    """The paths in the heads that the one connection knows."""
+    [known] = bench.server.known
+    return [head.path for head in known]
+
+
 async def test_equal_heads_get_their_own_bodies() -> None:
     async with listening() as bench:
         reader, writer = await bench.connect()
-        for body in (b"abc", b"def", b"ghi"):
-            writer.write(HEAD + body)
+        for body in (b"abc", b"def", b"g", b"", b"hijklmnopqrst"):
+            writer.write(HEAD.replace(b"3", b"%d" % len(body)) + body)
             assert await read_answer(reader) == b"POST /x " + body
 
-        assert list(bench.server.heads) == [HEAD]
+        assert known_paths(bench) == ["/x"]
 
 
 async def test_a_known_head_whose_body_is_still_to_come_waits_for_it() -> None:
@@ -64,18 +69,29 @@ async def test_a_known_head_with_more_behind_it_is_two_requests() -> None:
 async def test_a_head_that_is_out_of_the_ordinary_is_not_remembered(head: bytes) -> None:
     async with listening(keep_alive_s=0.2, request_s=0.2) as bench:
         assert statuses(await bench.raw(head + b"abc"))[-1] == 200
-        assert bench.server.heads == {}
+        assert known_paths(bench) == []
 
 
-async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MAX_HEADS", 3)
+async def test_what_is_remembered_is_bounded() -> None:
     async with listening() as bench:
         reader, writer = await bench.connect()
         for number in range(10):
             writer.write(HEAD.replace(b"/x", b"/%d" % number) + b"abc")
             await read_answer(reader)
 
-            assert len(bench.server.heads) <= 3
+        assert known_paths(bench) == ["/9", "/8", "/7", "/6"]
+
+
+async def test_what_one_connection_knows_another_does_not() -> None:
+    async with listening() as bench:
+        reader, writer = await bench.connect()
+        writer.write(HEAD + b"abc")
+        await read_answer(reader)
+        await bench.connect()
+        writer.write(HEAD + b"abc")
+        await read_answer(reader)
+
+        assert [len(known) for known in bench.server.known] == [1, 0]
 
 
 async def test_a_head_is_never_remembered_for_a_request_that_came_behind_another() -> None:
@@ -92,6 +108,4 @@ async def test_a_head_is_never_remembered_for_a_request_that_came_behind_another
         answers = [await read_answer(reader), await read_answer(reader)]
 
         assert answers == [b'"done"', b"POST /other abc"]
-        assert {head: known.path for head, known in bench.server.heads.items()} == {
-            b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n": "/wait"
-        }
+        assert known_paths(bench) == ["/wait"]

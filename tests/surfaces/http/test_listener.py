@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from toolgate.surfaces.http import server
-from toolgate.surfaces.http.messages import Request, Responder
-from toolgate.surfaces.http.protocol import MAX_BODY_BYTES, MAX_HEAD_BYTES, HttpConnection
+from toolgate.surfaces.http.messages import Door, Request, Responder
+from toolgate.surfaces.http.protocol import MAX_BODY_BYTES, MAX_HEAD_BYTES, HttpConnection, KnownHead
 from toolgate.surfaces.http.server import HttpServer
 
 pytestmark = pytest.mark.anyio
@@ -20,11 +20,23 @@ pytestmark = pytest.mark.anyio
 GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+class Recording(HttpServer):
+    """Keeps what each connection that was ever made knows of its client's heads."""
+
+    def __init__(self, door: Door, *, request_s: float, keep_alive_s: float) -> None:
+        super().__init__(door, request_s=request_s, keep_alive_s=keep_alive_s)
+        self.known: list[list[KnownHead]] = []
+
+    def joined(self, connection: HttpConnection) -> bool:
+        self.known.append(connection._known)
+        return super().joined(connection)
+
+
 class Bench:
     """A door that does what the path says, and the sockets to reach it."""
 
     def __init__(
-        self, port: int, server: HttpServer, stop: asyncio.Event, serving: "asyncio.Task[None]"
+        self, port: int, server: Recording, stop: asyncio.Event, serving: "asyncio.Task[None]"
     ) -> None:
         self.port = port
         self.server = server
@@ -98,7 +110,7 @@ async def listening(
     SEEN.update({name: asyncio.Event() for name in ("started", "cancelled", "go")})
     listener = socket.create_server(("127.0.0.1", 0))
     stop = asyncio.Event()
-    http = HttpServer(door, request_s=request_s, keep_alive_s=keep_alive_s)
+    http = Recording(door, request_s=request_s, keep_alive_s=keep_alive_s)
     serving = asyncio.create_task(http.serve(listener, stop.wait, drain_s=drain_s))
     bench = Bench(listener.getsockname()[1], http, stop, serving)
     try:

@@ -10,7 +10,8 @@ Headers = Iterable[tuple[bytes, bytes]]
 class Request:
     """One whole request. Header names are in lower case; those that stood twice are joined by commas.
 
-    Requests with equal heads share their `headers`: nobody may change them.
+    Requests with equal heads share their `headers`: nobody may change them. `Content-Length` is not among
+    them, as heads that differ in nothing else count as equal.
     """
 
     __slots__ = ("body", "headers", "method", "path", "peer", "query", "repeated")

@@ -14,6 +14,7 @@ import httptools
 import msgspec
 
 from toolgate.errors import BodyTooLarge, HeadTooLarge, InvalidRequest, SessionLimit, ToolgateError
+from toolgate.model.heads import HeadShape, shape_of
 from toolgate.surfaces.http.messages import Door, Request
 from toolgate.surfaces.http.responder import HttpResponder, encode_answer
 
@@ -27,20 +28,21 @@ MAX_PIPELINED: Final = 16
 """Requests that may wait on a connection; a client that sends more is cut off."""
 MAX_UNREAD_BYTES: Final = 1024 * 1024
 """What may wait for a client to read it before a stream to it pauses."""
-MAX_HEADS: Final = 1_024
+MAX_KNOWN_HEADS: Final = 4
 MAX_KNOWN_HEAD_BYTES: Final = 2_048
+"""What a connection knows again of the heads of its client, which sends the same few all the time."""
 
 _log = logging.getLogger(__name__)
 
 
 class KnownHead(NamedTuple):
-    """What a head says that was parsed before. Clients send the same bytes over and over."""
+    """What a head of that shape says."""
 
+    shape: HeadShape
     method: str
     path: str
     query: bytes
     headers: dict[bytes, bytes]
-    length: int
 
 
 class ConnectionOwner(Protocol):
@@ -48,8 +50,6 @@ class ConnectionOwner(Protocol):
 
     door: Door
     is_closing: bool
-    heads: dict[bytes, KnownHead]
-    """Heads by their exact bytes, so that a repeated one is looked up and not parsed."""
 
     def joined(self, connection: "HttpConnection") -> bool:
         """A client connected. False: there are too many."""
@@ -69,6 +69,7 @@ class HttpConnection(asyncio.Protocol):
         "_headers",
         "_is_in_head",
         "_is_past_chunks",
+        "_known",
         "_loop",
         "_owner",
         "_parser",
@@ -94,6 +95,8 @@ class HttpConnection(asyncio.Protocol):
         self._peer = ""
         self._first = b""
         """The newest bytes, where a request of ours begins with them and nothing else was under way."""
+        self._known: list[KnownHead] = []
+        """Newest first."""
         self.running: HttpResponder | None = None
         self.active_since = loop.time()
         """When the client last began or finished a request."""
@@ -130,13 +133,18 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(InvalidRequest("not HTTP/1.1"))
 
     def _take_known(self, data: bytes) -> bool:
-        """Start the one whole request in `data`, if its head is known byte for byte."""
-        end = data.find(b"\r\n\r\n") + 4
-        head = self._owner.heads.get(data[:end])
-        if head is None or len(data) - end != head.length:
+        """Start the one whole request in `data`, if its head is known."""
+        for head in self._known:
+            place = head.shape.locate(data)
+            if place is not None:
+                break
+        else:
+            return False
+        begin, length = place
+        if len(data) - begin != length:
             return False
         request = Request(
-            head.method, head.path, head.query, headers=head.headers, body=data[end:], peer=self._peer
+            head.method, head.path, head.query, headers=head.headers, body=data[begin:], peer=self._peer
         )
         keeps_alive = not self._owner.is_closing
         self._start(request, HttpResponder(self, keeps_alive=keeps_alive, has_body=True))
@@ -221,14 +229,15 @@ class HttpConnection(asyncio.Protocol):
         self.is_mid_request = False
         path, query = self._split_target()
         method = parser.get_method().decode("ascii")
-        body = bytes(self._body)
+        # The body is whole: there is nothing left that its length could say.
+        length, body = self._headers.pop(b"content-length", None), bytes(self._body)
         request = Request(method, path, query, headers=self._headers, body=body, peer=self._peer)
-        self._body = b""  # the connection may be idle for long
+        first, self._first, self._body = self._first, b"", b""  # the connection may be idle for long
         keeps_alive = parser.should_keep_alive() and not self._owner.is_closing
         if self._repeated:
             request.repeated = self._repeated
-        elif keeps_alive:
-            self._remember(request)
+        elif keeps_alive and length == b"%d" % len(body):
+            self._remember(request, first)
         responder = HttpResponder(self, keeps_alive=keeps_alive, has_body=method != "HEAD")
         if self.running is None:
             self._start(request, responder)
@@ -242,22 +251,21 @@ class HttpConnection(asyncio.Protocol):
         waiting = [len(one.body) for one, _ in self._waiting]
         return len(waiting) < MAX_PIPELINED and sum(waiting) + len(request.body) <= MAX_BODY_BYTES
 
-    def _remember(self, request: Request) -> None:
-        """Know the head again: of a request that came alone, in one piece, with a plain length.
+    def _remember(self, request: Request, first: bytes) -> None:
+        """Know the head again: of a plain request that came alone and in one piece, `first`.
 
         Invariant: what is remembered under a head's bytes is what the parser made of just these bytes.
         """
-        first, self._first = self._first, b""
-        end = first.find(b"\r\n\r\n") + 4
-        headers, body = request.headers, request.body
-        is_plain = request.method == "POST" and headers.get(b"content-length") == b"%d" % len(body)
-        is_alone = bool(first) and first[end:] == body
-        if not (is_plain and is_alone) or b"expect" in headers or end > MAX_KNOWN_HEAD_BYTES:
+        head, mark, rest = first.partition(b"\r\n\r\n")
+        is_plain = request.method == "POST" and b"expect" not in request.headers
+        is_alone = bool(mark) and rest == request.body
+        if not (is_plain and is_alone) or len(head) > MAX_KNOWN_HEAD_BYTES:
             return
-        if len(self._owner.heads) >= MAX_HEADS:
-            self._owner.heads.clear()
-        known = KnownHead(request.method, request.path, request.query, headers, len(body))
-        self._owner.heads[first[:end]] = known
+        shape = shape_of(head + mark)
+        if shape is not None:
+            known = KnownHead(shape, request.method, request.path, request.query, request.headers)
+            self._known.insert(0, known)
+            del self._known[MAX_KNOWN_HEADS:]
 
     def _split_target(self) -> tuple[str, bytes]:
         raw, _, query = self._target.partition(b"?")

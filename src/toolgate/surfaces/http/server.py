@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from toolgate.surfaces.http.messages import Door
-from toolgate.surfaces.http.protocol import HttpConnection, KnownHead
+from toolgate.surfaces.http.protocol import HttpConnection
 
 BACKLOG: Final = 4_096
 MAX_CONNECTIONS: Final = 10_000
@@ -26,7 +26,6 @@ class HttpServer:
     ) -> None:
         self.door = door
         self.is_closing = False
-        self.heads: dict[bytes, KnownHead] = {}
         self._request_s = request_s
         self._keep_alive_s = keep_alive_s
         self._connections: set[HttpConnection] = set()
