@@ -10,10 +10,11 @@ from tests.scenarios.gateway import Json, Site
 BIN = Path(sys.executable).parent
 
 
-def everything(site: Site) -> Json:
+def everything(site: Site, server_id: str = "everything") -> Json:
     """Of all that MCP has, one of each."""
     script = node_file("@modelcontextprotocol/server-everything/dist/index.js")
-    return site.server("everything", stdio={"command": node(), "args": [script, "stdio"]})
+    allowed = ["*", "prompt:*", "resource:*"]
+    return site.server(server_id, allowed_tools=allowed, stdio={"command": node(), "args": [script, "stdio"]})
 
 
 def git(site: Site) -> Json:

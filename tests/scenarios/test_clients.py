@@ -19,7 +19,7 @@ from mcp.client.sse import sse_client
 from mcp.types import TextContent
 
 from tests.scenarios import reference
-from tests.scenarios.claude_code import claude_name, run_claude_code
+from tests.scenarios.claude_code import ClaudeCode, claude_name
 from tests.scenarios.gateway import Gateway, Site, run, running
 from tests.scenarios.inspector import Inspector
 from tests.scenarios.stage_http import open_http_stage
@@ -30,6 +30,7 @@ pytestmark = pytest.mark.xdist_group("scenario-clients")
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
+GIT_BRANCH = {"repo_path": ".", "branch_type": "local"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ USES = {
         tools=("everything.echo", "everything.get-sum", "git.git_branch"),
         calls={
             "everything.echo": {"message": "Grüße"},
-            "git.git_branch": {"repo_path": ".", "branch_type": "local"},
+            "git.git_branch": GIT_BRANCH,
         },
         texts=["Echo: Grüße", "* main"],
     ),
@@ -118,11 +119,11 @@ def inspector(era: str, transport: str = "http") -> Callable[[str, Use], Seen]:
     return use_tools
 
 
-def claude_code(version: str) -> Callable[[str, Use], Seen]:
+def claude_code(era: str) -> Callable[[str, Use], Seen]:
     def use_tools(url: str, use: Use) -> Seen:
         with tempfile.TemporaryDirectory() as home:
-            told, texts = run_claude_code(version, Path(home), url, use.calls)
-        names = {claude_name(tool): tool for tool in use.tools}
+            told, texts = ClaudeCode(era, Path(home)).answer_at(url, use.calls)
+        names = {claude_name("gw", tool): tool for tool in use.tools}
         return Seen([names.get(name, name) for name in told], texts)
 
     return use_tools
@@ -207,6 +208,25 @@ def test_a_client_sees_and_calls_exactly_the_tools_of_its_url(
 
     assert (sorted(seen.tools), seen.texts) == (sorted(use.tools), use.texts)
     settle_on(lambda: calls_of(gateway)[len(before) :], [(tool, "ok", era) for tool in use.calls])
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_what_connect_writes_works_in_claude_code_with_the_key_it_refers_to(
+    gateway: Gateway, tmp_path: Path, era: str
+) -> None:
+    key_id = f"claude-{era}"
+    made = gateway.http.post("/admin/api/keys", json={"key_id": key_id, "role": "agent"})
+    key = {"TOOLGATE_KEY": made.raise_for_status().json()["secret"]}
+    claude = ClaudeCode(era, tmp_path)
+
+    wrote = gateway.cli("connect", "claude-code", "--write", "--servers", "git", HOME=str(tmp_path), **key)
+    listed = claude.run("mcp", "list", **key)
+    told, texts = claude.answer({"git.git_branch": GIT_BRANCH}, server="toolgate", **key)
+
+    assert wrote.code == 0, wrote.err
+    assert "✔ Connected" in listed.out
+    assert (len(told), texts) == (12, ["* main"])
+    settle_on(lambda: json.loads(gateway.audit.splitlines()[-1])["principal"], f"key:{key_id}")
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
