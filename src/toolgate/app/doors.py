@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from toolgate.app.loop_lag import open_loop_lag
 from toolgate.app.parts import describe_gateway, egress_of, limits_of
 from toolgate.audit.log import AuditLog
 from toolgate.gateway.gateway import Gateway
@@ -87,6 +88,7 @@ async def open_gateway(
 ) -> AsyncIterator[Gateway]:
     """The pipeline over a pool of its own. `on_change` is told that the tools of a server have changed."""
     async with AsyncExitStack() as stack:
+        stack.enter_context(open_loop_lag(metrics))
         openers = await stack.enter_async_context(open_openers(settings, environ, authorizer))
 
         def changed(server_id: str) -> None:
