@@ -81,15 +81,18 @@ class Crowd:
 async def open_crowd(clients: Sequence[BusyClient]) -> AsyncIterator[Crowd]:
     """The clients at work. Their sessions are opened first, and never again."""
     is_over = asyncio.Event()
-    for client in clients:
-        await client.caller.open()
-    async with asyncio.TaskGroup() as tasks:
+    try:
         for client in clients:
-            tasks.create_task(client.work(is_over))
-        yield Crowd(clients)
-        is_over.set()
-    for client in clients:
-        client.caller.close()
+            await client.caller.open()
+        async with asyncio.TaskGroup() as tasks:
+            for client in clients:
+                tasks.create_task(client.work(is_over))
+            yield Crowd(clients)
+            is_over.set()
+    finally:
+        for client in clients:
+            client.caller.close()
+        await asyncio.sleep(0)
 
 
 def crowd_of(address: str, tools: Sequence[str], *, size: int = 64) -> list[BusyClient]:

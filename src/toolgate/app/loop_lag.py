@@ -1,4 +1,4 @@
-"""How long the event loop keeps everybody waiting: the promise is no more than 100 ms, this is the measure."""
+"""How long the event loop keeps everybody waiting: the promise is 100 ms at most, and this is the measure."""
 
 import asyncio
 import time

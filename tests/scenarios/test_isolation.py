@@ -1,0 +1,99 @@
+"""One server behaves as badly as it can, and callers of the others are answered as if it were not there."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.scenarios.busy import Crowd, crowd_of, open_crowd
+from tests.scenarios.gateway import Gateway, Json, Site, running
+from tests.scenarios.lines import Caller
+from tests.scenarios.tally import open_tally_http, tally_child
+from tests.scenarios.waiting import settle_on
+
+SCRIPT = Path(__file__).with_name("rude_server.py")
+HEALTHY = ("child.echo", "remote.echo")
+CLIENTS = 16
+ANSWERS = 50
+"""That every healthy client gets while the other server misbehaves."""
+CALLS_TO_RUDE = 4
+WITHIN_S = 30.0
+
+
+@contextmanager
+def open_rude(site: Site, manner: str, transport: str) -> Iterator[Json]:
+    """The record of a rude server."""
+    command = [sys.executable, "-I", "-S", str(SCRIPT), manner]
+    if transport == "stdio":
+        stdio = {"command": command[0], "args": [*command[1:], f"site={site.root}"]}
+        yield site.server("rude", stdio=stdio, prewarm=True)
+        return
+    with subprocess.Popen([*command, "http"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            http = {"url": f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"}
+            yield site.server("rude", transport="streamable_http", http=http, prewarm=True)
+        finally:
+            server.kill()
+
+
+async def call_rude(address: str, codes: list[str | None]) -> None:
+    """Call it again and again, and keep what it is told."""
+    caller = Caller(address, "modern")
+    try:
+        while True:
+            codes.append((await caller.call("rude.go", "x")).code)
+    finally:
+        caller.close()
+
+
+async def play(gateway: Gateway) -> tuple[Crowd, list[str | None]]:
+    """The healthy clients get their answers while others call the rude server all the time."""
+    codes: list[str | None] = []
+    clients = crowd_of(gateway.address, HEALTHY, size=CLIENTS)
+    async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as tasks, open_crowd(clients) as crowd:
+        rude = [tasks.create_task(call_rude(gateway.address, codes)) for _ in range(CALLS_TO_RUDE)]
+        await crowd.all_get(ANSWERS)
+        for task in rude:
+            task.cancel()
+    return crowd, codes
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(
+    ("manner", "told"),
+    [
+        pytest.param("hangs", set(), id="hangs"),
+        pytest.param("floods", set(), id="floods"),
+        pytest.param("drones", {"mcp_unavailable"}, id="drones"),
+        pytest.param("crashes", {"mcp_unavailable"}, id="crashes"),
+    ],
+)
+def test_lod_3_a_server_that_misbehaves_costs_callers_of_others_nothing(
+    site: Site, manner: str, told: set[str], transport: str
+) -> None:
+    """`told` is what its own callers are, by then: with none, they wait until after the others are done."""
+    with open_rude(site, manner, transport) as rude, open_tally_http("modern") as remote:
+        site.place(rude, tally_child(site, "child"), remote.record(site, "remote"))
+        with running(site) as gateway:
+            names = ("rude", "child", "remote")
+            settle_on(lambda: [gateway.health(name)["tools"] for name in names], [1, 3, 3])
+            crowd, codes = uvloop.run(play(gateway))
+            sys.stdout.write(f"{manner} on {transport}: the loop's lag was {lag_ms(gateway):.1f} ms\n")
+
+    assert set(codes) == told
+    assert crowd.failures == {}
+    assert [client.unanswered for client in crowd.clients if client.unanswered] == []
+
+
+def lag_ms(gateway: Gateway) -> float:
+    """What the gateway says of its own event loop. A figure to look at: the machine may be busy."""
+    found = re.search(r"^toolgate_loop_lag_ms (\S+)$", gateway.http.get("/metrics").text, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
