@@ -12,9 +12,27 @@ BIN = Path(sys.executable).parent
 
 def everything(site: Site, server_id: str = "everything") -> Json:
     """Of all that MCP has, one of each."""
-    script = node_file("@modelcontextprotocol/server-everything/dist/index.js")
     allowed = ["*", "prompt:*", "resource:*"]
-    return site.server(server_id, allowed_tools=allowed, stdio={"command": node(), "args": [script, "stdio"]})
+    return site.server(server_id, allowed_tools=allowed, stdio=on_node("server-everything", "stdio"))
+
+
+def filesystem(site: Site) -> Json:
+    """Over a directory with one file, in which it stands."""
+    directory = site.root / "files"
+    directory.mkdir()
+    (directory / "read.me").write_text("Welcome.\n", "utf-8")
+    launch = on_node("server-filesystem", str(directory))
+    return site.server("filesystem", stdio={**launch, "cwd": str(directory)})
+
+
+def memory(site: Site) -> Json:
+    """That knows somebody."""
+    file = site.root / "memory.jsonl"
+    file.write_text(
+        '{"type": "entity", "name": "Ada", "entityType": "person", "observations": ["writes"]}\n', "utf-8"
+    )
+    launch = on_node("server-memory")
+    return site.server("memory", stdio={**launch, "env": {"MEMORY_FILE_PATH": str(file)}})
 
 
 def git(site: Site) -> Json:
@@ -26,3 +44,8 @@ def git(site: Site) -> Json:
         subprocess.run(["git", *words], cwd=repository, check=True)
     command = {"command": str(BIN / "mcp-server-git"), "args": ["--repository", str(repository)]}
     return site.server("git", stdio={**command, "cwd": str(repository)})
+
+
+def on_node(package: str, *words: str) -> Json:
+    script = node_file(f"@modelcontextprotocol/{package}/dist/index.js")
+    return {"command": node(), "args": [script, *words]}
