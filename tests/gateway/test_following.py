@@ -17,6 +17,7 @@ from toolgate.gateway.caller import Caller
 from toolgate.gateway.freshness import Freshness
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import LOCAL_ADMIN, Identities, hash_key
+from toolgate.gateway.subscriptions import Changes
 from toolgate.model.revisions import Write
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import SessionRequest
@@ -135,9 +136,9 @@ async def test_a_change_is_told_to_those_whose_list_it_changes_and_to_nobody_els
                 }.items()
             }
             for one in listeners.values():
-                await one.wait_changed(1)  # to what was just listed
+                await one.wait(1)  # to what was just listed
             await node.write(server("fs", allowed_tools=["read"]))
-            told = [name for name, one in listeners.items() if await one.wait_changed(1)]
+            told = [name for name, one in listeners.items() if (await one.wait(1)).lists]
 
     assert told == ["all", "fs alone"]
 
@@ -231,7 +232,7 @@ async def test_a_list_that_is_refused_for_a_while_has_not_changed(control: Memor
             await pass_time(1)
 
             assert node.refusal() is PolicyStale
-            assert not await listener.wait_changed(1)
+            assert await listener.wait(1) == Changes()
 
 
 async def test_rep_5_a_key_revoked_at_control_is_refused_here(control: MemoryControl) -> None:

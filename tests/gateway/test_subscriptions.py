@@ -10,7 +10,7 @@ from toolgate.errors import SessionLimit
 from toolgate.gateway import subscriptions as subscriptions_module
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.identity import LOCAL_ADMIN
-from toolgate.gateway.subscriptions import Subscriptions
+from toolgate.gateway.subscriptions import Changes, Subscriptions
 from toolgate.gateway.view import View
 from toolgate.gateway.views import Views
 from toolgate.model.principals import Principal
@@ -77,7 +77,7 @@ async def test_who_comes_after_the_end_ends_at_once() -> None:
     subscriptions = Subscriptions(view)
     with subscriptions.open(Caller(LOCAL_ADMIN)) as before:
         subscriptions.close()
-        assert not await before.wait_changed(5)
+        assert await before.wait(5) == Changes()
         with subscriptions.open(Caller(LOCAL_ADMIN)) as after:
             assert (before.is_over, after.is_over) == (True, True)
 

@@ -47,8 +47,8 @@ def test_lod_1_a_view_that_has_encoded_its_list_weighs_what_the_list_does() -> N
     view = add(views, asking_for("a"))
     before = views.size
 
-    page = view.page("modern", None, INFO)
-    again = view.page("modern", None, INFO)
+    page = view.page("tools", "modern", None, INFO)
+    again = view.page("tools", "modern", None, INFO)
 
     assert again is page
     assert views.size == before + len(page)
@@ -59,7 +59,7 @@ def test_lod_1_pages_from_cursors_that_callers_make_up_are_not_kept() -> None:
     view = add(views, asking_for("a"))
     before = views.size
     for number in range(100):
-        view.page("modern", base64.urlsafe_b64encode(b"%03d" % number).decode(), INFO)
+        view.page("tools", "modern", base64.urlsafe_b64encode(b"%03d" % number).decode(), INFO)
 
     assert (view.size, views.size) == (before, before)
 
@@ -69,7 +69,7 @@ def test_a_view_that_was_dropped_is_gone_and_does_not_count_when_it_grows() -> N
     dropped = add(views, asking_for("a"))
     views.clear()
 
-    dropped.page("legacy", None, INFO)
+    dropped.page("tools", "legacy", None, INFO)
     known = weakref.ref(dropped)
     del dropped
 

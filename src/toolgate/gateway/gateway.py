@@ -14,7 +14,15 @@ from typing import Final, NamedTuple
 
 from toolgate.audit.events import CallRecorded, DefinitionChanged, Outcome
 from toolgate.audit.log import AuditLog
-from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateError, TooManyTools, UnknownTool
+from toolgate.errors import (
+    InvalidArguments,
+    MethodNotFound,
+    NotFound,
+    PolicyDenied,
+    ToolgateError,
+    TooManyTools,
+    UnknownTool,
+)
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift
 from toolgate.gateway.servers import Servers
@@ -29,7 +37,7 @@ from toolgate.policy.limits import Limits
 from toolgate.policy.scope import Refusal, Scope
 from toolgate.registry.source import RegistryState
 from toolgate.telemetry import Metrics
-from toolgate.upstream.link import Params
+from toolgate.upstream.link import ClientSide, Params
 from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
 
@@ -68,7 +76,7 @@ class Gateway:
         self.metrics = metrics
         self.limits = limits
         self.snapshot = snapshot
-        self.subscriptions = Subscriptions(self._known_view)
+        self.subscriptions = Subscriptions(self._known_view, watch=servers.watch)
         self._page_size = page_size
         self._views = Views()
         self._drift = Drift()
@@ -103,6 +111,10 @@ class Gateway:
         if not self._is_swap_due:
             self._is_swap_due = True
             asyncio.get_running_loop().call_soon(self._swap)
+
+    def on_updated(self, server_id: str, uri: str) -> None:
+        """A server says that a resource was updated."""
+        self.subscriptions.watches.on_updated(server_id, uri)
 
     def suspend(self, obstacle: Callable[[], ToolgateError]) -> None:
         """Refuse every list and every call from now on, with what `obstacle` makes."""
@@ -216,7 +228,15 @@ class Gateway:
 
     # Calls
 
-    async def call(self, view: View, name: str, params: Params, *, trace: Trace) -> Answer:
+    async def fetch(
+        self, view: View, method: str, params: Params, *, trace: Trace, client: ClientSide | None = None
+    ) -> Answer:
+        """What is no tool's call."""
+        raise MethodNotFound(f"no method `{method}`")
+
+    async def call(
+        self, view: View, name: str, params: Params, *, trace: Trace, client: ClientSide | None = None
+    ) -> Answer:
         """Call the tool the caller knows as `name`; `params` are those of its `tools/call`."""
         route = view.routes.get(name)
         if route is None:
@@ -231,7 +251,14 @@ class Gateway:
         code, size = "", 0
         sent = 0 if arguments is None else memoryview(arguments).nbytes
         try:
-            answer = await self.servers.call(route.server_id, "tools/call", params, tool=route.tool)
+            answer = await self.servers.call(
+                route.server_id,
+                "tools/call",
+                params,
+                tool=route.tool,
+                client=client,
+                session=trace.session,
+            )
             result = answer.reply.result
             if result is None:
                 outcome, code = "error", "server_error"

@@ -1,74 +1,122 @@
-"""Who wants to hear that its list changed. Nobody else is told.
+"""Who wants to hear that a list or a resource changed. Nobody else is told.
 
 A subscriber is a caller and an event. When the snapshot is swapped, each caller's view is compiled
-once, however many subscribers share it, and only those whose list really differs are woken. That may be
+once, however many subscribers share it, and only those whose lists really differ are woken. That may be
 thousands of compilations, so the loop gets its turn in between.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
-from toolgate.errors import SessionLimit, ToolgateError
+from toolgate.errors import ToolgateError
 from toolgate.gateway.caller import Caller
+from toolgate.gateway.places import Places
 from toolgate.gateway.view import View
+from toolgate.gateway.watches import Watch, Watches
+from toolgate.model.tools import ListKind
 
 MAX_OPEN: Final = 5_000
 """Listeners of a node: one more is refused, those there are go on."""
-SHARE: Final = 10
-"""The last fifth of them is for principals that hold less than this part of all: none takes everything."""
 TURN_S: Final = 0.01
 """How long views are compiled before others have their turn."""
-_NOTHING: Final = b""
+
+Picture = Mapping[ListKind, bytes]
+"""What each list looks like: as short for a long one, and another for another list."""
+SIGNATURE_BYTES: Final = 6
+_NOTHING_SEEN: Final[Picture] = {}
+
+
+class Changes(NamedTuple):
+    """What a listener has to be told."""
+
+    lists: tuple[ListKind, ...] = ()
+    uris: tuple[str, ...] = ()
+    """Resources that were updated, as the listener knows them."""
 
 
 class Subscription:
-    """One listener. It is woken when its list changed, and when it has to end."""
+    """One listener. It is woken when there is something new for it, and when it has to end."""
 
-    __slots__ = ("_has_changed", "_woken", "caller", "is_over", "signature")
+    __slots__ = ("_current", "_view", "_woken", "caller", "is_over", "picture", "watch")
 
-    def __init__(self, caller: Caller, signature: bytes) -> None:
+    def __init__(self, caller: Caller, view: Callable[[Caller], View], watch: Watch | None) -> None:
         self.caller = caller
-        self.signature = signature
-        """Of the list last taken note of."""
+        self.watch = watch
+        self._view = view
+        self._current = _look(view, caller)
+        self.picture = self._current
+        """Of the lists, as the listener was last told."""
         self.is_over = False
         """The listener must end; there is nothing more to wait for."""
-        self._has_changed = False
         self._woken = asyncio.Event()
+        if watch is not None and watch.has_news:
+            self._woken.set()
 
-    def change(self, signature: bytes) -> None:
-        """The list is now another."""
-        self.signature = signature
-        self._has_changed = True
+    def wake(self) -> None:
         self._woken.set()
+
+    def change(self, picture: Picture) -> None:
+        """The lists look like this now."""
+        self._current = picture
+        if picture != self.picture:
+            self._woken.set()
+
+    def catch_up(self, picture: Picture) -> None:
+        """The listener has seen the lists like that, on another stream: what differs now is news to it."""
+        self.picture = picture
+        self.change(self._current)
 
     def end(self) -> None:
         """Have the listener end."""
         self.is_over = True
         self._woken.set()
 
-    async def wait_changed(self, timeout_s: float) -> bool:
-        """Whether the list changed since the last time; waits for that, or the end, up to `timeout_s`."""
+    async def wait(self, timeout_s: float) -> Changes:
+        """What is new since the last time; waits for that, or the end, up to `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._woken.wait()
         except TimeoutError:
-            return False
+            return Changes()
         if not self.is_over:
             self._woken.clear()
-        has_changed, self._has_changed = self._has_changed, False
-        return has_changed
+        current, seen = self._current, self.picture
+        self.picture = current
+        kinds = current.keys() | seen.keys()
+        lists = tuple(sorted(kind for kind in kinds if current.get(kind) != seen.get(kind)))
+        return Changes(lists, self._updates())
+
+    def _updates(self) -> tuple[str, ...]:
+        """Updates of what the listener may still see, and still means the same resource."""
+        watch = self.watch
+        if watch is None or not watch.has_news:
+            return ()
+        taken = watch.take()
+        if watch.has_news:
+            self._woken.set()
+        try:
+            view = self._view(self.caller)
+        except ToolgateError:
+            return ()
+        return tuple(uri for uri in taken if _leads_to(view, uri, watch.targets[uri][0]))
 
 
 class Subscriptions:
     """All listeners of a node."""
 
-    def __init__(self, view: Callable[[Caller], View]) -> None:
+    def __init__(
+        self,
+        view: Callable[[Caller], View],
+        *,
+        watch: Callable[[str, frozenset[str]], None] = lambda _server_id, _uris: None,
+    ) -> None:
+        """`watch(server_id, uris)` has a server say when one of these resources changes, and no other."""
+        self.watches = Watches(watch)
         self._view = view
         self._open: set[Subscription] = set()
-        self._held: Counter[str] = Counter()
+        self._places = Places("event streams")
         self._is_closed = False
         self._is_due = False
         self._announcing: asyncio.Task[None] | None = None
@@ -77,21 +125,28 @@ class Subscriptions:
         return len(self._open)
 
     @contextmanager
-    def open(self, caller: Caller) -> Iterator[Subscription]:
-        """Listen for as long as the block runs."""
-        principal_id = caller.principal.id
-        self._check_room(principal_id)
-        subscription = Subscription(caller, self._signature(caller))
+    def open(self, caller: Caller, *, watch: Watch | None = None) -> Iterator[Subscription]:
+        """Listen for as long as the block runs; with `watch`, for updates of its resources too."""
+        self._places.take(caller.principal.id, of=MAX_OPEN)
+        try:
+            with self._opened(Subscription(caller, self._view, watch)) as subscription:
+                yield subscription
+        finally:
+            self._places.give_back(caller.principal.id)
+
+    @contextmanager
+    def _opened(self, subscription: Subscription) -> Iterator[Subscription]:
         subscription.is_over = self._is_closed
         self._open.add(subscription)
-        self._held[principal_id] += 1
+        watch = subscription.watch
+        if watch is not None:
+            watch.listener = subscription.wake
         try:
             yield subscription
         finally:
             self._open.discard(subscription)
-            self._held[principal_id] -= 1
-            if not self._held[principal_id]:
-                del self._held[principal_id]
+            if watch is not None and watch.listener == subscription.wake:  # nobody has taken over
+                watch.listener = None
 
     def close(self) -> None:
         """End all, and whoever still comes."""
@@ -100,20 +155,10 @@ class Subscriptions:
             subscription.end()
 
     def announce(self) -> None:
-        """The snapshot was swapped: wake those whose list changed, soon."""
+        """The snapshot was swapped: wake those whose lists changed, soon."""
         self._is_due = bool(self._open)
         if self._is_due and (self._announcing is None or self._announcing.done()):
             self._announcing = asyncio.get_running_loop().create_task(self._announce())
-
-    def _check_room(self, principal_id: str) -> None:
-        if len(self._open) >= MAX_OPEN:
-            raise SessionLimit(f"this node holds {MAX_OPEN} event streams")
-        is_nearly_full = len(self._open) * 5 >= MAX_OPEN * 4
-        if is_nearly_full and self._held[principal_id] * SHARE >= MAX_OPEN:
-            raise SessionLimit(
-                f"you hold {self._held[principal_id]} event streams, and what is left is for others",
-                hint="close streams you do not need",
-            )
 
     async def _announce(self) -> None:
         while self._is_due:
@@ -122,7 +167,7 @@ class Subscriptions:
 
     async def _look_at_all(self) -> None:
         clock = asyncio.get_running_loop().time
-        seen: dict[Caller, bytes] = {}
+        seen: dict[Caller, Picture] = {}
         until_s = clock() + TURN_S
         for subscription in tuple(self._open):
             if clock() > until_s:
@@ -130,13 +175,19 @@ class Subscriptions:
                 until_s = clock() + TURN_S
             caller = subscription.caller
             if caller not in seen:
-                seen[caller] = self._signature(caller)
-            if seen[caller] != subscription.signature:
-                subscription.change(seen[caller])
+                seen[caller] = _look(self._view, caller)
+            subscription.change(seen[caller])
 
-    def _signature(self, caller: Caller) -> bytes:
-        """A caller whose scope is now refused sees nothing."""
-        try:
-            return self._view(caller).signature
-        except ToolgateError:
-            return _NOTHING
+
+def _look(view: Callable[[Caller], View], caller: Caller) -> Picture:
+    """A caller whose scope is now refused sees nothing."""
+    try:
+        signatures = view(caller).signatures
+    except ToolgateError:
+        return _NOTHING_SEEN
+    return {kind: signature[:SIGNATURE_BYTES] for kind, signature in signatures.items()}
+
+
+def _leads_to(view: View, uri: str, server_id: str) -> bool:
+    route = view.find_resource(uri)
+    return route is not None and route.server_id == server_id

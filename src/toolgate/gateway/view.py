@@ -14,11 +14,11 @@ import msgspec
 
 from toolgate.catalog.listing import encode_definition, encode_page
 from toolgate.catalog.naming import door_name
-from toolgate.errors import InvalidParams
+from toolgate.errors import InvalidParams, MethodNotFound
 from toolgate.gateway.caller import Caller
 from toolgate.model.protocol import SERVER_INFO_KEY
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import Era, ToolDefinition
+from toolgate.model.tools import Era, ListKind, ToolDefinition
 from toolgate.policy.scope import Scope
 
 WARNINGS_KEY: Final = "toolgate/warnings"
@@ -39,6 +39,11 @@ class Route:
     layer: str
     rule: str
     """The layer and rule that admitted it."""
+
+    @property
+    def upstream_uri(self) -> str:
+        """What its server calls a resource."""
+        return msgspec.json.decode(self.upstream_name, type=str)
 
 
 class View:
@@ -94,13 +99,30 @@ class View:
         listed = "\n".join(f"{name} {route.tool.digest}" for name, route in self.routes.items())
         return hashlib.sha256(listed.encode()).digest()
 
-    def page(self, era: Era, cursor: str | None, server_info: bytes) -> bytes:
+    @property
+    def signatures(self) -> Mapping[ListKind, bytes]:
+        """Each changes exactly when that list does, and is as short for a long one."""
+        return {"tools": self.signature}
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What the servers of the view announce."""
+        return frozenset({"tools"})
+
+    def find_resource(self, uri: str) -> Route | None:
+        """The way to the resource the caller knows as `uri`."""
+        del uri
+        return None
+
+    def page(self, kind: ListKind, era: Era, cursor: str | None, server_info: bytes) -> bytes:
         """One page of the tools, as the result of `tools/list`.
 
         A cursor names the last tool of the page before it, so a page never shows what this view
         does not hold, however the scope changed meanwhile. Only first pages are kept: callers make up
         cursors, and each would be another page.
         """
+        if kind != "tools":
+            raise MethodNotFound(f"no list of {kind}")
         if cursor is not None:
             return self._encode(era, _parse_cursor(cursor), server_info)
         page = self._pages.get(era)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -66,6 +67,8 @@ class Stream:
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.headers: dict[str, str] = {}
         self.chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        self.last_event_id = ""
+        self._messages: deque[Any] = deque()
 
     # The responder's side
 
@@ -92,13 +95,15 @@ class Stream:
     # The client's side
 
     async def event(self) -> Any:
-        """The next JSON message, comments passed over."""
+        """The next JSON message, comments and events that say nothing passed over."""
         async with asyncio.timeout(5):
-            while True:
-                chunk = await self.chunks.get()
-                for line in chunk.decode().splitlines():
-                    if line.startswith("data: "):
-                        return json.loads(line.removeprefix("data: "))
+            while not self._messages:
+                for line in (await self.chunks.get()).decode().splitlines():
+                    if line.startswith("id: "):
+                        self.last_event_id = line.removeprefix("id: ")
+                    if line.startswith("data: {"):
+                        self._messages.append(json.loads(line.removeprefix("data: ")))
+        return self._messages.popleft()
 
     async def whole(self) -> Response:
         """The answer once it is complete."""

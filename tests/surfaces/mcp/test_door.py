@@ -246,6 +246,7 @@ async def test_sco_23_a_modern_list_is_private_and_says_how_long_it_lasts() -> N
 
 async def test_discover_and_initialize_say_who_answers_and_in_which_versions() -> None:
     async with open_house(world(), GIT) as house:
+        await modern_tools(house, "/api/mcp")  # from here on nothing is still to be listed
         found = (await house.modern("/api/mcp", "server/discover")).json["result"]
         session = await house.session("/api/mcp")
         newer = await house.post(

@@ -7,13 +7,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import InvalidParams, InvalidRequest, ParseFailed, ToolgateError
-from toolgate.surfaces.mcp.envelope import parse_message
+from toolgate.surfaces.mcp.envelope import ClientAnswer, Message, parse_message
+from toolgate.upstream.link import Reply
+
+
+def parsed(body: bytes) -> Message:
+    """A request or a notification."""
+    message = parse_message(body)
+    assert isinstance(message, Message)
+    return message
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"jsonrpc":"2.0","id":"a","result":{ "x":1 }}', Reply(result=b'{ "x":1 }')),
+        (
+            b'{"jsonrpc":"2.0","id":"a","error":{"code":1,"message":""}}',
+            Reply(error=b'{"code":1,"message":""}'),
+        ),
+    ],
+)
+def test_an_answer_is_taken_as_the_bytes_it_came_in(body: bytes, expected: Reply) -> None:
+    assert parse_message(body) == ClientAnswer(b'"a"', expected)
+
 
 CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a","arguments":%b}}'
 
 
 def test_a_request_keeps_its_members_as_the_bytes_they_came_in() -> None:
-    message = parse_message(CALL % b'{ "x": 1.0,  "\\u00e9":[] }')
+    message = parsed(CALL % b'{ "x": 1.0,  "\\u00e9":[] }')
 
     assert (message.method, message.id, message.text("name")) == ("tools/call", b"7", "a")
     assert bytes(message.params["arguments"]) == b'{ "x": 1.0,  "\\u00e9":[] }'
@@ -54,8 +77,16 @@ MALFORMED = [
     pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}', id="params are a list"),
     pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":null}', id="params are null"),
     pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":[]}}', id="meta is a list"),
-    pytest.param(b'{"jsonrpc":"2.0","id":1,"result":{}}', id="fuz-9 a response"),
-    pytest.param(b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}', id="fuz-9 an error response"),
+    pytest.param(b'{"jsonrpc":"2.0","result":{}}', id="an answer to nothing"),
+    pytest.param(b'{"jsonrpc":"2.0","id":null,"result":{}}', id="an answer to null"),
+    pytest.param(b'{"jsonrpc":"2.0","id":1}', id="an answer without a word"),
+    pytest.param(b'{"jsonrpc":"2.0","id":1,"result":[]}', id="a result that is a list"),
+    pytest.param(b'{"jsonrpc":"2.0","id":1,"result":null}', id="a result that is null"),
+    pytest.param(b'{"jsonrpc":"2.0","id":1,"error":"no"}', id="an error that is a text"),
+    pytest.param(b'{"jsonrpc":"2.0","id":1,"error":{"code":"1","message":""}}', id="an error without a code"),
+    pytest.param(
+        b'{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}', id="a result and an error"
+    ),
     pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"ping","x":"\xff"}', id="not utf-8"),
     pytest.param(b"[" * 100_000, id="fuz-3 brackets"),
     pytest.param(CALL % (b"[" * 80 + b"]" * 80), id="fuz-3 too deep"),
@@ -98,7 +129,7 @@ def test_digits_in_a_text_are_not_a_number() -> None:
 
 
 def test_a_member_of_the_wrong_type_is_named() -> None:
-    message = parse_message(b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":7}}')
+    message = parsed(b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":7}}')
 
     with pytest.raises(InvalidParams, match="`cursor` must be a string"):
         message.text("cursor")
@@ -111,4 +142,4 @@ def test_fuz_18_any_bytes_are_a_message_or_a_stated_error(body: bytes) -> None:
     except ToolgateError as exc:
         assert exc.code in {"parse_error", "invalid_request"}
     else:
-        assert message.method
+        assert isinstance(message, ClientAnswer) or message.method

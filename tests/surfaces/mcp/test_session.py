@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from toolgate.errors import InvalidParams, SessionLimit, UnknownSession
+from toolgate.errors import InvalidParams, NotFound, SessionLimit, UnknownSession
 from toolgate.gateway.caller import Caller
+from toolgate.gateway.subscriptions import Subscription
+from toolgate.gateway.view import View
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.mcp import session as session_module
@@ -37,12 +39,51 @@ def sessions_on(clock: Clock, key: bytes = KEY) -> Sessions:
     return Sessions(key, clock_s=clock, wall_s=clock)
 
 
+def open_stream() -> Subscription:
+    def view(_caller: Caller) -> View:
+        raise NotFound("nothing to see")
+
+    return Subscription(CALLER, view, None)
+
+
 def test_a_session_is_found_again_with_its_caller(clock: Clock) -> None:
     sessions = sessions_on(clock)
 
     session = sessions.find(sessions.issue(CALLER, "2025-11-25"), ADA)
 
     assert (session.binding.caller, session.version) == (CALLER, "2025-11-25")
+
+
+def test_rep_1_what_its_client_can_do_is_known_on_every_node(clock: Clock) -> None:
+    capabilities = b'{"elicitation":{"url":{}},"roots":{}}'
+    session_id = sessions_on(clock).issue(CALLER, "2025-11-25", capabilities)
+
+    assert sessions_on(clock).find(session_id, ADA).capabilities == capabilities
+
+
+def test_who_keeps_something_for_sessions_hears_when_they_are_gone(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(session_module, "DISPLACED_AT_ONCE", 1)
+    sessions = sessions_on(clock)
+    gone: list[tuple[str, bool]] = []
+    sessions.on_dropped = lambda session: gone.append((session.nonce, session.has_ended))
+    ids = [sessions.issue(CALLER, "2025-11-25") for _ in range(3)]
+    nonces = [sessions.find(one, ADA).nonce for one in ids]
+    clock.now += 1
+    for one in ids[1:]:
+        sessions.find(one, ADA)
+
+    sessions.issue(Caller(BOB), "2025-11-25")  # displaces the one that was used longest ago
+    sessions.end(ids[1], ADA)
+    clock.now += IDLE_S + 1
+    with pytest.raises(UnknownSession):
+        sessions.find(ids[2], ADA)
+    sessions.use_key(b"x" * 32)
+
+    assert gone[:3] == [(nonces[0], False), (nonces[1], True), (nonces[2], True)]
+    assert [has_ended for _, has_ended in gone[3:]] == [True]
 
 
 def test_lod_1_a_selection_too_long_for_a_header_opens_no_session(clock: Clock) -> None:
@@ -124,7 +165,7 @@ def test_sco_16_an_idle_session_ends_and_does_not_come_back(clock: Clock) -> Non
 def test_sco_16_an_open_stream_keeps_it_alive(clock: Clock) -> None:
     sessions = sessions_on(clock)
     session_id = sessions.issue(CALLER, "2025-11-25")
-    sessions.find(session_id, ADA).has_stream = True
+    sessions.find(session_id, ADA).stream = open_stream()
 
     clock.now += 2 * IDLE_S
 
@@ -180,7 +221,7 @@ def test_a_session_in_use_is_not_displaced(clock: Clock, monkeypatch: pytest.Mon
     monkeypatch.setattr(session_module, "MAX_SESSIONS", 20)
     sessions = sessions_on(clock)
     for _ in range(20):
-        sessions.find(sessions.issue(CALLER, "2025-11-25"), ADA).has_stream = True
+        sessions.find(sessions.issue(CALLER, "2025-11-25"), ADA).stream = open_stream()
 
     with pytest.raises(SessionLimit, match="all are in use"):
         sessions.issue(Caller(BOB), "2025-11-25")

@@ -6,12 +6,14 @@ from typing import Final
 import msgspec
 
 from toolgate import __version__
-from toolgate.errors import ToolgateError
+from toolgate.errors import ToolgateError, UnknownResource
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.messages import Headers, Responder
 
 SERVER_INFO: Final = msgspec.json.encode({"name": "toolgate", "title": "Toolgate", "version": __version__})
 ERROR_META: Final = "toolgate/error"
+NO_RESOURCE: Final = -32002
+"""How the handshake era says that there is no such resource. The stateless era says -32602."""
 
 # Failures of the call itself, which the model should see and may act on: results, not protocol errors.
 _RESULTS: Final = frozenset(
@@ -37,8 +39,10 @@ class _RpcError(msgspec.Struct):
 
 
 _decode_error = msgspec.json.Decoder(_RpcError).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _UNREADABLE: Final = b'{"code":-32603,"message":"the server answered with an error that cannot be read"}'
 
+_encode = msgspec.json.encode
 _NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
 
 
@@ -52,10 +56,25 @@ def send_result(responder: Responder, request_id: bytes, result: bytes, headers:
     responder.send(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result), headers)
 
 
-def send_upstream_error(responder: Responder, request_id: bytes, error: bytes, *, modern: bool) -> None:
+def encode_notification(method: str, params: bytes) -> bytes:
+    """A message to a client that wants no answer."""
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), params)
+
+
+def encode_request(request_id: bytes, method: str, params: bytes) -> bytes:
+    """A question to a client."""
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (request_id, _encode(method), params)
+
+
+def send_upstream_error(
+    responder: Responder, request_id: bytes, error: bytes, *, method: str, modern: bool
+) -> None:
     """A server's own JSON-RPC error, as it came; one of ours where it is none."""
     try:
         code = _decode_error(error).code
+        if modern and code == NO_RESOURCE and method == "resources/read":
+            code = -32602
+            error = _encode(_decode_members(error) | {"code": msgspec.Raw(b"-32602")})
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         error, code = _UNREADABLE, -32603
     status = _MODERN_STATUS.get(code, 200) if modern else 200
@@ -72,7 +91,12 @@ def send_error(
 ) -> None:
     """The one shape of every JSON-RPC error of this door."""
     data = {"code": exc.code, "hint": exc.hint, "retryable": exc.retryable, **exc.data}
-    error = {"code": exc.wire.jsonrpc, "message": str(exc), "data": data}
+    is_old_form = isinstance(exc, UnknownResource) and not modern
+    error = {
+        "code": NO_RESOURCE if is_old_form else exc.wire.jsonrpc,
+        "message": str(exc),
+        "data": data,
+    }
     body = {"jsonrpc": "2.0", "id": msgspec.Raw(request_id or b"null"), "error": error}
     sent = [_NO_SNIFF, *((name.encode(), value.encode()) for name, value in headers.items())]
     responder.send(_status(exc, modern=modern), msgspec.json.encode(body), sent)

@@ -1,11 +1,15 @@
-"""What a client says it can do, as far as the gateway carries it to servers and back.
+"""What clients and servers say they can do, as far as the gateway carries it from one side to the other.
 
-A server relies on it, so nothing is passed on that would get lost on the way.
+Each side relies on it, so nothing is passed on that would get lost on the way.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+
+from toolgate.gateway.view import View
+from toolgate.model.tools import FEATURES, Era
 
 NONE: Final = b"{}"
 MAX_BYTES: Final = 1_024
@@ -13,6 +17,13 @@ MAX_BYTES: Final = 1_024
 _CARRIED: Final = ("elicitation", "roots", "sampling")
 _NOT_CARRIED_EXTENSIONS: Final = frozenset({"io.modelcontextprotocol/tasks"})
 """A task lives on at its server; the gateway has no way back to it, so no client is said to know of them."""
+
+_ANNOUNCED: Final[Mapping[str, dict[str, bool]]] = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "completions": {},
+}
 
 _Members = dict[str, msgspec.Raw]
 _decode_members = msgspec.json.Decoder(_Members).decode
@@ -35,6 +46,18 @@ def carried_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
     if len(encoded) <= MAX_BYTES:
         return encoded
     return _encode({name: _EMPTY for name in carried if name != "extensions"})
+
+
+def announced_capabilities(view: View, *, era: Era) -> dict[str, dict[str, bool]]:
+    """What clients of `era` are told that the servers of a view can do, those not known yet included.
+
+    The stateless era has no capability for log messages: whoever wants some says so in each request.
+    """
+    can = FEATURES if view.is_partial else view.features
+    capabilities = {name: settings for name, settings in _ANNOUNCED.items() if name == "tools" or name in can}
+    if era == "legacy" and "logging" in can:
+        capabilities["logging"] = {}
+    return capabilities
 
 
 def names_in(capabilities: bytes) -> frozenset[str]:

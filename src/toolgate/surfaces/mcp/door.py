@@ -11,16 +11,19 @@ from toolgate.gateway.caller import Caller
 from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
+from toolgate.gateway.parking import Parking
 from toolgate.gateway.roles import reaches
 from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.http.messages import Request, Responder
-from toolgate.surfaces.mcp.answers import send_error
+from toolgate.surfaces.mcp.answers import send_empty, send_error
 from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.envelope import parse_message
+from toolgate.surfaces.mcp.envelope import ClientAnswer, parse_message
 from toolgate.surfaces.mcp.exchange import Exchange, check_headers, check_media
 from toolgate.surfaces.mcp.legacy import LegacyEra
 from toolgate.surfaces.mcp.modern import ModernEra, is_modern
+from toolgate.surfaces.mcp.rounds import Rounds
+from toolgate.surfaces.mcp.seals import Seals
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.sse import SESSION_QUERY, SseTransport, wants_stream
 from toolgate.surfaces.mcp.streams import Streams
@@ -47,13 +50,16 @@ class McpDoor:
         self._discovery = discovery
         self._streams = Streams(gateway.subscriptions, identities)
         self._legacy = LegacyEra(gateway, sessions, streams=self._streams)
-        self._modern = ModernEra(gateway, streams=self._streams)
-        self._sse = SseTransport(self._legacy, sessions, streams=self._streams)
+        self._parking = Parking()
+        rounds = Rounds(self._parking, Seals(sessions.signer, sessions.wall_s))
+        self._modern = ModernEra(gateway, streams=self._streams, rounds=rounds)
+        self._sse = SseTransport(self._legacy, sessions)
         self._bindings: dict[tuple[str, str, bytes], Binding] = {}
 
     def close(self) -> None:
-        """End the open streams, each with its proper last word."""
+        """End the open streams, each with its proper last word, and the calls that wait for input."""
         self._streams.close()
+        self._parking.close()
 
     async def __call__(self, request: Request, responder: Responder) -> None:
         try:
@@ -91,6 +97,11 @@ class McpDoor:
         check_media(exchange.request)
         message = await parse_aside(parse_message, exchange.request.body)
         is_on_stream = exchange.request.query.startswith(SESSION_QUERY)
+        if isinstance(message, ClientAnswer):
+            session = self._sse.session(exchange) if is_on_stream else self._legacy.session(exchange)
+            session.asks.take(message)
+            send_empty(exchange.responder, 202)
+            return
         modern = not is_on_stream and is_modern(exchange, message)
         try:
             if is_on_stream:
@@ -101,7 +112,7 @@ class McpDoor:
                 self._legacy.initialize(exchange, message, self._bind(exchange))
             else:
                 session = self._legacy.session(exchange)
-                await self._legacy.answer(exchange.responder, message, session)
+                await self._legacy.answer(exchange.responder, message, session, hears=exchange.hears)
         except ToolgateError as exc:
             headers = self._refusal_headers(exchange.request, exc)
             send_error(exchange.responder, exc, request_id=message.id, modern=modern, headers=headers)

@@ -12,6 +12,7 @@ import msgspec
 
 from toolgate.errors import InvalidParams, InvalidRequest
 from toolgate.surfaces.http.intake import parse_json
+from toolgate.upstream.link import Reply
 
 MAX_ID_BYTES: Final = 256
 MAX_NAME_CHARS: Final = 256
@@ -28,6 +29,13 @@ class _Envelope(msgspec.Struct, gc=False):
     id: msgspec.Raw = _NOTHING
     method: str = ""
     params: Params = msgspec.field(default_factory=dict)
+    result: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
+
+
+class _RpcError(msgspec.Struct, gc=False):
+    code: int
+    message: str
 
 
 @dataclass(slots=True)
@@ -49,19 +57,30 @@ class Message:
             raise InvalidParams(f"`{member}` must be a string") from exc
 
 
+@dataclass(frozen=True, slots=True)
+class ClientAnswer:
+    """What a client says to a request that was put to it."""
+
+    id: bytes
+    reply: Reply
+
+
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_error = msgspec.json.Decoder(_RpcError).decode
 
 
-def parse_message(body: bytes) -> Message:
-    """One JSON-RPC request or notification, or ParseFailed / InvalidRequest."""
+def parse_message(body: bytes) -> Message | ClientAnswer:
+    """One JSON-RPC request, notification or answer, or ParseFailed / InvalidRequest."""
     whole = parse_json(body)
     try:
         envelope = _decode_envelope(body)
     except msgspec.ValidationError as exc:
         # Batches went with revision 2025-06-18; nothing of one is executed.
         raise InvalidRequest("the body must be one JSON-RPC request; batches are not served") from exc
-    if envelope.jsonrpc != "2.0" or "method" not in whole:
-        raise InvalidRequest("the body is not a JSON-RPC 2.0 request or notification")
+    if envelope.jsonrpc != "2.0":
+        raise InvalidRequest("the body is not a JSON-RPC 2.0 message")
+    if "method" not in whole:
+        return ClientAnswer(_parse_id(bytes(envelope.id)), _parse_reply(envelope))
     if len(envelope.method) > MAX_NAME_CHARS:
         raise InvalidRequest("`method` is too long")
     meta = envelope.params.get("_meta")
@@ -75,3 +94,16 @@ def _parse_id(raw: bytes) -> bytes:
     if is_text or _INTEGER.fullmatch(raw):
         return raw
     raise InvalidRequest("`id` must be a string of at most 256 bytes or a 64-bit integer")
+
+
+def _parse_reply(envelope: _Envelope) -> Reply:
+    result, error = bytes(envelope.result), bytes(envelope.error)
+    if result[:1] == b"{" and not error:
+        return Reply(result=result)
+    try:
+        if not result:
+            _decode_error(error)
+            return Reply(error=error)
+    except msgspec.DecodeError:
+        pass
+    raise InvalidRequest("the body is neither a request nor an answer with one result or one error")

@@ -37,6 +37,12 @@ class Exchange:
         value = self.headers.get(b"authorization")
         return None if value is None else value.decode("latin-1")
 
+    @property
+    def hears(self) -> bool:
+        """Whether the client takes an event stream for an answer."""
+        accepted = self.headers.get(b"accept", b"*/*").lower()
+        return b"text/event-stream" in accepted or b"*/*" in accepted
+
     def header(self, name: bytes) -> str | None:
         """A header's value, without the white space around it."""
         value = self.headers.get(name)

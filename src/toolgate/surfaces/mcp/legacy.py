@@ -1,42 +1,50 @@
 """The handshake era (2025-03-26 to 2025-11-25): `initialize`, a signed session, one GET stream."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
+from toolgate.catalog.results import InputNeeded
 from toolgate.errors import (
-    Conflict,
+    CallCancelled,
     InvalidParams,
     InvalidRequest,
     MethodNotAllowed,
-    MethodNotFound,
+    ToolgateError,
     UnknownSession,
 )
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.inputs import MAX_ROUNDS, answer_inputs, too_many_rounds
+from toolgate.gateway.subscriptions import Subscription
 from toolgate.gateway.view import View
 from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.policy.layers import parse_tools_selection
-from toolgate.surfaces.http.events import encode_event
+from toolgate.surfaces.http.events import EVENT_HEADERS
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result
 from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.capabilities import announced_capabilities, carried_capabilities
+from toolgate.surfaces.mcp.client_side import SessionClient
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
+from toolgate.surfaces.mcp.hearing import Hearing
+from toolgate.surfaces.mcp.methods import DOOR, LISTS, REQUESTS, Methods, send_answer, send_failure
+from toolgate.surfaces.mcp.resuming import encode_opening, encoder_of, parse_picture
 from toolgate.surfaces.mcp.session import Session, Sessions
-from toolgate.surfaces.mcp.streams import Streams, Words
-from toolgate.surfaces.mcp.tools import DOOR, ToolMethods, cancel_call
+from toolgate.surfaces.mcp.streams import Streams, announce_changes
 
 VERSIONS: Final = LEGACY_VERSIONS[:3]
 """Newest first: what a client is offered that asks for a version we do not know."""
 
 _VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in VERSIONS)})
-LIST_CHANGED: Final = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 MAX_SELECTION: Final = 1_000
-CHANGED: Final = encode_event(LIST_CHANGED)
-_WORDS: Final = Words(first=b": open\n\n", changed=CHANGED, last=b"")
+# A modern server would take them for an answer to what it asked this client, or another.
+_OTHER_ERAS_WORDS: Final = frozenset({"inputResponses", "requestState"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,8 @@ class Agreed:
     binding: Binding
     """What the session is for: what its URL asks for, or less."""
     version: str
+    capabilities: bytes
+    """The client's, as far as they are carried."""
     result: bytes
 
 
@@ -55,25 +65,82 @@ class LegacyEra:
     def __init__(self, gateway: Gateway, sessions: Sessions, *, streams: Streams) -> None:
         self._gateway = gateway
         self._sessions = sessions
-        self._tools = ToolMethods(gateway)
+        self._methods = Methods(gateway)
+        self._hearing = Hearing(gateway)
         self._streams = streams
+        sessions.on_dropped = self._let_go
 
-    async def answer(self, responder: Responder, message: Message, session: Session) -> None:
-        """One message of an open session, however it came."""
-        if message.method == "tools/call" and message.id is not None:
-            await self._tools.call(responder, message, session.binding, era="legacy", session=session)
-        elif message.id is None:
+    async def answer(
+        self, responder: Responder, message: Message, session: Session, *, hears: bool = True
+    ) -> None:
+        """One message of an open session, however it came. `hears`: it takes messages ahead of an answer."""
+        if message.id is None:
             _notified(session, message)
             send_empty(responder, 202)
-        elif message.method == "tools/list":
-            await self._tools.list(responder, message, session.binding, era="legacy")
-        elif message.method == "ping":
-            send_result(responder, message.id, b"{}")
+        elif message.method in REQUESTS:
+            client = SessionClient(session, responder, hears=hears)
+            await self._ask(responder, message, session, client)
+        elif message.method in LISTS:
+            await self._methods.list(responder, message, session.binding, era="legacy")
         else:
-            raise MethodNotFound(f"no method `{message.method}`")
+            if message.method != "ping":
+                await self._hearing.change(message, session)
+            send_result(responder, message.id, b"{}")
+
+    async def _ask(
+        self, responder: Responder, message: Message, session: Session, client: SessionClient, /
+    ) -> None:
+        """Answer what goes to a server. The client may take it back while it runs."""
+        request_id, handler = message.id or b"null", responder.task
+        session.calls[request_id] = handler
+        for word in _OTHER_ERAS_WORDS & message.params.keys():
+            del message.params[word]
+        try:
+            try:
+                answer = await self._methods.ask(
+                    message, session.binding, client=client, session=session.nonce
+                )
+                send_answer(responder, message, answer, era="legacy")
+            except InputNeeded as needed:
+                await self._go_on(responder, message, session, client, needed)
+        except ToolgateError as exc:
+            if not send_failure(responder, message, exc, era="legacy"):
+                raise
+        except asyncio.CancelledError:
+            if session.calls.get(request_id) is handler:
+                raise  # not by `_cancel`: the client is gone, or the gateway stops
+            handler.uncancel()
+            raise CallCancelled("the call was cancelled by its client") from None
+        finally:
+            if session.calls.get(request_id) is handler:
+                del session.calls[request_id]
+
+    async def _go_on(
+        self,
+        responder: Responder,
+        message: Message,
+        session: Session,
+        client: SessionClient,
+        needed: InputNeeded,
+        /,
+    ) -> None:
+        """Take the client through the questions of a modern server: each round is a request of its own."""
+        asked = message.params
+        for _ in range(MAX_ROUNDS):
+            message.params = asked | await answer_inputs(client, needed)
+            try:
+                answer = await self._methods.ask(
+                    message, session.binding, client=client, session=session.nonce
+                )
+                send_answer(responder, message, answer, era="legacy")
+            except InputNeeded as again:
+                needed = again
+            else:
+                return
+        raise too_many_rounds()
 
     async def stream(self, exchange: Exchange) -> None:
-        """GET: tell the client when its list changes."""
+        """GET: tell the client when its lists and resources change, and what it missed before."""
         exchange.accepts("text/event-stream")
         if b"mcp-session-id" not in exchange.headers:
             raise MethodNotAllowed(
@@ -81,13 +148,40 @@ class LegacyEra:
                 hint="a client of the 2024 transport says that it accepts `text/event-stream`",
             )
         session = self.session(exchange)
-        if session.has_stream:
-            raise Conflict("this session's stream is already open", hint="close the other stream first")
-        session.has_stream = True
+        with self.listening(exchange, session) as subscription:
+            responder = exchange.responder
+            responder.start(200, EVENT_HEADERS)
+            is_resumed = b"last-event-id" in exchange.headers
+            if is_resumed:
+                subscription.catch_up(parse_picture(exchange.headers[b"last-event-id"]))
+            can_resume = session.version == VERSIONS[0]
+            await responder.write(encode_opening(subscription) if can_resume else b": open\n\n")
+            if is_resumed:
+                # After a restart the lists are not known at once, and what is not known has not changed.
+                await self._gateway.settled_view(session.binding.caller)
+            await announce_changes(responder, subscription, encoder_of(subscription))
+            responder.end()
+
+    @contextmanager
+    def listening(self, exchange: Exchange, session: Session) -> Iterator[Subscription]:
+        """Have one of the places for streams, as the one stream of the session."""
         try:
-            await self._streams.announce(exchange, session.binding.caller, _WORDS)
+            with (
+                self._streams.open(exchange, session.binding.caller, watch=session.watch) as subscription,
+                session.listening(subscription),
+            ):
+                yield subscription
         finally:
-            session.has_stream = False
+            if session.has_ended:
+                self._let_go(session)
+
+    def _let_go(self, session: Session) -> None:
+        """Keep nothing for a session that this node does not know, once the stream it may have is over."""
+        if session.stream is not None:
+            return
+        self._gateway.subscriptions.watches.drop(session.watch)
+        if session.has_ended:
+            self._gateway.servers.end_session(session.nonce)
 
     def end(self, exchange: Exchange) -> None:
         """DELETE: close the session."""
@@ -106,7 +200,7 @@ class LegacyEra:
         if message.id is None:
             raise InvalidRequest("`initialize` is a request: it needs an `id`")
         agreed = self.agree(message, binding, VERSIONS)
-        session_id = self._sessions.issue(agreed.binding.caller, agreed.version)
+        session_id = self._sessions.issue(agreed.binding.caller, agreed.version, agreed.capabilities)
         send_result(exchange.responder, message.id, agreed.result, [(b"mcp-session-id", session_id)])
 
     def agree(self, message: Message, binding: Binding, versions: Sequence[str]) -> Agreed:
@@ -117,7 +211,8 @@ class LegacyEra:
         version = asked if asked in versions else versions[0]
         if "tools" in message.params:
             binding = Binding(_narrowed(binding, message.params["tools"]))
-        return Agreed(binding, version, _initialized(version, binding.view(self._gateway)))
+        capabilities = carried_capabilities(message.params.get("capabilities"))
+        return Agreed(binding, version, capabilities, _initialized(version, binding.view(self._gateway)))
 
     def check_scope(self, binding: Binding) -> None:
         """Raise what the scope is refused with, before anything is opened for it."""
@@ -166,7 +261,7 @@ def _narrowed(binding: Binding, raw: msgspec.Raw) -> Caller:
 def _initialized(version: str, view: View) -> bytes:
     result = {
         "protocolVersion": version,
-        "capabilities": {"tools": {"listChanged": True}},
+        "capabilities": announced_capabilities(view, era="legacy"),
         "serverInfo": msgspec.Raw(SERVER_INFO),
     }
     if view.warnings:
@@ -177,4 +272,11 @@ def _initialized(version: str, view: View) -> bytes:
 def _notified(session: Session, message: Message) -> None:
     """Of the notifications only a cancellation has an effect; unknown ones have none."""
     if message.method == "notifications/cancelled":
-        cancel_call(session, bytes(message.params.get("requestId", b"")))
+        _cancel(session, bytes(message.params.get("requestId", b"")))
+
+
+def _cancel(session: Session, request_id: bytes) -> None:
+    """Take back a running request of a session; unknown ids have no effect."""
+    handler = session.calls.pop(request_id, None)
+    if handler is not None:
+        handler.cancel()

@@ -1,29 +1,43 @@
 """The stateless era (2026-07-28): every request carries its own envelope, and nothing is remembered."""
 
+import asyncio
 import base64
 import binascii
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolgate.errors import HeaderMismatch, InvalidParams, MethodNotFound, UnsupportedVersion
+from toolgate.errors import (
+    HeaderMismatch,
+    InvalidParams,
+    MethodNotFound,
+    ToolgateError,
+    UnsupportedVersion,
+)
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.protocol import (
     CLIENT_CAPABILITIES_KEY,
+    LOG_LEVEL_KEY,
     MODERN_VERSION,
     PROTOCOL_VERSION_KEY,
     SERVER_INFO_KEY,
-    SUBSCRIPTION_ID_KEY,
 )
-from toolgate.surfaces.http.events import encode_event
-from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result
+from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result, send_upstream_error
 from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.capabilities import NONE, announced_capabilities, carried_capabilities
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.legacy import VERSIONS as LEGACY_VERSIONS
-from toolgate.surfaces.mcp.streams import Streams, Words
-from toolgate.surfaces.mcp.tools import ToolMethods
+from toolgate.surfaces.mcp.levels import parse_level
+from toolgate.surfaces.mcp.listening import Listening
+from toolgate.surfaces.mcp.methods import LISTS, REQUESTS, Methods, send_failure
+from toolgate.surfaces.mcp.modern_client import ModernClient
+from toolgate.surfaces.mcp.rounds import Asked, Rounds
+from toolgate.surfaces.mcp.streams import Streams
+from toolgate.upstream.link import ClientSide
+from toolgate.upstream.pool import Answer
 
 SUPPORTED: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
 _VERSION_BYTES: Final = MODERN_VERSION.encode()
@@ -32,14 +46,27 @@ _LEGACY_BYTES: Final = frozenset(version.encode() for version in LEGACY_VERSIONS
 DISCOVER_TTL_MS: Final = 300_000
 
 
+_NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The methods whose requests say in `Mcp-Name` what they are for, and the member it repeats."""
+
+
+class Envelope(NamedTuple):
+    """What a request says of its client."""
+
+    capabilities: bytes
+    """Those that are carried."""
+    log_level: str
+
+
 class ModernEra:
     """Serves clients that send the envelope with every request."""
 
-    def __init__(self, gateway: Gateway, *, streams: Streams) -> None:
+    def __init__(self, gateway: Gateway, *, streams: Streams, rounds: Rounds) -> None:
         self._gateway = gateway
-        self._tools = ToolMethods(gateway)
-        self._streams = streams
-        self._good_envelopes: set[bytes] = set()
+        self._methods = Methods(gateway)
+        self._listening = Listening(gateway, streams=streams)
+        self._rounds = rounds
+        self._good_envelopes: dict[bytes, Envelope] = {}
 
     async def answer(self, exchange: Exchange, message: Message, binding: Binding) -> None:
         """One POST."""
@@ -47,23 +74,55 @@ class ModernEra:
             # The revision defines no notification from client to server over HTTP; they have no effect.
             send_empty(exchange.responder, 202)
             return
-        self._check_envelope(exchange, message)
-        if message.method == "tools/call":
-            await self._tools.call(exchange.responder, message, binding, era="modern")
-        elif message.method == "tools/list":
-            await self._tools.list(exchange.responder, message, binding, era="modern")
+        envelope = self._check_envelope(exchange, message)
+        if message.method in REQUESTS:
+            await self._request(exchange, message, binding, envelope)
+        elif message.method in LISTS:
+            await self._methods.list(exchange.responder, message, binding, era="modern")
         elif message.method == "server/discover":
             self._discover(exchange, message.id, binding)
         elif message.method == "subscriptions/listen":
-            await self._listen(exchange, message, binding)
+            await self._listening.serve(exchange, message, binding)
         else:
             raise MethodNotFound(f"no method `{message.method}`")
+
+    async def _request(
+        self, exchange: Exchange, message: Message, binding: Binding, envelope: Envelope
+    ) -> None:
+        """What a server answers, or what it wants to know first."""
+        client = ModernClient(exchange, envelope.capabilities, envelope.log_level)
+        asked = Asked(exchange.principal.id, message, client)
+        try:
+            if envelope.capabilities == NONE and "requestState" not in message.params:
+                answer = await self._methods.ask(message, binding, client=client)
+                reply = self._rounds.conclude(asked, answer)
+            else:
+                reply = await self._rounds.run(asked, partial(self._ask, message, binding))
+        except asyncio.CancelledError:
+            if client.missing is None:
+                raise  # the client is gone, or the gateway stops
+            exchange.responder.task.uncancel()
+            raise client.missing from None
+        except ToolgateError as exc:
+            if not send_failure(exchange.responder, message, exc, era="modern"):
+                raise
+            return
+        if reply.result is None:
+            error = reply.error or b"{}"
+            send_upstream_error(
+                exchange.responder, message.id or b"null", error, method=message.method, modern=True
+            )
+        else:
+            send_result(exchange.responder, message.id or b"null", reply.result)
+
+    def _ask(self, message: Message, binding: Binding, client: ClientSide) -> Coroutine[Any, Any, Answer]:
+        return self._methods.ask(message, binding, client=client)
 
     def _discover(self, exchange: Exchange, request_id: bytes, binding: Binding) -> None:
         view = binding.view(self._gateway)
         result = {
             "supportedVersions": SUPPORTED,
-            "capabilities": {"tools": {"listChanged": True}},
+            "capabilities": announced_capabilities(view, era="modern"),
             "resultType": "complete",
             "ttlMs": DISCOVER_TTL_MS,
             "cacheScope": "private",
@@ -73,40 +132,26 @@ class ModernEra:
             result["instructions"] = " ".join(view.warnings)
         send_result(exchange.responder, request_id, msgspec.json.encode(result))
 
-    async def _listen(self, exchange: Exchange, message: Message, binding: Binding) -> None:
-        exchange.accepts("text/event-stream")
-        honoured = _wants_tool_changes(message)
-        request_id = msgspec.Raw(message.id or b"null")
-        meta = {SUBSCRIPTION_ID_KEY: request_id}
-        acknowledged = {
-            "method": "notifications/subscriptions/acknowledged",
-            "params": {"notifications": {"toolsListChanged": True} if honoured else {}, "_meta": meta},
-        }
-        changed = {"method": "notifications/tools/list_changed", "params": {"_meta": meta}}
-        ended = {"id": request_id, "result": {"resultType": "complete", "_meta": meta}}
-        words = Words(
-            first=_event(acknowledged),
-            changed=_event(changed) if honoured else b": unheard\n\n",
-            last=_event(ended),
-        )
-        await self._streams.announce(exchange, binding.caller, words)
-
-    def _check_envelope(self, exchange: Exchange, message: Message) -> None:
+    def _check_envelope(self, exchange: Exchange, message: Message) -> Envelope:
         """The ladder of the specification: envelope, headers against body, version."""
         raw = bytes(message.params.get("_meta", b""))
-        if raw not in self._good_envelopes:
-            self._check_meta(exchange, raw)
+        envelope = self._good_envelopes.get(raw)
+        if envelope is None:
+            envelope = self._parse_meta(exchange, raw)
         elif exchange.headers.get(b"mcp-protocol-version") != _VERSION_BYTES:
             _check_header(exchange, b"mcp-protocol-version", MODERN_VERSION)
         _check_header(exchange, b"mcp-method", message.method)
-        if message.method == "tools/call":
-            _check_header(exchange, b"mcp-name", message.text("name") or "")
+        named = _NAMED.get(message.method)
+        if named is not None:
+            _check_header(exchange, b"mcp-name", message.text(named) or "")
+        return envelope
 
-    def _check_meta(self, exchange: Exchange, raw: bytes) -> None:
+    def _parse_meta(self, exchange: Exchange, raw: bytes) -> Envelope:
         try:
             meta = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]) if raw else {}
             version = msgspec.json.decode(meta.get(PROTOCOL_VERSION_KEY, b"null"), type=str)
             msgspec.json.decode(meta.get(CLIENT_CAPABILITIES_KEY, b"null"), type=dict)
+            level = msgspec.json.decode(meta.get(LOG_LEVEL_KEY, b'""'), type=str)
         except msgspec.ValidationError as exc:
             raise InvalidParams(
                 f"`_meta` needs `{PROTOCOL_VERSION_KEY}` and `{CLIENT_CAPABILITIES_KEY}`"
@@ -115,11 +160,14 @@ class ModernEra:
         if version != MODERN_VERSION:
             data = {"supported": SUPPORTED, "requested": version}
             raise UnsupportedVersion(f"protocol version `{version[:40]}` is not served", data=data)
+        capabilities = carried_capabilities(meta[CLIENT_CAPABILITIES_KEY])
+        envelope = Envelope(capabilities, parse_level(level) if level else "")
         # Clients send the same envelope over and over; those that vary it must not fill the memory.
         if len(raw) <= 1_024:
             if len(self._good_envelopes) >= 1_024:
                 self._good_envelopes.clear()
-            self._good_envelopes.add(raw)
+            self._good_envelopes[raw] = envelope
+        return envelope
 
 
 def is_modern(exchange: Exchange, message: Message) -> bool:
@@ -152,15 +200,3 @@ def _decoded(value: bytes) -> str | None:
         return base64.b64decode(text[9:-2], validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
-
-
-def _wants_tool_changes(message: Message) -> bool:
-    try:
-        wanted = msgspec.json.decode(message.params.get("notifications", b"null"), type=dict)
-    except msgspec.ValidationError as exc:
-        raise InvalidParams("`notifications` must say what to listen for") from exc
-    return wanted.get("toolsListChanged") is True
-
-
-def _event(message: Mapping[str, object]) -> bytes:
-    return encode_event(msgspec.json.encode({"jsonrpc": "2.0", **message}))

@@ -9,16 +9,21 @@ import asyncio
 import heapq
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
 from toolgate.errors import InvalidParams, SessionLimit, UnknownSession
 from toolgate.gateway.caller import Caller
+from toolgate.gateway.subscriptions import Subscription
+from toolgate.gateway.watches import Watch
 from toolgate.model.principals import Principal
 from toolgate.policy.layers import SessionRequest
+from toolgate.surfaces.mcp.asking import Asks
 from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.capabilities import NONE
 from toolgate.surfaces.mcp.signing import Signer
 
 MAX_SESSIONS: Final = 10_000
@@ -44,20 +49,43 @@ class _Claims(msgspec.Struct, array_like=True, frozen=True):
     task_id: str | None
     only_server: str | None
     request: SessionRequest
+    capabilities: msgspec.Raw = msgspec.Raw(NONE)
 
 
 class Session:
     """One legacy session as this node knows it."""
 
-    __slots__ = ("binding", "calls", "has_stream", "last_used", "nonce", "version")
+    __slots__ = (
+        "asks",
+        "binding",
+        "calls",
+        "capabilities",
+        "has_ended",
+        "last_used",
+        "log_level",
+        "nonce",
+        "stream",
+        "version",
+        "watch",
+    )
 
-    def __init__(self, nonce: str, version: str, binding: Binding, now: float) -> None:
-        self.nonce = nonce
-        self.version = version
+    def __init__(self, claims: _Claims, binding: Binding, now: float) -> None:
+        self.nonce = claims.nonce
+        self.version = claims.version
+        self.capabilities = bytes(claims.capabilities)
+        """What the client can do, as far as it is carried to servers."""
         self.binding = binding
         self.last_used = now
         self.calls: dict[bytes, asyncio.Task[None]] = {}
-        self.has_stream = False
+        self.asks = Asks()
+        self.log_level = ""
+        """The least severe log message the client wants to hear; empty where it did not say."""
+        self.watch = Watch(self.principal_id)
+        """The resources it wants to hear of."""
+        self.stream: Subscription | None = None
+        """The one stream it listens on."""
+        self.has_ended = False
+        """Nobody can come back to it here."""
 
     @property
     def principal_id(self) -> str:
@@ -67,7 +95,19 @@ class Session:
     @property
     def is_busy(self) -> bool:
         """A running call or an open stream keeps a session alive."""
-        return bool(self.calls) or self.has_stream
+        return bool(self.calls) or self.stream is not None
+
+    @contextmanager
+    def listening(self, stream: Subscription) -> Iterator[None]:
+        """While the block runs, `stream` is the session's. One that was before it, broken perhaps, ends."""
+        if self.stream is not None:
+            self.stream.end()
+        self.stream = stream
+        try:
+            yield
+        finally:
+            if self.stream is stream:
+                self.stream = None
 
 
 class Sessions:
@@ -76,10 +116,12 @@ class Sessions:
     def __init__(self, key: bytes, *, clock_s: Callable[[], float], wall_s: Callable[[], float]) -> None:
         self.signer = Signer(key)
         self._clock_s = clock_s
-        self._wall_s = wall_s
+        self.wall_s = wall_s
         self._open: dict[bytes, Session] = {}
         self._held: Counter[str] = Counter()
         self._ended: OrderedDict[str, None] = OrderedDict()
+        self.on_dropped: Callable[[Session], None] = lambda _session: None
+        """Told of each session this node does not know any more."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -88,19 +130,23 @@ class Sessions:
         """Sign with `key` from now on. Sessions that were signed with another are not known any more."""
         if key != self.signer.key:
             self.signer.key = key
-            self._open.clear()
-            self._held.clear()
+            for session_id in tuple(self._open):
+                self._drop(session_id, for_good=True)
 
-    def issue(self, caller: Caller, version: str) -> bytes:
-        """Open a session; its id. Raises InvalidParams when the caller asks for more than an id can hold."""
+    def issue(self, caller: Caller, version: str, capabilities: bytes = NONE) -> bytes:
+        """Open a session; its id. Raises InvalidParams when the caller asks for more than an id can hold.
+
+        `capabilities` are the client's, as far as they are carried.
+        """
         claims = _Claims(
             nonce=secrets.token_urlsafe(16),
             principal=caller.principal.id,
             version=version,
-            issued_s=int(self._wall_s()),
+            issued_s=int(self.wall_s()),
             task_id=caller.task_id,
             only_server=caller.only_server,
             request=caller.request,
+            capabilities=msgspec.Raw(capabilities),
         )
         session_id = self.signer.sign(_PURPOSE, msgspec.json.encode(claims))
         if len(session_id) > MAX_ID_BYTES:
@@ -108,7 +154,7 @@ class Sessions:
                 "the selection of tools and servers is too long for a session",
                 hint="put it into a task or a profile, and name that in the URL",
             )
-        session = Session(claims.nonce, version, Binding(caller), self._clock_s())
+        session = Session(claims, Binding(caller), self._clock_s())
         self._admit(session_id, session, is_new=True)
         return session_id
 
@@ -128,8 +174,11 @@ class Sessions:
         return session
 
     def end(self, session_id: bytes, principal: Principal) -> None:
-        """Close a session for good; its running calls are cancelled."""
+        """Close a session for good; its stream ends, its running calls are cancelled."""
         session = self.find(session_id, principal)
+        if session.stream is not None:
+            session.stream.end()
+            session.stream = None
         self._forget(session_id)
         running, session.calls = session.calls, {}
         for task in running.values():
@@ -162,7 +211,7 @@ class Sessions:
         if not displaced:
             raise SessionLimit(f"this node holds {MAX_SESSIONS} sessions, and all are in use")
         for _, session_id in displaced:
-            self._drop(session_id)
+            self._drop(session_id, for_good=False)
 
     def _drop_idle(self) -> None:
         oldest = self._clock_s() - IDLE_S
@@ -170,15 +219,17 @@ class Sessions:
         for session_id in idle:
             self._forget(session_id)
 
-    def _drop(self, session_id: bytes) -> Session:
+    def _drop(self, session_id: bytes, *, for_good: bool) -> Session:
         session = self._open.pop(session_id)
+        session.has_ended = for_good
         self._held[session.principal_id] -= 1
         if not self._held[session.principal_id]:
             del self._held[session.principal_id]
+        self.on_dropped(session)
         return session
 
     def _forget(self, session_id: bytes) -> None:
-        session = self._drop(session_id)
+        session = self._drop(session_id, for_good=True)
         self._ended[session.nonce] = None
         if len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
@@ -186,11 +237,11 @@ class Sessions:
     def _revive(self, session_id: bytes, principal: Principal) -> Session:
         """A session this node has not seen, opened on another or before a restart."""
         claims = self._verify(session_id)
-        age_s = self._wall_s() - claims.issued_s
+        age_s = self.wall_s() - claims.issued_s
         if claims.principal != principal.id or claims.nonce in self._ended or age_s > LIFETIME_S:
             raise _unknown()
         caller = Caller(principal, claims.task_id, claims.request, claims.only_server)
-        session = Session(claims.nonce, claims.version, Binding(caller), self._clock_s())
+        session = Session(claims, Binding(caller), self._clock_s())
         self._admit(session_id, session, is_new=False)
         return session
 

@@ -29,9 +29,10 @@ from toolgate.surfaces.mcp.answers import send_empty, send_error, send_result
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
-from toolgate.surfaces.mcp.legacy import CHANGED, LegacyEra
+from toolgate.surfaces.mcp.legacy import LegacyEra
+from toolgate.surfaces.mcp.resuming import encoder_of
 from toolgate.surfaces.mcp.session import Session, Sessions
-from toolgate.surfaces.mcp.streams import Streams, announce_changes
+from toolgate.surfaces.mcp.streams import announce_changes
 from toolgate.surfaces.mcp.target import parse_target
 
 SESSION_QUERY: Final = b"sessionId="
@@ -89,18 +90,17 @@ class _Stream:
 class SseTransport:
     """Serves clients of the 2024 transport. What they ask for is answered by the handshake era."""
 
-    def __init__(self, legacy: LegacyEra, sessions: Sessions, *, streams: Streams) -> None:
+    def __init__(self, legacy: LegacyEra, sessions: Sessions) -> None:
         self._legacy = legacy
         self._sessions = sessions
-        self._streams = streams
         self._open: dict[bytes, _Stream] = {}
 
     async def stream(self, exchange: Exchange, binding: Binding) -> None:
         """GET: serve one stream until its client leaves, its credential lapses or the door closes."""
         self._legacy.check_scope(binding)
         with (
-            self._streams.open(exchange, binding.caller) as subscription,
             self._session(exchange, binding) as (session_id, session),
+            self._legacy.listening(exchange, session) as subscription,
         ):
             responder = exchange.responder
             responder.start(200, EVENT_HEADERS)
@@ -109,7 +109,7 @@ class SseTransport:
                 self._open[session_id] = _Stream(session, binding, responder, requests)
                 try:
                     await responder.write(_encode_endpoint(exchange.request.path, session_id))
-                    await announce_changes(responder, subscription, CHANGED)
+                    await announce_changes(responder, subscription, encoder_of(subscription))
                 finally:
                     del self._open[session_id]
             responder.end()
@@ -128,15 +128,17 @@ class SseTransport:
         stream.requests.create_task(self._answer(stream, message, message.id))
         send_empty(exchange.responder, 202)
 
+    def session(self, exchange: Exchange) -> Session:
+        """Whose stream a POST names. Raises UnknownSession and InvalidRequest."""
+        return self._find(exchange).session
+
     @contextlib.contextmanager
     def _session(self, exchange: Exchange, binding: Binding) -> Iterator[tuple[bytes, Session]]:
         session_id = self._sessions.issue(binding.caller, LEGACY_VERSIONS[-1])
         session = self._sessions.find(session_id, exchange.principal)
-        session.has_stream = True
         try:
             yield session_id, session
         finally:
-            session.has_stream = False
             with contextlib.suppress(UnknownSession):  # a DELETE may have been first
                 self._sessions.end(session_id, exchange.principal)
 
@@ -172,7 +174,9 @@ class SseTransport:
         try:
             if message.method == "initialize":
                 agreed = self._legacy.agree(message, stream.binding, LEGACY_VERSIONS)
-                stream.session.binding, stream.session.version = agreed.binding, agreed.version
+                session = stream.session
+                session.binding, session.version = agreed.binding, agreed.version
+                session.capabilities = agreed.capabilities
                 send_result(responder, request_id, agreed.result)
             else:
                 _check_era(message)

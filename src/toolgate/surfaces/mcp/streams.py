@@ -1,26 +1,39 @@
 """Open event streams: of sessions, of `subscriptions/listen`, of the 2024 transport. All share one limit."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.identity import Identities
-from toolgate.gateway.subscriptions import Subscription, Subscriptions
+from toolgate.gateway.subscriptions import Changes, Subscription, Subscriptions
+from toolgate.gateway.watches import Watch
+from toolgate.model.tools import ListKind
 from toolgate.surfaces.http.events import EVENT_HEADERS
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.exchange import Exchange
 
 KEEPALIVE_S: Final = 15.0
+LIST_CHANGED: Final[Mapping[ListKind, str]] = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+    "templates": "notifications/resources/list_changed",
+}
+"""How a client is told of each list. Templates have no word of their own."""
+UPDATED: Final = "notifications/resources/updated"
+
+Encode = Callable[[Changes], bytes]
+"""What a stream says of changes; nothing where its client does not want to hear of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a stream says: once it is open, whenever the list changed, and when the gateway ends it."""
+    """What a stream says: once it is open, whenever something changed, and when the gateway ends it."""
 
     first: bytes
-    changed: bytes
+    changed: Encode
     last: bytes
 
 
@@ -32,18 +45,22 @@ class Streams:
         self._identities = identities
 
     @contextmanager
-    def open(self, exchange: Exchange, caller: Caller) -> Iterator[Subscription]:
+    def open(
+        self, exchange: Exchange, caller: Caller, *, watch: Watch | None = None
+    ) -> Iterator[Subscription]:
         """One of the places for streams. It is over when the door closes or the credential lapses."""
         with (
-            self._subscriptions.open(caller) as subscription,
+            self._subscriptions.open(caller, watch=watch) as subscription,
             self._identities.until_lapsed(exchange.authorization, subscription.end),
         ):
             yield subscription
 
-    async def announce(self, exchange: Exchange, caller: Caller, words: Words) -> None:
+    async def announce(
+        self, exchange: Exchange, caller: Caller, words: Words, *, watch: Watch | None = None
+    ) -> None:
         """Serve one stream that only announces. A client that leaves ends it."""
         responder = exchange.responder
-        with self.open(exchange, caller) as subscription:
+        with self.open(exchange, caller, watch=watch) as subscription:
             responder.start(200, EVENT_HEADERS)
             await responder.write(words.first)
             await announce_changes(responder, subscription, words.changed)
@@ -55,10 +72,16 @@ class Streams:
         self._subscriptions.close()
 
 
-async def announce_changes(responder: Responder, subscription: Subscription, changed: bytes) -> None:
-    """Say `changed` whenever the list did, until the stream has to end."""
+async def announce_changes(responder: Responder, subscription: Subscription, encode: Encode) -> None:
+    """Say what changed whenever something did, until the stream has to end."""
     while not subscription.is_over:
-        if await subscription.wait_changed(KEEPALIVE_S):
-            await responder.write(changed)
+        changes = await subscription.wait(KEEPALIVE_S)
+        if changes.lists or changes.uris:
+            await responder.write(encode(changes))
         elif not subscription.is_over:
             await responder.write(b": keep-alive\n\n")
+
+
+def methods_of(changes: Changes) -> list[str]:
+    """The notifications that tell of changed lists, each once."""
+    return list(dict.fromkeys(LIST_CHANGED[kind] for kind in changes.lists))

@@ -1,0 +1,63 @@
+"""What is asked of a client in the middle of its requests, and how its answers find their way back.
+
+A question goes out on the stream of the request it belongs to. Its answer comes as a message of its own in
+the same session, on the same node, and is found by an id that nobody else could have made up.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from toolgate.errors import InvalidRequest
+from toolgate.surfaces.mcp.answers import encode_notification, encode_request
+from toolgate.surfaces.mcp.envelope import ClientAnswer
+from toolgate.upstream.link import Reply
+
+MAX_OPEN: Final = 32
+"""Questions of one session that may wait for their answers."""
+_ID_PREFIX: Final = b'"toolgate-'
+
+TOO_MANY: Final = Reply(error=b'{"code":-32603,"message":"the client has too much to answer already"}')
+GONE: Final = Reply(error=b'{"code":-32603,"message":"the client reads nothing at the moment"}')
+
+
+class Asks:
+    """The open questions of one session."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, asyncio.Future[Reply]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def put(self, say: Callable[[bytes], bool], method: str, params: bytes) -> Reply:
+        """Ask, and wait for the answer. A question that is given up is taken back."""
+        if len(self._open) >= MAX_OPEN:
+            return TOO_MANY
+        ask_id = b'%b%b"' % (_ID_PREFIX, secrets.token_urlsafe(16).encode())
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._open[ask_id] = answer
+        try:
+            return await answer if say(encode_request(ask_id, method, params)) else GONE
+        except asyncio.CancelledError:
+            taken_back = msgspec.json.encode({"requestId": msgspec.Raw(ask_id)})
+            say(encode_notification("notifications/cancelled", taken_back))
+            raise
+        finally:
+            del self._open[ask_id]
+
+    def take(self, answer: ClientAnswer) -> None:
+        """Bring an answer to who waits for it. One that comes too late, or twice, has no effect.
+
+        Raises InvalidRequest for an answer to what was never asked here.
+        """
+        asked = self._open.get(answer.id)
+        if asked is not None and not asked.done():
+            asked.set_result(answer.reply)
+        elif not answer.id.startswith(_ID_PREFIX):
+            raise InvalidRequest("this answers nothing that was asked", hint="answer with the request's `id`")

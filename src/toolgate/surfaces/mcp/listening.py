@@ -1,0 +1,107 @@
+"""`subscriptions/listen`: one stream of the stateless era, for exactly what its client names."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from toolgate.errors import InvalidParams
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.subscriptions import Changes
+from toolgate.gateway.watches import MAX_EACH, Watch
+from toolgate.model.protocol import SUBSCRIPTION_ID_KEY
+from toolgate.surfaces.http.events import encode_event
+from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.envelope import Message
+from toolgate.surfaces.mcp.exchange import Exchange
+from toolgate.surfaces.mcp.streams import UPDATED, Streams, Words, methods_of
+
+_METHODS: Final[Mapping[str, str]] = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
+}
+"""What a client may ask for, and how it is told."""
+
+
+class _Wanted(msgspec.Struct, rename="camel"):
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] = []
+
+
+_decode_wanted = msgspec.json.Decoder(_Wanted).decode
+
+
+class Listening:
+    """Serves clients that listen."""
+
+    def __init__(self, gateway: Gateway, *, streams: Streams) -> None:
+        self._gateway = gateway
+        self._streams = streams
+
+    async def serve(self, exchange: Exchange, message: Message, binding: Binding) -> None:
+        """Tell the client of what it wants to hear until it leaves. Resources it may not see are left out."""
+        exchange.accepts("text/event-stream")
+        wanted = _parse_wanted(message)
+        watch = Watch(exchange.principal.id)
+        try:
+            await self._watch(watch, wanted.resource_subscriptions, binding)
+            words = _words(message.id or b"null", wanted, uris=list(watch.targets))
+            await self._streams.announce(exchange, binding.caller, words, watch=watch)
+        finally:
+            self._gateway.subscriptions.watches.drop(watch)
+
+    async def _watch(self, watch: Watch, uris: list[str], binding: Binding) -> None:
+        view = await self._gateway.settled_view(binding.caller) if uris else None
+        for uri in uris:
+            route = view and view.find_resource(uri)
+            if route:
+                self._gateway.subscriptions.watches.add(
+                    watch, uri, server_id=route.server_id, uri=route.upstream_uri
+                )
+
+
+def _parse_wanted(message: Message) -> _Wanted:
+    try:
+        wanted = _decode_wanted(message.params.get("notifications", b"null"))
+    except msgspec.ValidationError as exc:
+        raise InvalidParams("`notifications` must say what to listen for") from exc
+    if len(wanted.resource_subscriptions) > MAX_EACH:
+        raise InvalidParams(f"`resourceSubscriptions` names more than {MAX_EACH} resources")
+    return wanted
+
+
+def _words(request_id: bytes, wanted: _Wanted, *, uris: list[str]) -> Words:
+    subscription_id = msgspec.Raw(request_id)
+    meta = {SUBSCRIPTION_ID_KEY: subscription_id}
+    flags: dict[str, object] = {name: True for name, is_wanted in _flags(wanted).items() if is_wanted}
+    heard = {_METHODS[name] for name in flags}
+
+    def event(**members: object) -> bytes:
+        return encode_event(msgspec.json.encode({"jsonrpc": "2.0", **members}))
+
+    def changed(changes: Changes) -> bytes:
+        methods = [method for method in methods_of(changes) if method in heard]
+        lists = [event(method=method, params={"_meta": meta}) for method in methods]
+        updates = [event(method=UPDATED, params={"uri": uri, "_meta": meta}) for uri in changes.uris]
+        return b"".join((*lists, *updates))
+
+    acknowledged = flags | ({"resourceSubscriptions": uris} if uris else {})
+    return Words(
+        first=event(
+            method="notifications/subscriptions/acknowledged",
+            params={"notifications": acknowledged, "_meta": meta},
+        ),
+        changed=changed,
+        last=event(id=subscription_id, result={"resultType": "complete", "_meta": meta}),
+    )
+
+
+def _flags(wanted: _Wanted) -> dict[str, bool | None]:
+    return {
+        "toolsListChanged": wanted.tools_list_changed,
+        "promptsListChanged": wanted.prompts_list_changed,
+        "resourcesListChanged": wanted.resources_list_changed,
+    }

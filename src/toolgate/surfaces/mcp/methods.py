@@ -1,0 +1,89 @@
+"""The methods both eras serve, the same but for the shape of the answer: lists, and what goes to a server."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from toolgate.catalog.results import adapt_result
+from toolgate.errors import InvalidParams, ToolgateError
+from toolgate.gateway.caller import Trace
+from toolgate.gateway.gateway import Gateway
+from toolgate.model.tools import Era, ListKind
+from toolgate.surfaces.http.messages import Responder
+from toolgate.surfaces.mcp.answers import SERVER_INFO, failed_call, send_result, send_upstream_error
+from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.envelope import MAX_NAME_CHARS, Message
+from toolgate.upstream.link import ClientSide
+from toolgate.upstream.pool import Answer
+
+DOOR: Final = "mcp"
+"""What the audit calls this door."""
+LISTS: Final[Mapping[str, ListKind]] = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "templates",
+}
+"""Answered from memory."""
+REQUESTS: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
+"""Answered by a server."""
+
+
+class Methods:
+    """Lists and asks servers for a bound caller."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def list(self, responder: Responder, message: Message, binding: Binding, *, era: Era) -> None:
+        """Answer one of `LISTS` from bytes encoded once per view."""
+        gateway, kind = self._gateway, LISTS[message.method]
+        view = binding.view(gateway)
+        if view.is_partial:
+            view = await gateway.settled_view(binding.caller)
+        page = view.page(kind, era, message.text("cursor"), SERVER_INFO)
+        if kind == "tools":
+            injections = gateway.metrics.injections
+            for injection in view.injections:
+                injections[injection] += 1
+        send_result(responder, message.id or b"null", page)
+
+    async def ask(
+        self, message: Message, binding: Binding, *, client: ClientSide | None, session: str = ""
+    ) -> Answer:
+        """What a server answers to one of `REQUESTS`. The message stays as it came."""
+        gateway = self._gateway
+        trace = Trace(DOOR, session, (message.id or b"null").decode())
+        name = ""
+        if message.method == "tools/call":
+            name = message.text("name") or ""
+            if not name or len(name) > MAX_NAME_CHARS:
+                raise InvalidParams("`name` must be a tool's name")
+        view = binding.view(gateway)
+        if view.is_partial:
+            view = await gateway.settled_view(binding.caller)
+        params = {**message.params}  # the gateway writes the server's own names into it
+        if name:
+            return await gateway.call(view, name, params, trace=trace, client=client)
+        return await gateway.fetch(view, message.method, params, trace=trace, client=client)
+
+
+def send_answer(responder: Responder, message: Message, answer: Answer, *, era: Era) -> None:
+    """What a server answered, as a client of `era` takes it. Raises InputNeeded where it asks first."""
+    request_id, reply = message.id or b"null", answer.reply
+    if reply.result is None:
+        send_upstream_error(
+            responder, request_id, reply.error or b"{}", method=message.method, modern=era == "modern"
+        )
+        return
+    result = adapt_result(reply.result, upstream=answer.era, client=era, method=message.method)
+    send_result(responder, request_id, result)
+
+
+def send_failure(responder: Responder, message: Message, exc: ToolgateError, *, era: Era) -> bool:
+    """A failure of a tool's call, as a result that a model can act on. False for others: nothing is sent."""
+    failure = failed_call(exc) if message.method == "tools/call" else None
+    if failure is None:
+        return False
+    result = adapt_result(failure, upstream="legacy", client=era)
+    send_result(responder, message.id or b"null", result)
+    return True

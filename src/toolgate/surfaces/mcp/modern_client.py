@@ -1,0 +1,48 @@
+"""A client of the stateless era, as the server of one of its requests can reach it.
+
+It hears of its request on the stream of the answer. It cannot be asked anything there: it answers by sending
+its request again.
+"""
+
+from typing import Final
+
+from toolgate.errors import MissingCapability
+from toolgate.gateway.inputs import CAPABILITY_OF, missing_capability
+from toolgate.surfaces.mcp.answers import encode_notification
+from toolgate.surfaces.mcp.exchange import Exchange
+from toolgate.surfaces.mcp.levels import LOG_MESSAGE, is_heard
+from toolgate.upstream.link import Reply
+
+CANNOT: Final = Reply(error=b'{"code":-32601,"message":"the client of this request cannot do that"}')
+
+
+class ModernClient:
+    """Behind one request."""
+
+    __slots__ = ("_exchange", "capabilities", "log_level", "missing")
+
+    def __init__(self, exchange: Exchange, capabilities: bytes, log_level: str) -> None:
+        self._exchange = exchange
+        self.capabilities = capabilities
+        self.log_level = log_level
+        self.missing: MissingCapability | None = None
+        """Why the request was broken off: its server wants what this client does not offer."""
+
+    @property
+    def can_visit(self) -> bool:
+        """Whether somebody can be sent to a web page."""
+        return b'"url"' in self.capabilities
+
+    def notify(self, method: str, params: bytes) -> None:
+        if method == LOG_MESSAGE and not (self.log_level and is_heard(params, self.log_level)):
+            return
+        if self._exchange.hears:
+            self._exchange.responder.say(encode_notification(method, params))
+
+    async def ask(self, method: str, params: bytes) -> Reply:
+        del params
+        capability = CAPABILITY_OF.get(method)
+        if capability is not None and self.missing is None:
+            self.missing = missing_capability(capability)
+            self._exchange.responder.task.cancel()
+        return CANNOT

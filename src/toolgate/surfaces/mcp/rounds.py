@@ -1,0 +1,148 @@
+"""Requests of the stateless era whose server may want to know something first.
+
+Such a client cannot be asked: it gets the questions as its answer, and sends its request again with what it
+has to say. What has to be remembered until then travels with it, sealed; a call that a legacy server has not
+ended yet waits, parked, on this node.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.catalog.results import InputNeeded, adapt_result
+from toolgate.errors import InvalidParams
+from toolgate.gateway.parking import ParkableCall, Parking, Waiting
+from toolgate.surfaces.mcp.envelope import Message
+from toolgate.surfaces.mcp.modern_client import ModernClient
+from toolgate.surfaces.mcp.seals import Kind, Seals, State, request_digest
+from toolgate.upstream.link import ClientSide, Reply
+from toolgate.upstream.pool import Answer
+from toolgate.upstream.wire import UNREADABLE, parse_error
+
+URL_WANTED: Final = -32042
+"""How a legacy server says that somebody has to visit a page before the call can be made."""
+
+Ask = Callable[[ClientSide], Coroutine[Any, Any, Answer]]
+"""Puts the request, as it now is, to its server for the client given."""
+
+_Members = dict[str, msgspec.Raw]
+_decode_members = msgspec.json.Decoder(_Members).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.encode
+
+
+class _Pages(msgspec.Struct):
+    elicitations: list[msgspec.Raw] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request, as its client sent it."""
+
+    principal_id: str
+    message: Message
+    client: ModernClient
+
+
+class Rounds:
+    """Takes requests through as many rounds as they need."""
+
+    def __init__(self, parking: Parking, seals: Seals) -> None:
+        self._parking = parking
+        self._seals = seals
+
+    async def run(self, asked: Asked, ask: Ask) -> Reply:
+        """What to answer this round with. Raises what `ask` does, and InputStateRefused."""
+        params = asked.message.params
+        state = params.pop("requestState", None)
+        if state is None:
+            came = await self._begin(asked, ask)
+        else:
+            digest = request_digest(asked.message.method, params)
+            opened = self._seals.open(state, principal_id=asked.principal_id, request=digest)
+            came = await self._go_on(asked, opened, ask)
+        if isinstance(came, Answer):
+            return self.conclude(asked, came)
+        questions = {key: _question(one.method, one.params) for key, one in came.questions.items()}
+        return Reply(result=self._ask_back(asked, questions, "parked", came.handle))
+
+    def conclude(self, asked: Asked, answer: Answer) -> Reply:
+        """What a server answered, as this client takes it: its questions under our seal."""
+        reply = answer.reply
+        if reply.result is None:
+            return self._as_question(asked, reply)
+        try:
+            result = adapt_result(
+                reply.result, upstream=answer.era, client="modern", method=asked.message.method
+            )
+        except InputNeeded as needed:
+            result = self._seal_in(asked, needed)
+        return Reply(result=result)
+
+    async def _begin(self, asked: Asked, ask: Ask) -> Answer | Waiting:
+        client = asked.client
+        call = ParkableCall(asked.principal_id, client.capabilities, client.log_level)
+        return await self._parking.run(call, ask(call), client.notify)
+
+    async def _go_on(self, asked: Asked, state: State, ask: Ask) -> Answer | Waiting:
+        params = asked.message.params
+        if state.kind == "parked":
+            responses = _parse_responses(params.get("inputResponses"))
+            return await self._parking.resume(
+                state.payload, asked.principal_id, responses, asked.client.notify
+            )
+        if state.kind == "again":
+            params.pop("inputResponses", None)
+        else:
+            params["requestState"] = msgspec.Raw(_encode(state.payload))
+        return await self._begin(asked, ask)
+
+    def _seal_in(self, asked: Asked, needed: InputNeeded) -> bytes:
+        """The server's own result, with its state in our seal. One without a state needs none from us."""
+        if needed.request_state is None:
+            return needed.result
+        members = _decode_members(needed.result)
+        sealed = self._seal(asked, "server", _decode_text(needed.request_state))
+        return _encode({**members, "requestState": sealed})
+
+    def _as_question(self, asked: Asked, reply: Reply) -> Reply:
+        """An error that only says what somebody has to do first is put as a question."""
+        error = parse_error(reply.error)
+        if error.code != URL_WANTED or not asked.client.can_visit:
+            return reply
+        try:
+            pages = msgspec.json.decode(error.data, type=_Pages).elicitations
+        except UNREADABLE:
+            return reply
+        questions = {
+            f"elicitation-{number}": _question("elicitation/create", bytes(page))
+            for number, page in enumerate(pages, start=1)
+        }
+        return Reply(result=self._ask_back(asked, questions, "again", "")) if questions else reply
+
+    def _ask_back(
+        self, asked: Asked, questions: Mapping[str, msgspec.Raw], kind: Kind, payload: str
+    ) -> bytes:
+        state = self._seal(asked, kind, payload)
+        return _encode({"resultType": "input_required", "inputRequests": questions, "requestState": state})
+
+    def _seal(self, asked: Asked, kind: Kind, payload: str) -> str:
+        digest = request_digest(asked.message.method, asked.message.params)
+        return self._seals.seal(kind, payload, principal_id=asked.principal_id, request=digest)
+
+
+def _question(method: str, params: bytes) -> msgspec.Raw:
+    return msgspec.Raw(_encode({"method": method, "params": msgspec.Raw(params)}))
+
+
+def _parse_responses(raw: msgspec.Raw | None) -> _Members:
+    try:
+        responses = {} if raw is None else _decode_members(raw)
+    except msgspec.DecodeError as exc:
+        raise InvalidParams("`inputResponses` must be an object") from exc
+    for key, response in responses.items():
+        if bytes(response)[:1] != b"{":
+            raise InvalidParams(f"`inputResponses` has no object for `{key[:80]}`")
+    return responses
