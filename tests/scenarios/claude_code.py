@@ -31,6 +31,20 @@ OFFLINE: Final = {
 
 
 @dataclass(frozen=True)
+class Conversation:
+    """What Claude Code and its model said to each other."""
+
+    opening: str
+    """What the model was told first, as JSON. What it is told later repeats what it has said itself."""
+    answers: list[str]
+    """Of the tools that it called."""
+
+    def tools_of(self, server: str) -> set[str]:
+        """Those of a server that the model was told of, be it to call them or to search for them."""
+        return set(re.findall(rf"mcp__{server}__[\w-]+", self.opening))
+
+
+@dataclass(frozen=True)
 class ClaudeCode:
     """One installation: of the release of an era, with a home of its own and nothing in its environment."""
 
@@ -54,24 +68,19 @@ class ClaudeCode:
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return Ran(ended.returncode, ended.stdout, ended.stderr)
 
-    def answer(
-        self, calls: Mapping[str, Json], *words: str, server: str, **environ: str
-    ) -> tuple[set[str], list[str]]:
-        """The tools of `server` it tells its model of, and what those say that the model then calls."""
-        plan = {claude_name(server, tool): arguments for tool, arguments in calls.items()}
-        prompt = ["-p", "Call the tools.", "--output-format", "json", "--allowedTools", ",".join(plan)]
+    def ask(self, prompt: str, plan: Mapping[str, Json], *words: str, **environ: str) -> Conversation:
+        """What comes of a prompt if its model has made this plan."""
+        words = ("-p", prompt, "--output-format", "json", "--allowedTools", ",".join(plan), *words)
         with open_mock_model(plan) as model:
             access = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "sk-ant-mock"}
-            ran = self.run(*prompt, *words, **access, **environ)
-        # As tools, or as names to search for. Later requests repeat what the model itself has said.
-        told = set(re.findall(rf"mcp__{server}__[\w-]+", json.dumps(model.asked[0])))
-        return told, json.loads(ran.json["result"])
+            ran = self.run(*words, **access, **environ)
+        return Conversation(json.dumps(model.asked[0]), json.loads(ran.json["result"]))
 
-    def answer_at(self, url: str, calls: Mapping[str, Json]) -> tuple[set[str], list[str]]:
-        """The same with the server that is at `url`, called `gw`, and no other."""
+    def ask_with(self, url: str, prompt: str, plan: Mapping[str, Json]) -> Conversation:
+        """The same where it has one server, which is at `url` and called `gw`."""
         config = self.home / "mcp.json"
         config.write_text(json.dumps({"mcpServers": {"gw": {"type": "http", "url": url}}}), "utf-8")
-        return self.answer(calls, "--mcp-config", str(config), "--strict-mcp-config", server="gw")
+        return self.ask(prompt, plan, "--mcp-config", str(config), "--strict-mcp-config")
 
 
 def claude_name(server: str, tool: str) -> str:

@@ -121,10 +121,11 @@ def inspector(era: str, transport: str = "http") -> Callable[[str, Use], Seen]:
 
 def claude_code(era: str) -> Callable[[str, Use], Seen]:
     def use_tools(url: str, use: Use) -> Seen:
-        with tempfile.TemporaryDirectory() as home:
-            told, texts = ClaudeCode(era, Path(home)).answer_at(url, use.calls)
         names = {claude_name("gw", tool): tool for tool in use.tools}
-        return Seen([names.get(name, name) for name in told], texts)
+        plan = {claude_name("gw", tool): arguments for tool, arguments in use.calls.items()}
+        with tempfile.TemporaryDirectory() as home:
+            seen = ClaudeCode(era, Path(home)).ask_with(url, "Call the tools.", plan)
+        return Seen([names.get(name, name) for name in seen.tools_of("gw")], seen.answers)
 
     return use_tools
 
@@ -221,11 +222,12 @@ def test_what_connect_writes_works_in_claude_code_with_the_key_it_refers_to(
 
     wrote = gateway.cli("connect", "claude-code", "--write", "--servers", "git", HOME=str(tmp_path), **key)
     listed = claude.run("mcp", "list", **key)
-    told, texts = claude.answer({"git.git_branch": GIT_BRANCH}, server="toolgate", **key)
+    plan = {claude_name("toolgate", "git.git_branch"): GIT_BRANCH}
+    seen = claude.ask("Which branch is it?", plan, **key)
 
     assert wrote.code == 0, wrote.err
     assert "✔ Connected" in listed.out
-    assert (len(told), texts) == (12, ["* main"])
+    assert (len(seen.tools_of("toolgate")), seen.answers) == (12, ["* main"])
     settle_on(lambda: json.loads(gateway.audit.splitlines()[-1])["principal"], f"key:{key_id}")
 
 
