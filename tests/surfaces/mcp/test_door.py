@@ -273,7 +273,7 @@ async def test_an_empty_scope_says_so() -> None:
         assert b"toolgate_empty_scopes_total 1.0" in house.gateway.metrics.render()
 
 
-async def test_ping_and_unknown_methods_and_notifications() -> None:
+async def test_fuz_10_ping_and_unknown_methods_and_notifications() -> None:
     async with open_house(world(), GIT) as house:
         session = await house.session("/api/mcp")
 
