@@ -61,7 +61,7 @@ def show(objections: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("name", "revision"), EXCEPTIONS)
-def test_a_server_behind_the_gateway_conforms(
+def test_fuz_14_a_server_behind_the_gateway_conforms(
     gateway: Gateway, name: str, revision: str, tmp_path: Path
 ) -> None:
     findings = check_server(f"{gateway.url}/mcp/s/{name}", revision, tmp_path)
