@@ -56,3 +56,6 @@ class Gathered:
             raise StreamRefused("an X")
         self.data += chunk
         return len(self.data) >= self.wanted
+
+    def deadline(self, deadline: float) -> float:
+        return deadline

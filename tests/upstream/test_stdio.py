@@ -97,9 +97,9 @@ async def test_a_legacy_server_sees_no_envelope_and_the_rest_of_a_callers_meta()
     assert [message["params"] for message in seen[-3:]] == [{"_meta": {"trace": "t"}}, {}, {}]
 
 
-async def test_a_modern_server_always_sees_an_envelope_and_the_callers_wins() -> None:
+async def test_a_modern_server_always_sees_an_envelope_with_the_caller_s_own_name() -> None:
     prefix = "io.modelcontextprotocol/"
-    meta = {f"{prefix}clientCapabilities": {"elicitation": {}}, "trace": "t"}
+    meta = {f"{prefix}clientInfo": {"name": "theirs"}, "trace": "t"}
     async with open_link(faulty("modern")) as link:
         await link.request("some/method", {}, timeout_s=5)
         await link.request("some/method", {"_meta": msgspec.Raw(json.dumps(meta).encode())}, timeout_s=5)
@@ -377,11 +377,9 @@ async def test_chd_10_a_late_answer_is_dropped() -> None:
 )
 async def test_chd_11_a_server_that_asks_for_what_is_not_offered_is_refused(method: str) -> None:
     async with open_link(faulty()) as link:
-        assert await call(link, "ask", method=method) == {
-            "jsonrpc": "2.0",
-            "id": "from-server",
-            "error": {"code": -32601, "message": "method not found"},
-        }
+        answer = await call(link, "ask", method=method)
+
+        assert (answer["id"], answer["error"]["code"]) == ("from-server", -32601)
 
 
 async def test_a_servers_ping_is_answered() -> None:

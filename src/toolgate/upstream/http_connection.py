@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol, cast
 import httptools
 
 from toolgate.model.heads import HeadShape, shape_of
+from toolgate.upstream.limits import LOOK_AGAIN_S
 from toolgate.upstream.link import MAX_MESSAGE_BYTES
 
 _EVENT_STREAM: Final = b"text/event-stream"
@@ -78,6 +79,9 @@ class Sink(Protocol):
 
     def feed(self, chunk: bytes) -> bool:
         """True once what the request waited for has come. Raises StreamRefused to break it off."""
+
+    def deadline(self, deadline: float) -> float:
+        """When its time is really up: later than `deadline` where a client is asked something meanwhile."""
 
 
 class ConnectionOwner(Protocol):
@@ -177,7 +181,10 @@ class HttpConnection(asyncio.Protocol):
         self._armed_s, self._timer = math.inf, None
         if self._waiter is None:
             return
-        if self._deadline <= self._loop.time():
+        now = self._loop.time()
+        if self._deadline <= now and self._sink is not None:
+            self._deadline = min(self._sink.deadline(self._deadline), now + LOOK_AGAIN_S)
+        if self._deadline <= now:
             self.fail(ExchangeTimedOut("no answer within the deadline"))
         elif self._deadline < math.inf:
             self._arm()

@@ -7,6 +7,8 @@ from toolgate.upstream.link import START_TIMEOUT_S
 
 CALL_CEILING_S: Final = 300.0
 """No call takes longer, whatever its record allows and however much progress it reports."""
+LOOK_AGAIN_S: Final = 1.0
+"""How soon a deadline that was moved is looked at again, because it may have been moved back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,9 +75,13 @@ class Hello:
     @property
     def has_list_changed(self) -> bool:
         """Whether the server says it will tell when its tools change."""
-        raw = self.capabilities.get("tools")
-        tools = msgspec.json.decode(raw) if raw else {}
-        return isinstance(tools, dict) and tools.get("listChanged") is True
+        return self.announces("tools", "listChanged")
+
+    def announces(self, capability: str, flag: str) -> bool:
+        """Whether the server says so of a capability: of `resources`, that one can `subscribe`."""
+        raw = self.capabilities.get(capability)
+        flags = msgspec.json.decode(raw) if raw else {}
+        return isinstance(flags, dict) and flags.get(flag) is True
 
 
 class StartFailed(Exception):

@@ -8,13 +8,22 @@ Nothing here knows pipes or HTTP, opens or closes anything, or sets a deadline f
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION, SERVER_INFO_KEY
 from toolgate.model.tools import Era
-from toolgate.upstream.link import PROBE_TIMEOUT_S, START_TIMEOUT_S, Hello, Params, Reply, StartFailed
+from toolgate.upstream.link import (
+    PROBE_TIMEOUT_S,
+    SHARED_CAPABILITIES,
+    START_TIMEOUT_S,
+    Hello,
+    Params,
+    Reply,
+    StartFailed,
+)
 from toolgate.upstream.wire import CLIENT_INFO, OWN_META, UNREADABLE, parse_error
 
 _T = TypeVar("_T")
@@ -26,11 +35,8 @@ Notify = Callable[[str, Params], Awaitable[None]]
 UNSUPPORTED_VERSION: Final = -32022
 _ALL_VERSIONS: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
 
-_INITIALIZE_PARAMS: Final[Params] = {
-    "protocolVersion": msgspec.Raw(msgspec.json.encode(LEGACY_VERSIONS[0])),
-    "capabilities": msgspec.Raw(b"{}"),
-    "clientInfo": msgspec.Raw(CLIENT_INFO),
-}
+_NEWEST_LEGACY: Final = msgspec.Raw(msgspec.json.encode(LEGACY_VERSIONS[0]))
+_Shake = Callable[[], Awaitable[Hello]]
 
 
 class _Discovery(msgspec.Struct, rename="camel"):
@@ -51,24 +57,30 @@ class _Versions(msgspec.Struct):
     supported: list[str]
 
 
-async def negotiate(ask: Ask, notify: Notify, *, known_era: Era | None = None) -> Hello:
-    """What the server is. Raises StartFailed when it is nothing we speak, and whatever `ask` raises."""
+async def negotiate(
+    ask: Ask, notify: Notify, *, known_era: Era | None = None, capabilities: bytes = SHARED_CAPABILITIES
+) -> Hello:
+    """What the server is. Raises StartFailed when it is nothing we speak, and whatever `ask` raises.
+
+    `capabilities` is what a handshake says that clients can do.
+    """
+    handshake = partial(_handshake, ask, notify, capabilities)
     if known_era == "legacy":
-        return await _handshake_or_probe(ask, notify)
+        return await _handshake_or_probe(ask, handshake)
     probe = asyncio.ensure_future(_discover(ask))
     try:
         await asyncio.wait({probe}, timeout=PROBE_TIMEOUT_S)
         if not probe.done():
-            return await _handshake_beside(probe, ask, notify)
-        return probe.result() or await _handshake_or_probe(ask, notify)
+            return await _handshake_beside(probe, handshake)
+        return probe.result() or await _handshake_or_probe(ask, handshake)
     finally:
         await _discard(probe)
 
 
-async def _handshake_or_probe(ask: Ask, notify: Notify) -> Hello:
+async def _handshake_or_probe(ask: Ask, handshake: _Shake) -> Hello:
     """The handshake; where it is refused, the server may have become modern since: ask once."""
     try:
-        return await _handshake(ask, notify)
+        return await handshake()
     except StartFailed:
         hello = await _discover(ask)
         if hello is None:
@@ -76,12 +88,12 @@ async def _handshake_or_probe(ask: Ask, notify: Notify) -> Hello:
         return hello
 
 
-async def _handshake_beside(probe: asyncio.Future[Hello | None], ask: Ask, notify: Notify) -> Hello:
+async def _handshake_beside(probe: asyncio.Future[Hello | None], shake: _Shake) -> Hello:
     """The handshake while a probe is still unanswered: the late answer to the probe wins if it is modern.
 
     A modern server that was only slow answers both in order, and refuses the handshake or ignores it.
     """
-    handshake = asyncio.ensure_future(_handshake(ask, notify))
+    handshake = asyncio.ensure_future(shake())
     asked: set[asyncio.Future[Any]] = {probe, handshake}
     try:
         await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
@@ -131,9 +143,14 @@ def _offered(reply: Reply) -> list[str]:
     return versions.supported
 
 
-async def _handshake(ask: Ask, notify: Notify) -> Hello:
+async def _handshake(ask: Ask, notify: Notify, capabilities: bytes) -> Hello:
     """The server as a legacy one. Raises StartFailed when it refuses."""
-    reply = await ask("initialize", _INITIALIZE_PARAMS, START_TIMEOUT_S)
+    params: Params = {
+        "protocolVersion": _NEWEST_LEGACY,
+        "capabilities": msgspec.Raw(capabilities),
+        "clientInfo": msgspec.Raw(CLIENT_INFO),
+    }
+    reply = await ask("initialize", params, START_TIMEOUT_S)
     if reply.result is None:
         error = parse_error(reply.error)
         raise StartFailed(f"it refused `initialize`: {error.message[:200] or error.code}")

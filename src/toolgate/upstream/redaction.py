@@ -28,9 +28,9 @@ class Redactor:
         self._secrets = tuple(secrets)
         self._spellings = self._spell(self._secrets)
 
-    def learn(self, secret: str) -> None:
-        """Look for `secret` too, in place of the one learned before: tokens are renewed for ever."""
-        self._spellings = self._spell((*self._secrets, secret))
+    def learn(self, *secrets: str) -> None:
+        """Look for these too, in place of those learned before: tokens are renewed for ever."""
+        self._spellings = self._spell((*self._secrets, *secrets))
 
     @staticmethod
     def _spell(secrets: Iterable[str]) -> list[bytes]:

@@ -45,13 +45,14 @@ class SseLegacyOpener:
         known_era: Era | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> SseLink:
-        del capabilities
         link = SseLink(await self._reach.server(record), self._numbers, listener)
         era: Era | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
         try:
             async with asyncio.timeout(self._start_timeout_s):
                 await link.connect()
-                link.open(await negotiate(link.exchange, link.notify, known_era=era))
+                link.open(
+                    await negotiate(link.exchange, link.notify, known_era=era, capabilities=capabilities)
+                )
         except (TimeoutError, CallTimedOut, ExchangeTimedOut) as exc:
             reason = f"no answer within {self._start_timeout_s:g} s"
             raise StartFailed(reason, state="list_timeout") from exc

@@ -11,20 +11,20 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import EMPTY
 from toolgate.upstream import wire
 from toolgate.upstream.background import Background
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut, StreamRefused
+from toolgate.upstream.limits import LOOK_AGAIN_S
 from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply, StartFailed
+from toolgate.upstream.orders import Orders, orders_on_one_stream
 from toolgate.upstream.reach import Reached
 from toolgate.upstream.redaction import Redactor
+from toolgate.upstream.relay import Relay
 from toolgate.upstream.sse import Event
 from toolgate.upstream.sse_legacy_stream import EventStream, parse_endpoint
-from toolgate.upstream.streamable.dialect import forward
 from toolgate.upstream.streamable.failures import reply_to_rejected, unknown_outcome
 from toolgate.upstream.streamable.greeting import evidence
 from toolgate.upstream.streamable.heads import Heads, with_body, without_body
@@ -36,6 +36,7 @@ MAX_NOISE_EVENTS: Final = 1_000
 _MAX_BESIDE: Final = 32
 """A server that asks more than this at once, beside its answers, is flooding and gets no reply."""
 _TELL_TIMEOUT_S: Final = 2.0
+_DELIVER_TIMEOUT_S: Final = 10.0
 _SESSION_GONE: Final = (404, 410)
 
 
@@ -53,7 +54,12 @@ class SseLink:
         self._post_head = b""
         self._redactor = Redactor(reached.credentials)
         self._background = Background()
-        self._clock = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._clock = self._loop.time
+        self._relay = Relay(
+            listener, self._redactor, background=self._background, tell=self._tell, deliver=self._deliver
+        )
+        self._orders: Orders | None = None
         self._is_settled = asyncio.Event()
         """Either the server has said where messages go, or it is over."""
         self._pending: dict[bytes, asyncio.Future[Reply]] = {}
@@ -75,9 +81,9 @@ class SseLink:
         """From now on it is a link: requests carry the envelope of their era, and the listener is told."""
         self.hello = hello
         self.is_open = True
-        if hello.era == "modern" and hello.has_list_changed:
-            # Nobody waits for the answer: it comes when the server ends the subscription, if ever.
-            self._tell(wire.encode_request(next(self._numbers), wire.LISTEN, wire.LISTEN_PARAMS))
+        self._relay.era = hello.era
+        self._orders = orders_on_one_stream(hello, self.exchange, self._background)
+        self._orders.watch(frozenset())
 
     async def request(
         self,
@@ -88,33 +94,45 @@ class SseLink:
         headers: Mapping[str, str] = EMPTY,
         client: ClientSide | None = None,
     ) -> Reply:
-        del client
         del headers  # this transport carries messages alone
-        reply = await self.exchange(method, wire.params_for(self.hello.era, params), timeout_s)
-        return self._redactor.reply(reply)
+        if client is not None and client.log_level and self._orders is not None:
+            await self._orders.set_level(client.log_level)
+        return self._redactor.reply(await self.exchange(method, params, timeout_s, client))
 
-    async def exchange(self, method: str, params: Params, timeout_s: float) -> Reply:
-        """Ask with exactly these params. Raises as `Link.request` does, and StartFailed before it is open."""
+    async def exchange(
+        self, method: str, params: Params, timeout_s: float, client: ClientSide | None = None
+    ) -> Reply:
+        """Ask; before it is open, with exactly these params. Raises as `Link.request`, and StartFailed."""
         if self._end:
             raise ServerUnavailable(self._end)
         number = next(self._numbers)
         key = b"%d" % number
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        deadline = self._clock() + timeout_s
+        if self.is_open:
+            params = self._relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
+        answer: asyncio.Future[Reply] = self._loop.create_future()
         self._pending[key] = answer
-        body = wire.encode_request(number, method, params)
+        timer = self._loop.call_at(deadline, self._time_out, key, deadline, timeout_s)
         # Beside, because a server may answer on its stream before it has answered the POST.
-        delivery = self._background.start(self._deliver(key, body, self._clock() + timeout_s))
+        body = wire.encode_request(number, method, params)
+        delivery = self._background.start(self._deliver_request(key, body, deadline))
         try:
-            async with asyncio.timeout(timeout_s):
-                return await answer
-        except TimeoutError:
-            self._withdraw(key, delivery)
-            raise CallTimedOut(f"no answer from the server within {timeout_s:g} s") from None
-        except asyncio.CancelledError:
+            return await answer
+        except (CallTimedOut, asyncio.CancelledError):
             self._withdraw(key, delivery)
             raise
         finally:
+            timer.cancel()
             self._pending.pop(key, None)
+            self._relay.leave(key)
+
+    def _time_out(self, key: bytes, deadline: float, timeout_s: float) -> None:
+        now, deadline = self._clock(), self._relay.deadline_of(key, deadline)
+        if deadline <= now:
+            self._fail(key, CallTimedOut(f"no answer from the server within {timeout_s:g} s"))
+        elif key in self._pending:
+            again_s = min(deadline, now + LOOK_AGAIN_S)
+            self._loop.call_at(again_s, self._time_out, key, deadline, timeout_s)
 
     async def notify(self, method: str, params: Params) -> None:
         """Say something during the start. Raises StartFailed."""
@@ -123,7 +141,8 @@ class SseLink:
             raise StartFailed(f"it answered `{method}` with status {answer.status}")
 
     def watch(self, uris: frozenset[str]) -> None:
-        del uris
+        if self._orders is not None:
+            self._orders.watch(uris)
 
     async def aclose(self) -> None:
         self.is_open = False
@@ -135,7 +154,7 @@ class SseLink:
     async def _post(self, body: bytes, deadline: float) -> Answer:
         return await self._reached.pool.send(with_body(self._post_head, body), deadline=deadline)
 
-    async def _deliver(self, key: bytes, body: bytes, deadline: float) -> None:
+    async def _deliver_request(self, key: bytes, body: bytes, deadline: float) -> None:
         """Send a request. What becomes of it comes on the stream, unless it does not even arrive."""
         try:
             answer = await self._post(body, deadline)
@@ -164,17 +183,16 @@ class SseLink:
         if delivery is not None:
             delivery.cancel()
         if self.is_open:
-            params = {"requestId": msgspec.Raw(key)}
-            self._tell(wire.encode_notification("notifications/cancelled", params))
+            self._tell(wire.encode_cancelled(key))
 
     def _tell(self, body: bytes) -> None:
         """Send what nobody waits for."""
-        if self._background.size < _MAX_BESIDE + len(self._pending):
-            self._background.start(self._tell_quietly(body))
+        if self._background.size < _MAX_BESIDE + len(self._pending) + self._relay.size:
+            self._background.start(self._deliver(body, _TELL_TIMEOUT_S))
 
-    async def _tell_quietly(self, body: bytes) -> None:
+    async def _deliver(self, body: bytes, timeout_s: float = _DELIVER_TIMEOUT_S) -> None:
         with contextlib.suppress(ConnectFailed, ExchangeFailed, ExchangeTimedOut):
-            await self._post(body, self._clock() + _TELL_TIMEOUT_S)
+            await self._post(body, self._clock() + timeout_s)
 
     # What comes in
 
@@ -203,7 +221,7 @@ class SseLink:
         self._post_head = Heads(target, self._reached.headers).initialize()
         # Whoever knows the session can speak in it.
         session = [value for _, value in parse_qsl(query)]
-        self._redactor = Redactor([*self._reached.credentials, *session])
+        self._redactor.learn(*session)
         self._is_settled.set()
 
     def _take_message(self, data: bytes) -> None:
@@ -230,10 +248,8 @@ class SseLink:
     def _take_from_server(self, message: wire.Incoming, data: bytes) -> None:
         if not wire.is_utf8(data):
             return
-        if message.id:
-            self._tell(wire.encode_answer(message))
-        elif self.is_open:
-            forward(message, self._listener)
+        if message.id or self.is_open:
+            self._relay.take(message)
 
     def _take_noise(self, data: bytes) -> None:
         self._noise_events += 1
@@ -270,7 +286,7 @@ class SseLink:
 def _refusal(answer: Answer) -> StartFailed:
     """Why there is no stream."""
     try:
-        evidence(parse_rejected(answer, None))
+        evidence(parse_rejected(answer))
     except StartFailed as exc:
         return exc
     status = answer.status

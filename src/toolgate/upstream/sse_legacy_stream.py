@@ -32,6 +32,9 @@ class EventStream:
             self._take(event)
         return False  # nothing that comes is the last
 
+    def deadline(self, deadline: float) -> float:
+        return deadline
+
 
 def parse_endpoint(reached: Reached, data: bytes) -> tuple[Target, str]:
     """Where messages go, and the query of it. Raises StreamRefused for anything off the server's origin."""

@@ -6,16 +6,17 @@ a child sends is bounded, and nothing it sends is taken for the answer to a ques
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
-
-import msgspec
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import EMPTY, ServerRecord, StdioLaunch
 from toolgate.model.tools import Era
 from toolgate.upstream import wire
+from toolgate.upstream.background import Background
 from toolgate.upstream.child import Child
 from toolgate.upstream.children import Warden
+from toolgate.upstream.limits import LOOK_AGAIN_S
 from toolgate.upstream.lines import LineSplitter, LineTooLong
 from toolgate.upstream.link import (
     MAX_MESSAGE_BYTES,
@@ -29,7 +30,9 @@ from toolgate.upstream.link import (
     StartFailed,
 )
 from toolgate.upstream.negotiate import negotiate
+from toolgate.upstream.orders import Orders, orders_on_one_stream
 from toolgate.upstream.redaction import Redactor, credentials_of_child
+from toolgate.upstream.relay import Relay
 from toolgate.upstream.secrets import Secrets
 
 MAX_NOISE_BYTES: Final = 1024 * 1024
@@ -38,6 +41,7 @@ MAX_NOISE_LINES: Final = 10_000
 
 _STDERR_TAIL_BYTES: Final = 1024
 _KILLED_S: Final = 1.0
+_DELIVER_TIMEOUT_S: Final = 10.0
 _LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -53,6 +57,11 @@ class StdioLink:
         self._server_id = server_id
         self._listener = listener
         self._child: Child | None = None
+        self._background = Background()
+        self._relay = Relay(
+            listener, redactor, background=self._background, tell=self._write, deliver=self._deliver
+        )
+        self._orders: Orders | None = None
         self._last_id = 0
         self._pending: dict[bytes, asyncio.Future[Reply]] = {}
         self._lines = LineSplitter(MAX_MESSAGE_BYTES)
@@ -72,14 +81,14 @@ class StdioLink:
         self._child = child
         self.pid = child.pid
 
-    def open(self, hello: Hello) -> None:
+    async def open(self, hello: Hello) -> None:
         """From now on it is a link: requests carry the envelope of their era, and the listener is told."""
         self.hello = hello
         self.is_open = True
-        if hello.era == "modern" and hello.has_list_changed:
-            # Nobody waits for the answer: it comes when the server ends the subscription, if ever.
-            self._last_id += 1
-            self._write(wire.encode_request(self._last_id, wire.LISTEN, wire.LISTEN_PARAMS))
+        self._relay.era = hello.era
+        self._orders = orders_on_one_stream(hello, self.exchange, self._background)
+        self._orders.watch(frozenset())
+        await asyncio.sleep(0)  # what the server is to tell, it hears before anything else
 
     async def discard(self) -> None:
         """End a link that never opened, at once."""
@@ -97,43 +106,50 @@ class StdioLink:
         headers: Mapping[str, str] = EMPTY,
         client: ClientSide | None = None,
     ) -> Reply:
-        del client
         del headers  # HTTP's
-        reply = await self.exchange(method, wire.params_for(self.hello.era, params), timeout_s)
-        return self._redactor.reply(reply)
+        if client is not None and client.log_level and self._orders is not None:
+            await self._orders.set_level(client.log_level)
+        return self._redactor.reply(await self.exchange(method, params, timeout_s, client))
 
-    async def exchange(self, method: str, params: Params, timeout_s: float) -> Reply:
-        """Ask with exactly these params. Raises as `Link.request` does."""
+    async def exchange(
+        self, method: str, params: Params, timeout_s: float, client: ClientSide | None = None
+    ) -> Reply:
+        """Ask; before it is open, with exactly these params. Raises as `Link.request` does."""
         child = self._child
         if child is not None and not child.stdin.has_room.is_set():
             timeout_s = await self._wait_for_room(child, method, timeout_s)
         if child is None or self._end or not child.stdin.is_open:
             raise self._unavailable("nothing was sent")
-        self._last_id += 1
-        line = _line(wire.encode_request(self._last_id, method, params))
-        key = b"%d" % self._last_id
+        self._last_id = number = self._last_id + 1
+        key = b"%d" % number
+        deadline = self._loop.time() + timeout_s
+        if self.is_open:
+            params = self._relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
         answer: asyncio.Future[Reply] = self._loop.create_future()
         self._pending[key] = answer
-        timer = self._loop.call_later(timeout_s, self._time_out, key, method, timeout_s)
-        child.stdin.write(line)
+        timer = self._loop.call_at(deadline, self._time_out, key, deadline, method, timeout_s)
+        child.stdin.write(_line(wire.encode_request(number, method, params)))
         try:
             return await answer
-        except asyncio.CancelledError:
+        except (CallTimedOut, asyncio.CancelledError):
             self._withdraw(key)
             raise
         finally:
             timer.cancel()
             self._pending.pop(key, None)
+            self._relay.leave(key)
 
     async def notify(self, method: str, params: Params) -> None:
         self._write(wire.encode_notification(method, params))
 
     def watch(self, uris: frozenset[str]) -> None:
-        del uris
+        if self._orders is not None:
+            self._orders.watch(uris)
 
     async def aclose(self) -> None:
         self.is_open = False
         self._finish("was stopped")
+        await self._background.aclose()
         if self._child is not None:
             self._child.stop()
             await self._child.wait_gone()
@@ -196,10 +212,8 @@ class StdioLink:
     def _on_server_message(self, message: wire.Incoming, line: bytes) -> None:
         if not wire.is_utf8(line):
             self.dropped_lines += 1
-        elif message.id:
-            self._write(wire.encode_answer(message))
-        elif self.is_open:
-            self._listener.on_notification(message.method, bytes(message.params))
+        elif message.id or self.is_open:
+            self._relay.take(message)
 
     def _on_unreadable(self, line: bytes) -> None:
         """An answer we cannot carry (half a character, NaN) fails its call now, and not at its deadline."""
@@ -229,19 +243,31 @@ class StdioLink:
             ) from None
         return max(0.0, ends_at - self._loop.time())
 
-    def _time_out(self, key: bytes, method: str, timeout_s: float) -> None:
-        answer = self._pending.pop(key, None)
-        if answer is not None and not answer.done():
-            answer.set_exception(
-                CallTimedOut(f"server `{self._server_id}` did not answer `{method}` within {timeout_s:g} s")
-            )
-            self._withdraw(key)
+    def _time_out(self, key: bytes, deadline: float, method: str, timeout_s: float) -> None:
+        answer = self._pending.get(key)
+        if answer is None or answer.done():
+            return
+        now, deadline = self._loop.time(), self._relay.deadline_of(key, deadline)
+        if deadline > now:
+            again_s = min(deadline, now + LOOK_AGAIN_S)
+            self._loop.call_at(again_s, self._time_out, key, deadline, method, timeout_s)
+            return
+        answer.set_exception(
+            CallTimedOut(f"server `{self._server_id}` did not answer `{method}` within {timeout_s:g} s")
+        )
 
     def _withdraw(self, key: bytes) -> None:
         """Say that nobody waits any more. Not during its start: `initialize` may not be cancelled."""
         if self.is_open:
-            params = {"requestId": msgspec.Raw(key)}
-            self._write(wire.encode_notification("notifications/cancelled", params))
+            self._write(wire.encode_cancelled(key))
+
+    async def _deliver(self, message: bytes) -> None:
+        """Send what somebody waits for, as soon as the child reads."""
+        child = self._child
+        with suppress(CallTimedOut):
+            if child is not None and not child.stdin.has_room.is_set():
+                await self._wait_for_room(child, "an answer", _DELIVER_TIMEOUT_S)
+            self._write(message)
 
     def _write(self, message: bytes) -> None:
         """Send what nobody waits for, unless the child has stopped reading: then it is dropped."""
@@ -263,6 +289,7 @@ class StdioLink:
             if not answer.done():
                 answer.set_exception(self._unavailable("the outcome of the call is unknown"))
         self._pending.clear()
+        self._background.cancel()
         if self.is_open:
             self._listener.on_closed(self.end)
 
@@ -288,7 +315,6 @@ class StdioOpener:
         known_era: Era | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> StdioLink:
-        del capabilities
         launch = record.stdio
         if launch is None:
             raise StartFailed("its record does not say what to start", fatal=True)
@@ -297,7 +323,10 @@ class StdioOpener:
         era: Era | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
         try:
             async with asyncio.timeout(self._start_timeout_s):
-                link.open(await self._start(link, launch, env, era))
+                await self._spawn(link, launch, env)
+                await link.open(
+                    await negotiate(link.exchange, link.notify, known_era=era, capabilities=capabilities)
+                )
         except (TimeoutError, CallTimedOut) as exc:
             raise StartFailed(
                 f"it did not get through its start within {self._start_timeout_s:g} s", state="list_timeout"
@@ -311,9 +340,7 @@ class StdioOpener:
         self._shy.discard(record.server_id)
         return link
 
-    async def _start(
-        self, link: StdioLink, launch: StdioLaunch, env: Mapping[str, str], era: Era | None
-    ) -> Hello:
+    async def _spawn(self, link: StdioLink, launch: StdioLaunch, env: Mapping[str, str]) -> None:
         expand = self._secrets.expand
         child = await self._warden.spawn(
             [expand(launch.command), *map(expand, launch.args)],
@@ -322,7 +349,6 @@ class StdioOpener:
             owner=link,
         )
         link.attach(child)
-        return await negotiate(link.exchange, link.notify, known_era=era)
 
 
 def _line(message: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -11,32 +12,39 @@ from toolgate.errors import InvalidParams
 from toolgate.model.protocol import (
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
+    LOG_LEVEL_KEY,
     MODERN_VERSION,
     PROTOCOL_VERSION_KEY,
     RESERVED_PREFIX,
 )
 from toolgate.model.tools import Era
-from toolgate.upstream.link import Params, Reply
+from toolgate.upstream.link import ClientSide, Params, Reply
 
 CLIENT_INFO: Final = msgspec.json.encode({"name": "toolgate", "version": __version__})
 
+_OWN_INFO: Final = msgspec.Raw(CLIENT_INFO)
 _OWN_MEMBERS: Final[Params] = {
     PROTOCOL_VERSION_KEY: msgspec.Raw(msgspec.json.encode(MODERN_VERSION)),
     CLIENT_CAPABILITIES_KEY: msgspec.Raw(b"{}"),
-    CLIENT_INFO_KEY: msgspec.Raw(CLIENT_INFO),
+    CLIENT_INFO_KEY: _OWN_INFO,
 }
 OWN_META: Final = msgspec.Raw(msgspec.json.encode(_OWN_MEMBERS))
-"""The envelope of a request that no caller stands behind, or whose caller sent none."""
-# These come back as messages on a connection that many callers share, so none may leave as it came.
-_NOT_CARRIED: Final = frozenset({"progressToken"})
+"""The envelope of a request that no client stands behind."""
+_MAX_KNOWN_BYTES: Final = 2_048
 
+PROGRESS_KEY: Final = "progressToken"
+
+PROGRESS: Final = "notifications/progress"
+CANCELLED: Final = "notifications/cancelled"
+UPDATED: Final = "notifications/resources/updated"
 LIST_CHANGED: Final = "notifications/tools/list_changed"
-LISTEN: Final = "subscriptions/listen"
-LISTEN_PARAMS: Final[Params] = {
-    "_meta": OWN_META,
-    "notifications": msgspec.Raw(b'{"toolsListChanged":true}'),
+LIST_CHANGES: Final = {
+    "tools": LIST_CHANGED,
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
 }
-"""How a modern server is asked to tell when its tools change."""
+"""How a server tells that a list has changed, by the capability that announces it."""
+LISTEN: Final = "subscriptions/listen"
 
 
 class Incoming(msgspec.Struct):
@@ -65,7 +73,7 @@ NOT_JSON: Final = Reply(
     error=b'{"code":-32603,"message":"the server\'s answer is not JSON that can be carried"}'
 )
 """What a caller gets in place of an answer that cannot be handed on."""
-_decode_members = msgspec.json.Decoder(Params).decode
+decode_members = msgspec.json.Decoder(Params).decode
 _encode = msgspec.json.encode
 
 
@@ -116,11 +124,16 @@ def encode_notification(method: str, params: Params) -> bytes:
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), _encode(params))
 
 
-def encode_answer(request: Incoming) -> bytes:
-    """What we say to a server's own request, without the line end: we offer it nothing but `ping`."""
-    if request.method == "ping":
-        return b'{"jsonrpc":"2.0","id":%b,"result":{}}' % request.id
-    return b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32601,"message":"method not found"}}' % request.id
+def encode_cancelled(key: bytes) -> bytes:
+    """Nobody waits for the answer to our request `key` any more."""
+    return encode_notification(CANCELLED, {"requestId": msgspec.Raw(key)})
+
+
+def encode_answer(request: Incoming, reply: Reply) -> bytes:
+    """What is said to a server's own request, without the line end."""
+    if reply.error is not None:
+        return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request.id, reply.error)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request.id, reply.result or b"{}")
 
 
 class _ToolResult(msgspec.Struct):
@@ -156,24 +169,60 @@ def parse_error(raw: bytes | msgspec.Raw | None) -> RpcError:
         return RpcError()
 
 
-def params_for(era: Era, params: Params) -> Params:
-    """A caller's `params` with the `_meta` that a server of `era` may see.
+def params_for(era: Era, params: Params, client: ClientSide | None = None) -> Params:
+    """A caller's `params` with the `_meta` that a server of `era` may see. Raises InvalidParams.
 
-    A modern caller's own envelope goes through to a modern server: its capabilities are the ones the
-    server may rely on. A legacy server never sees envelope keys, a modern one always does. Raises
-    InvalidParams.
+    Without its progress token: that comes back on a connection which many callers share (see `Relay`).
     """
-    meta = params.get("_meta")
-    if meta is None:
-        return {**params, "_meta": OWN_META} if era == "modern" else params
+    if "_meta" not in params:
+        return with_meta(era, params, None, client)
+    members = parse_meta(params)
+    members.pop(PROGRESS_KEY, None)
+    return with_meta(era, params, members, client)
+
+
+def parse_meta(params: Params) -> Params:
+    """The members of a caller's `_meta`. Raises InvalidParams."""
     try:
-        members = _decode_members(meta)
+        return decode_members(params["_meta"])
     except msgspec.DecodeError as exc:
         raise InvalidParams("`_meta` is not an object") from exc
-    kept = {key: value for key, value in members.items() if key not in _NOT_CARRIED}
+
+
+def with_meta(era: Era, params: Params, members: Params | None, client: ClientSide | None) -> Params:
+    """`params` with a `_meta` of these members, as far as a server of `era` may see them.
+
+    A modern server gets an envelope that speaks for `client`: its capabilities are the ones the server may
+    rely on. A legacy one never sees a key that MCP reserves.
+    """
+    if members is None:
+        return {**params, "_meta": _bare_meta(client)} if era == "modern" else params
+    kept = {key: value for key, value in members.items() if not key.startswith(RESERVED_PREFIX)}
     if era == "modern":
-        return {**params, "_meta": msgspec.Raw(_encode(_OWN_MEMBERS | kept))}
-    kept = {key: value for key, value in kept.items() if not key.startswith(RESERVED_PREFIX)}
-    if kept:
-        return {**params, "_meta": msgspec.Raw(_encode(kept))}
-    return {name: value for name, value in params.items() if name != "_meta"}
+        kept |= _OWN_MEMBERS if client is None else _envelope(client.capabilities, client.log_level)
+        kept[CLIENT_INFO_KEY] = members.get(CLIENT_INFO_KEY, _OWN_INFO)
+    elif not kept:
+        return {name: value for name, value in params.items() if name != "_meta"}
+    return {**params, "_meta": msgspec.Raw(_encode(kept))}
+
+
+def _envelope(capabilities: bytes, log_level: str) -> Params:
+    members = {**_OWN_MEMBERS, CLIENT_CAPABILITIES_KEY: msgspec.Raw(capabilities)}
+    if log_level:
+        members[LOG_LEVEL_KEY] = msgspec.Raw(_encode(log_level))
+    return members
+
+
+def _encode_envelope(capabilities: bytes, log_level: str) -> msgspec.Raw:
+    return msgspec.Raw(_encode(_envelope(capabilities, log_level)))
+
+
+_known_envelope = lru_cache(maxsize=64)(_encode_envelope)
+
+
+def _bare_meta(client: ClientSide | None) -> msgspec.Raw:
+    """The whole `_meta` of a request whose caller sent none: one for all clients that can do the same."""
+    if client is None:
+        return OWN_META
+    is_short = len(client.capabilities) <= _MAX_KNOWN_BYTES
+    return (_known_envelope if is_short else _encode_envelope)(client.capabilities, client.log_level)

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.link import LinkListener, Params
+from toolgate.upstream.link import ClientSide, Params
 from toolgate.upstream.streamable.messages import Rejected
 from toolgate.upstream.wire import Incoming
 
@@ -15,27 +15,26 @@ _ODD_STATUSES: Final = (400, 404, 405, 406, 415)
 _ASK_EVERY_S: Final = 5.0
 _ASK_TIMEOUT_S: Final = 2.0
 
-# Of one request of ours or its logging, and those who share a link have no use for either.
-_PRIVATE: Final = frozenset(
-    {
-        "notifications/cancelled",
-        "notifications/message",
-        "notifications/progress",
-        "notifications/subscriptions/acknowledged",
-    }
-)
-
 
 class Dialect(Protocol):
     """How requests are put to a server of one era."""
 
     async def ask(
-        self, method: str, params: Params, headers: Mapping[str, str], deadline: float, /
+        self,
+        method: str,
+        params: Params,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        client: ClientSide | None,
     ) -> Incoming:
         """The response to a request, sent once. Raises what HTTP raises, Rejected and LinkLost."""
 
     def listen(self) -> None:
         """Start to hear what the server says unasked, where it announces that it will."""
+
+    def watch(self, uris: frozenset[str]) -> None:
+        """See `Link.watch`."""
 
     def authorize(self, credential: str) -> None:
         """Show the server `credential` with every request from now on."""
@@ -72,9 +71,3 @@ class Doubt:
             return
         if not is_as_before:
             raise LinkLost("the server no longer speaks the protocol it spoke") from rejected
-
-
-def forward(message: Incoming, listener: LinkListener) -> None:
-    """Pass a notification on, if it is anybody's concern."""
-    if message.method not in _PRIVATE:
-        listener.on_notification(message.method, bytes(message.params))

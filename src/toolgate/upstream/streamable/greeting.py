@@ -7,6 +7,7 @@ connection, 401, 5xx) ends the start, and nothing is remembered of it.
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -14,7 +15,7 @@ from toolgate.model.protocol import LEGACY_VERSIONS
 from toolgate.model.tools import Era
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.link import Hello, Params, Reply, StartFailed
+from toolgate.upstream.link import SHARED_CAPABILITIES, Hello, Params, Reply, StartFailed
 from toolgate.upstream.negotiate import negotiate
 from toolgate.upstream.streamable.heads import Heads, Session, parse_session_id, with_body
 from toolgate.upstream.streamable.messages import NoResponse, PendingResponse, Rejected, retry_after_s
@@ -23,15 +24,30 @@ from toolgate.upstream.wire import Incoming, encode_notification, encode_request
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How one server is reached, and the numbers its requests get."""
+    """How one server is reached, the numbers its requests get, and what it is told of our clients."""
 
     pool: HttpPool
     heads: Heads
     numbers: Iterator[int]
+    capabilities: bytes = SHARED_CAPABILITIES
 
 
 class _Handshake(msgspec.Struct, rename="camel"):
     protocol_version: str = LEGACY_VERSIONS[0]
+
+
+class _Deaf:
+    """Nothing a server says before it was greeted concerns anybody."""
+
+    def take(self, message: Incoming, request: bytes) -> None:
+        """Drop it."""
+
+    def deadline_of(self, _request: bytes, deadline: float, /) -> float:
+        """Nobody is asked anything, so it stays as it was."""
+        return deadline
+
+
+_DEAF: Final = _Deaf()
 
 
 class Greeting:
@@ -44,13 +60,15 @@ class Greeting:
 
     async def hello(self, *, known_era: Era | None) -> Hello:
         """Raises StartFailed. The caller sets the deadline."""
-        return await negotiate(self._ask, self._notify, known_era=known_era)
+        return await negotiate(
+            self._ask, self._notify, known_era=known_era, capabilities=self._endpoint.capabilities
+        )
 
     async def _ask(self, method: str, params: Params, timeout_s: float) -> Reply:
         heads = self._endpoint.heads
         head = heads.initialize() if method == "initialize" else heads.modern(method)
         number = next(self._endpoint.numbers)
-        pending = PendingResponse(number, _ignore)
+        pending = PendingResponse(b"%d" % number, _DEAF)
         try:
             answer = await self._send(head, encode_request(number, method, params), timeout_s, pending)
             reply = reply_of(pending.take(answer))
@@ -111,7 +129,3 @@ def _parse_session(result: bytes, answer: Answer) -> Session | None:
     if version not in LEGACY_VERSIONS:
         return None
     return Session(version, parse_session_id(answer.headers.get(b"mcp-session-id")))
-
-
-def _ignore(message: Incoming) -> None:
-    """Nothing a server says before it was greeted concerns anybody."""

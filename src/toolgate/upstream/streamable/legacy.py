@@ -9,29 +9,33 @@ import contextlib
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
+from toolgate.errors import ServerUnavailable
+from toolgate.model.servers import EMPTY
 from toolgate.upstream.background import Background
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.link import START_TIMEOUT_S, Hello, LinkListener, Params, StartFailed
-from toolgate.upstream.streamable.dialect import Doubt, LinkLost, forward
+from toolgate.upstream.link import (
+    START_TIMEOUT_S,
+    ClientSide,
+    Hello,
+    LinkListener,
+    Params,
+    Reply,
+    StartFailed,
+)
+from toolgate.upstream.orders import LegacyOrders, announces_to_tell, tell_missed
+from toolgate.upstream.redaction import Redactor
+from toolgate.upstream.relay import Relay
+from toolgate.upstream.streamable.dialect import Doubt, LinkLost
 from toolgate.upstream.streamable.greeting import Endpoint, Greeting
 from toolgate.upstream.streamable.heads import Session, with_body, without_body
 from toolgate.upstream.streamable.listening import MIN_DELAY_S, Listening
 from toolgate.upstream.streamable.messages import PendingResponse, Rejected
-from toolgate.upstream.wire import (
-    LIST_CHANGED,
-    Incoming,
-    encode_answer,
-    encode_notification,
-    encode_request,
-    params_for,
-    parse_error,
-)
+from toolgate.upstream.wire import Incoming, encode_cancelled, encode_request, parse_error, reply_of
 
 _METHOD_NOT_FOUND: Final = -32601
 _TELL_TIMEOUT_S: Final = 2.0
+_DELIVER_TIMEOUT_S: Final = 10.0
 _LEAVE_TIMEOUT_S: Final = 1.0
 _MAX_BESIDE: Final = 32
 """A server that asks more than this at once, beside its answers, is flooding and gets no reply."""
@@ -48,11 +52,18 @@ class LegacyDialect:
         hello: Hello,
         session: Session,
         listener: LinkListener,
+        redactor: Redactor,
     ) -> None:
         self._endpoint = endpoint
         self._background = background
         self._hello = hello
         self._listener = listener
+        self._clock = asyncio.get_running_loop().time
+        self._relay = Relay(
+            listener, redactor, background=background, tell=self._tell_beside, deliver=self._deliver
+        )
+        self._relay.era = "legacy"
+        self._orders = LegacyOrders(hello, self._ask_quietly, background)
         self._renewal: asyncio.Task[None] | None = None
         self._renewal_failure = "the link has ended"
         self._listening: asyncio.Task[None] | None = None
@@ -64,34 +75,47 @@ class LegacyDialect:
         self._head = self._endpoint.heads.legacy(session)
 
     async def ask(
-        self, method: str, params: Params, _headers: Mapping[str, str], deadline: float, /
+        self,
+        method: str,
+        params: Params,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        client: ClientSide | None,
     ) -> Incoming:
+        del headers  # only modern servers check them
+        if client is not None and client.log_level:
+            await self._orders.set_level(client.log_level)
+        relay = self._relay
         number = next(self._endpoint.numbers)
-        body = encode_request(number, method, params_for("legacy", params))
+        key = b"%d" % number
+        deadline = self._clock() + timeout_s
+        params = relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
         try:
-            return await self._ask_within_session(number, body, deadline)
+            return await self._ask_within_session(key, encode_request(number, method, params), deadline)
         except Rejected as exc:
             await self._doubt.check(exc, deadline)
             raise
         except (ExchangeTimedOut, asyncio.CancelledError):
             # In this era a closed connection does not mean "stop".
-            cancelled: Params = {"requestId": msgspec.Raw(b"%d" % number)}
-            self._tell_beside(encode_notification("notifications/cancelled", cancelled))
+            self._tell_beside(encode_cancelled(key))
             raise
+        finally:
+            relay.leave(key)
 
-    async def _ask_within_session(self, number: int, body: bytes, deadline: float) -> Incoming:
+    async def _ask_within_session(self, key: bytes, body: bytes, deadline: float) -> Incoming:
         session = self._session
         try:
-            return await self._exchange(number, body, deadline)
+            return await self._exchange(key, body, deadline)
         except Rejected as exc:
             if session.id is None or not _means_session_lost(exc):
                 raise
         await self._renewed(session, deadline)
-        return await self._exchange(number, body, deadline)
+        return await self._exchange(key, body, deadline)
 
-    async def _exchange(self, number: int, body: bytes, deadline: float) -> Incoming:
+    async def _exchange(self, key: bytes, body: bytes, deadline: float) -> Incoming:
         """The response, from the answer to one POST or from the streams that continue it."""
-        pending = PendingResponse(number, self._take)
+        pending = PendingResponse(key, self._relay)
         session = self._session
         pool = self._endpoint.pool
         try:
@@ -103,7 +127,7 @@ class LegacyDialect:
             if pending.response is not None or not (answer.is_stream and pending.position):
                 return pending.take(answer)
         while pending.response is None:
-            await self._resume(session, pending, deadline)
+            await self._resume(session, pending, pending.deadline(deadline))
         return pending.response
 
     async def _resume(self, session: Session, pending: PendingResponse, deadline: float) -> None:
@@ -147,14 +171,15 @@ class LegacyDialect:
             if greeting.session is not None:
                 self._enter(greeting.session)
                 self.listen()
+                self._orders.renew()
                 # Servers lose sessions when they are restarted, often with other tools.
-                self._listener.on_notification(LIST_CHANGED, b"{}")
+                self._tell_missed()
 
     async def _is_still_legacy(self, deadline: float) -> bool:
         """Any answer to a ping will do, as long as HTTP delivers it: modern servers refuse it there."""
         number = next(self._endpoint.numbers)
         try:
-            await self._exchange(number, encode_request(number, "ping", {}), deadline)
+            await self._exchange(b"%d" % number, encode_request(number, "ping", {}), deadline)
         except Rejected as exc:
             return _means_session_lost(exc)
         return True
@@ -162,9 +187,14 @@ class LegacyDialect:
     def listen(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
-        if self._hello.has_list_changed:
-            listening = Listening(self._endpoint.pool, self._take, self._stream_request)
+        if announces_to_tell(self._hello):
+            listening = Listening(
+                self._endpoint.pool, self._relay, request=self._stream_request, on_missed=self._tell_missed
+            )
             self._listening = self._background.start(listening.run())
+
+    def watch(self, uris: frozenset[str]) -> None:
+        self._orders.watch(uris)
 
     def authorize(self, credential: str) -> None:
         self._endpoint.heads.authorize(credential)
@@ -175,18 +205,25 @@ class LegacyDialect:
             request = without_body(self._endpoint.heads.leave(self._session))
             await self._send_quietly(request, _LEAVE_TIMEOUT_S)
 
-    def _stream_request(self, position: bytes) -> tuple[None, bytes]:
-        return None, without_body(self._endpoint.heads.listen(self._session, after=position))
+    def _stream_request(self, position: bytes) -> tuple[bytes, bytes]:
+        return b"", without_body(self._endpoint.heads.listen(self._session, after=position))
 
-    def _take(self, message: Incoming) -> None:
-        if message.id:
-            self._tell_beside(encode_answer(message))
-        else:
-            forward(message, self._listener)
+    def _tell_missed(self) -> None:
+        tell_missed(self._hello, self._orders.uris, self._listener)
+
+    async def _ask_quietly(self, method: str, params: Params, timeout_s: float) -> Reply:
+        """For what is asked beside the calls. Raises ServerUnavailable."""
+        try:
+            return reply_of(await self.ask(method, params, EMPTY, timeout_s=timeout_s, client=None))
+        except (ConnectFailed, ExchangeFailed, ExchangeTimedOut, LinkLost, Rejected) as exc:
+            raise ServerUnavailable(str(exc)) from exc
 
     def _tell_beside(self, body: bytes) -> None:
-        if self._background.size < _MAX_BESIDE:
+        if self._background.size < _MAX_BESIDE + self._relay.size:
             self._background.start(self._send_quietly(with_body(self._head, body), _TELL_TIMEOUT_S))
+
+    async def _deliver(self, body: bytes) -> None:
+        await self._send_quietly(with_body(self._head, body), _DELIVER_TIMEOUT_S)
 
     async def _send_quietly(self, request: bytes, timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s

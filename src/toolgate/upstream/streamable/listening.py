@@ -11,7 +11,6 @@ from typing import Final
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import ExchangeFailed
 from toolgate.upstream.streamable.messages import Inbox, PendingResponse, retry_after_s
-from toolgate.upstream.wire import LIST_CHANGED, Incoming
 
 MIN_DELAY_S: Final = 0.5
 _MAX_DELAY_S: Final = 30.0
@@ -27,8 +26,8 @@ class _Stream(PendingResponse):
 
     __slots__ = ("_on_open", "has_begun")
 
-    def __init__(self, number: int | None, inbox: Inbox, on_open: Callable[[], None]) -> None:
-        super().__init__(number, inbox)
+    def __init__(self, key: bytes, inbox: Inbox, on_open: Callable[[], None]) -> None:
+        super().__init__(key, inbox)
         self._on_open = on_open
         self.has_begun = False
 
@@ -42,16 +41,28 @@ class Listening:
     """One server's stream, opened again and again."""
 
     def __init__(
-        self, pool: HttpPool, inbox: Inbox, request: Callable[[bytes], tuple[int | None, bytes]]
+        self,
+        pool: HttpPool,
+        inbox: Inbox,
+        *,
+        request: Callable[[bytes], tuple[bytes, bytes]],
+        on_missed: Callable[[], None],
+        on_open: Callable[[], None] | None = None,
     ) -> None:
-        """`request` takes a position and makes another request for the stream, with its number if any."""
+        """`request` takes a position and makes another request for the stream, after its number if any.
+
+        `on_open` is told whenever the stream has opened, `on_missed` when it was open before: what was said
+        in between is lost.
+        """
         self._pool = pool
         self._inbox = inbox
         self._request = request
+        self._on_missed = on_missed
+        self._on_open = on_open
         self._position = b""
         self._delay_s = MIN_DELAY_S
         self._failures = 0
-        self._openings = 0
+        self._has_opened = False
         self._asked_s = 0
         """How long the server asked to be left alone when it last refused the stream."""
 
@@ -59,8 +70,8 @@ class Listening:
         """Until the server ends it for good, or the caller does."""
         while self._failures < _MAX_FAILURES:
             self._asked_s = 0
-            number, request = self._request(self._position)
-            stream = _Stream(number, self._inbox, self._opened)
+            key, request = self._request(self._position)
+            stream = _Stream(key, self._inbox, self._opened)
             began_s = asyncio.get_running_loop().time()
             if await self._ends_with(stream, request):
                 return
@@ -78,10 +89,11 @@ class Listening:
         return is_refused or not (answer.is_stream or answer.status == 429 or answer.status >= 500)
 
     def _opened(self) -> None:
-        self._openings += 1
-        if self._openings > 1:
-            # What was said in between is lost, so the lists may have changed.
-            self._inbox(Incoming(method=LIST_CHANGED))
+        if self._on_open is not None:
+            self._on_open()
+        if self._has_opened:
+            self._on_missed()
+        self._has_opened = True
 
     def _next_delay_s(self, stream: _Stream, lived_s: float) -> float:
         """Twice as long each time, from the start again after a stream that lasted."""

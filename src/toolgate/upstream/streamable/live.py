@@ -1,6 +1,5 @@
 """A live link to an HTTP server: its requests, its errors in the gateway's words, its end."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import NoReturn
 
@@ -37,7 +36,6 @@ class StreamableLink:
         self._background = background
         self._listener = listener
         self._redactor = redactor
-        self._clock = asyncio.get_running_loop().time
         self._end: str | None = None
 
     async def request(
@@ -49,11 +47,10 @@ class StreamableLink:
         headers: Mapping[str, str] = EMPTY,
         client: ClientSide | None = None,
     ) -> Reply:
-        del client
         if self._end is not None:
             raise ServerUnavailable(self._end)
         try:
-            message = await self._dialect.ask(method, params, headers, self._clock() + timeout_s)
+            message = await self._dialect.ask(method, params, headers, timeout_s=timeout_s, client=client)
         except Rejected as exc:
             return reply_to_rejected(exc, self._redactor)
         except ExchangeTimedOut as exc:
@@ -68,7 +65,7 @@ class StreamableLink:
         self._dialect.authorize(f"Bearer {token}")
 
     def watch(self, uris: frozenset[str]) -> None:
-        del uris
+        self._dialect.watch(uris)
 
     async def aclose(self) -> None:
         if self._end is None:

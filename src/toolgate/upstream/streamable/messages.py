@@ -1,7 +1,6 @@
 """The JSON-RPC in an HTTP answer: the response to one request of ours, in a body or on a stream."""
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, StreamRefused
 from toolgate.upstream.link import MAX_MESSAGE_BYTES
@@ -12,8 +11,15 @@ from toolgate.upstream.wire import UNREADABLE, Incoming, decode_incoming, is_utf
 MAX_RETRY_AFTER_S: Final = 60
 """A server that asks to be left alone for longer is asked again all the same."""
 
-Inbox = Callable[[Incoming], None]
-"""Takes what a server says beside its response: notifications, and requests of its own."""
+
+class Inbox(Protocol):
+    """Whom a server's messages on a stream concern beside the response. A `Relay` is one."""
+
+    def take(self, message: Incoming, request: bytes, /) -> None:
+        """A notification, or a request of the server's own, on the stream of our `request`."""
+
+    def deadline_of(self, request: bytes, deadline: float, /) -> float:
+        """When the time of `request` is up, which was to be at `deadline`."""
 
 
 class Rejected(Exception):
@@ -38,9 +44,9 @@ class PendingResponse:
 
     __slots__ = ("_id", "_inbox", "_parser", "response")
 
-    def __init__(self, number: int | None, inbox: Inbox) -> None:
-        """`number` is None for a stream that belongs to no request."""
-        self._id = b"%d" % number if number is not None else None
+    def __init__(self, key: bytes, inbox: Inbox) -> None:
+        """`key` is the number of the request; empty for a stream that belongs to none."""
+        self._id = key
         self._inbox = inbox
         self._parser: SseParser | None = None
         self.response: Incoming | None = None
@@ -73,6 +79,9 @@ class PendingResponse:
                 self._take_event(event.data)
         return self.response is not None
 
+    def deadline(self, deadline: float) -> float:
+        return self._inbox.deadline_of(self._id, deadline)
+
     def take(self, answer: Answer) -> Incoming:
         """The response in `answer`, or that came on its stream. Raises Rejected and ExchangeFailed."""
         if self.response is not None:
@@ -93,14 +102,14 @@ class PendingResponse:
         if message is None:
             raise StreamRefused("an event on the server's stream is not a JSON-RPC message")
         if message.method:
-            self._inbox(message)
+            self._inbox.take(message, self._id)
         elif self._is_ours(message):
             self.response = message
-        elif self._id is not None:
+        elif self._id:
             raise StreamRefused("the server's stream carries a response to another request")
 
     def _is_ours(self, message: Incoming) -> bool:
-        return bytes(message.id) == self._id
+        return _answers(message, self._id)
 
 
 def retry_after_s(answer: Answer) -> int | None:
@@ -110,12 +119,16 @@ def retry_after_s(answer: Answer) -> int | None:
     return min(int(value[:9]), MAX_RETRY_AFTER_S) if value.isdigit() else None
 
 
-def parse_rejected(answer: Answer, request_id: bytes | None) -> Rejected:
+def parse_rejected(answer: Answer, request_id: bytes = b"") -> Rejected:
     """What an answer with an error status says to the request of that id."""
     message = _parse(answer.body)
     if message is None or message.method or not message.error:
         return Rejected(answer, None, is_ours=False)
-    return Rejected(answer, bytes(message.error), is_ours=bytes(message.id) == request_id)
+    return Rejected(answer, bytes(message.error), is_ours=_answers(message, request_id))
+
+
+def _answers(message: Incoming, request_id: bytes) -> bool:
+    return bool(request_id) and bytes(message.id) == request_id
 
 
 def _parse(data: bytes | bytearray) -> Incoming | None:

@@ -1,48 +1,74 @@
 """The stateless era (2026-07-28): every request stands alone, and closing its connection cancels it."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 
 from toolgate.model.protocol import MODERN_VERSION
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.background import Background
-from toolgate.upstream.link import Hello, LinkListener, Params
-from toolgate.upstream.streamable.dialect import Doubt, forward
+from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params
+from toolgate.upstream.orders import ModernOrders, tell_missed
+from toolgate.upstream.redaction import Redactor
+from toolgate.upstream.relay import Relay
+from toolgate.upstream.streamable.dialect import Doubt
 from toolgate.upstream.streamable.greeting import Endpoint
 from toolgate.upstream.streamable.heads import with_body
 from toolgate.upstream.streamable.listening import Listening
 from toolgate.upstream.streamable.messages import NoResponse, PendingResponse, Rejected
-from toolgate.upstream.wire import LISTEN, LISTEN_PARAMS, Incoming, encode_request, params_for
+from toolgate.upstream.wire import LISTEN, Incoming, encode_request, params_for
 
 
 class ModernDialect:
     """Requests to a modern server."""
 
     def __init__(
-        self, endpoint: Endpoint, background: Background, *, hello: Hello, listener: LinkListener
+        self,
+        endpoint: Endpoint,
+        background: Background,
+        *,
+        hello: Hello,
+        listener: LinkListener,
+        redactor: Redactor,
     ) -> None:
         self._endpoint = endpoint
-        self._background = background
         self._hello = hello
         self._listener = listener
+        self._clock = asyncio.get_running_loop().time
+        self._relay = Relay(listener, redactor, background=background, tell=_drop, deliver=_never)
+        self._orders = ModernOrders(hello, self._listen, background)
         self._doubt = Doubt(self._is_still_modern)
 
     async def ask(
-        self, method: str, params: Params, headers: Mapping[str, str], deadline: float, /
+        self,
+        method: str,
+        params: Params,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float,
+        client: ClientSide | None,
     ) -> Incoming:
-        endpoint = self._endpoint
+        endpoint, relay = self._endpoint, self._relay
         number = next(endpoint.numbers)
-        body = encode_request(number, method, params_for("modern", params))
-        pending = PendingResponse(number, self._take)
-        request = with_body(endpoint.heads.modern(method, headers), body)
+        key = b"%d" % number
+        deadline = self._clock() + timeout_s
+        params = relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
+        pending = PendingResponse(key, relay)
         try:
+            request = with_body(
+                endpoint.heads.modern(method, headers), encode_request(number, method, params)
+            )
             return pending.take(await endpoint.pool.send(request, deadline=deadline, sink=pending))
         except Rejected as exc:
             await self._doubt.check(exc, deadline)
             raise
+        finally:
+            relay.leave(key)
 
     def listen(self) -> None:
-        if self._hello.has_list_changed:
-            self._background.start(Listening(self._endpoint.pool, self._take, self._subscription).run())
+        self._orders.watch(frozenset())
+
+    def watch(self, uris: frozenset[str]) -> None:
+        self._orders.watch(uris)
 
     def authorize(self, credential: str) -> None:
         self._endpoint.heads.authorize(credential)
@@ -51,17 +77,30 @@ class ModernDialect:
         """There is nothing to leave."""
 
     async def _is_still_modern(self, deadline: float) -> bool:
+        timeout_s = deadline - self._clock()
         try:
-            response = await self.ask("server/discover", {}, EMPTY, deadline)
+            response = await self.ask("server/discover", {}, EMPTY, timeout_s=timeout_s, client=None)
         except (Rejected, NoResponse):
             return False
         return MODERN_VERSION.encode() in bytes(response.result)
 
-    def _subscription(self, _position: bytes) -> tuple[int, bytes]:
-        number = next(self._endpoint.numbers)
-        body = encode_request(number, LISTEN, LISTEN_PARAMS)
-        return number, with_body(self._endpoint.heads.modern(LISTEN), body)
+    async def _listen(self, params: Params, on_open: Callable[[], None]) -> None:
+        def request(_position: bytes) -> tuple[bytes, bytes]:
+            number = next(self._endpoint.numbers)
+            body = encode_request(number, LISTEN, params_for("modern", params))
+            return b"%d" % number, with_body(self._endpoint.heads.modern(LISTEN), body)
 
-    def _take(self, message: Incoming) -> None:
-        if not message.id:  # a server of this era has no requests of its own
-            forward(message, self._listener)
+        await Listening(
+            self._endpoint.pool, self._relay, request=request, on_missed=self._tell_missed, on_open=on_open
+        ).run()
+
+    def _tell_missed(self) -> None:
+        tell_missed(self._hello, self._orders.uris, self._listener)
+
+
+def _drop(message: bytes) -> None:
+    """A server of this era has no requests of its own, and is told nothing beside ours."""
+
+
+async def _never(message: bytes) -> None:
+    """As above."""

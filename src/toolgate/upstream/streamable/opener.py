@@ -47,8 +47,7 @@ class StreamableOpener:
         known_era: Era | None,
         capabilities: bytes = SHARED_CAPABILITIES,
     ) -> StreamableLink:
-        del capabilities
-        endpoint, redactor = await self._endpoint(record)
+        endpoint, redactor = await self._endpoint(record, capabilities)
         try:
             hello, session = await self._greet(endpoint, known_era)
         except StartFailed as exc:
@@ -62,18 +61,20 @@ class StreamableOpener:
         background = Background()
         dialect: Dialect
         if session is None:
-            dialect = ModernDialect(endpoint, background, hello=hello, listener=listener)
+            dialect = ModernDialect(endpoint, background, hello=hello, listener=listener, redactor=redactor)
         else:
-            dialect = LegacyDialect(endpoint, background, hello=hello, session=session, listener=listener)
+            dialect = LegacyDialect(
+                endpoint, background, hello=hello, session=session, listener=listener, redactor=redactor
+            )
         dialect.listen()
         return StreamableLink(
             hello, dialect, pool=endpoint.pool, background=background, listener=listener, redactor=redactor
         )
 
-    async def _endpoint(self, record: ServerRecord) -> tuple[Endpoint, Redactor]:
+    async def _endpoint(self, record: ServerRecord, capabilities: bytes) -> tuple[Endpoint, Redactor]:
         reached = await self._reach.server(record)
         heads = Heads(reached.target, reached.headers)
-        return Endpoint(reached.pool, heads, self._numbers), Redactor(reached.credentials)
+        return Endpoint(reached.pool, heads, self._numbers, capabilities), Redactor(reached.credentials)
 
     async def _greet(self, endpoint: Endpoint, known_era: Era | None) -> tuple[Hello, Session | None]:
         """What the server is; and its session, exactly if it is legacy."""

@@ -1,0 +1,244 @@
+"""What passes between the server of a link and the clients behind its requests, while those run.
+
+A server reaches a client only about a request of that client's, and only where it is certain whose request it
+means: on a stream that belongs to one request, by the number of the request, or while there is only one that
+it can mean. Everything else is dropped or refused. What is open is bounded, and ends with its request.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from toolgate.model.tools import Era
+from toolgate.upstream import wire
+from toolgate.upstream.background import Background
+from toolgate.upstream.limits import CALL_CEILING_S
+from toolgate.upstream.link import ClientSide, LinkListener, Params, Reply
+from toolgate.upstream.redaction import Redactor
+
+MAX_ASKS: Final = 32
+MAX_ASKS_EACH: Final = 8
+"""What a server may ask at once: on one link, and about one request."""
+
+_FOR_ITS_CLIENT: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
+_FOR_NOBODY: Final = "notifications/subscriptions/acknowledged"
+_ASKABLE: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
+
+_log: Final = logging.getLogger(__name__)
+
+
+def _error(code: int, message: str) -> Reply:
+    return Reply(error=msgspec.json.encode({"code": code, "message": message}))
+
+
+_PONG: Final = Reply(result=b"{}")
+_NOT_FOUND: Final = _error(-32601, "method not found")
+_NOBODY: Final = _error(-32601, "there is no client to be asked: no call is in flight")
+_UNCERTAIN: Final = _error(
+    -32601,
+    "whose client is meant is not certain, because several calls are in flight on one connection: "
+    'set `sharing = "per_session"` in the record of this server',
+)
+_NO_OBJECT: Final = _error(-32602, "`params` is not an object")
+_TOO_MANY: Final = _error(-32603, "too much is asked at once")
+_FAILED: Final = _error(-32603, "the client could not be asked")
+
+
+class _Asked:
+    """What the client behind one request is being asked. Meanwhile the request's own time stands still."""
+
+    __slots__ = ("_ceiling", "_left_s", "deadline", "open")
+
+    def __init__(self, deadline: float, ceiling: float) -> None:
+        self.deadline = deadline
+        self.open: dict[bytes, asyncio.Task[None]] = {}
+        """By the server's ids."""
+        self._ceiling = ceiling
+        self._left_s = 0.0
+
+    def begin(self, ask_id: bytes, task: asyncio.Task[None], now: float) -> None:
+        if not self.open:
+            self._left_s = self.deadline - now
+            self.deadline = self._ceiling
+        self.open[ask_id] = task
+
+    def end(self, ask_id: bytes, now: float) -> None:
+        if self.open.pop(ask_id, None) is not None and not self.open:
+            self.deadline = min(now + self._left_s, self._ceiling)
+
+
+class Relay:
+    """The clients behind one link's requests."""
+
+    def __init__(
+        self,
+        listener: LinkListener,
+        redactor: Redactor,
+        *,
+        background: Background,
+        tell: Callable[[bytes], None],
+        deliver: Callable[[bytes], Awaitable[None]],
+    ) -> None:
+        """Both send a message to the server: `tell` at once or never, `deliver` when it can be taken."""
+        self._listener = listener
+        self._redactor = redactor
+        self._background = background
+        self._tell = tell
+        self._deliver = deliver
+        self._clock = asyncio.get_running_loop().time
+        self._requests: dict[bytes, tuple[ClientSide, float, float]] = {}
+        """Those in flight that have a client, by their numbers: the client, the deadline, the time given."""
+        self._tokens: dict[bytes, bytes] = {}
+        """What the clients of some call the progress of theirs."""
+        self._asked: dict[bytes, _Asked] = {}
+        self.era: Era = "modern"
+        """Only a legacy server has requests of its own."""
+        self.size = 0
+        """Questions that are open or whose answers are on their way."""
+
+    # Our requests
+
+    def enter(
+        self, key: bytes, params: Params, *, client: ClientSide | None, deadline: float, timeout_s: float
+    ) -> Params:
+        """Request `key` begins, for `client`: the params it is sent with. Raises InvalidParams.
+
+        Every one that has a client needs its `leave`. The server gets `key` for a progress token: those of
+        clients are their own, and alike.
+        """
+        members = wire.parse_meta(params) if "_meta" in params else None
+        token = members.pop(wire.PROGRESS_KEY, None) if members else None
+        if client is not None:
+            self._requests[key] = (client, deadline, timeout_s)
+            if members is not None and token is not None:
+                self._tokens[key] = bytes(token)
+                members[wire.PROGRESS_KEY] = msgspec.Raw(key)
+        return wire.with_meta(self.era, params, members, client)
+
+    def leave(self, key: bytes) -> None:
+        """Request `key` is over: its client is asked nothing any more, and hears nothing."""
+        if self._requests.pop(key, None) is None:
+            return
+        self._tokens.pop(key, None)
+        asked = self._asked.pop(key, None)
+        if asked is not None:
+            for task in asked.open.values():
+                task.cancel()
+
+    def deadline_of(self, key: bytes, deadline: float) -> float:
+        """When the time of request `key` is up, which was to be at `deadline`.
+
+        While its client is asked something, look again after a while: it may become sooner.
+        """
+        asked = self._asked.get(key)
+        return deadline if asked is None else asked.deadline
+
+    # What the server says
+
+    def take(self, message: wire.Incoming, request: bytes = b"") -> None:
+        """Take what is no response. `request` is the one whose own stream it came on, if it was one's."""
+        method = message.method
+        if message.id:
+            self._take_request(message, request)
+        elif method == wire.PROGRESS:
+            self._take_progress(message.params)
+        elif method in _FOR_ITS_CLIENT:
+            self._pass_on(message, self._owner(request))
+        elif method == wire.CANCELLED:
+            self._take_cancelled(message.params)
+        elif method != _FOR_NOBODY:
+            self._listener.on_notification(method, bytes(message.params))
+
+    def _owner(self, request: bytes) -> bytes:
+        """The request that is certainly meant; empty where none is."""
+        if request:
+            return request if request in self._requests else b""
+        return next(iter(self._requests)) if len(self._requests) == 1 else b""
+
+    def _take_progress(self, params: msgspec.Raw) -> None:
+        members = _members(params)
+        key = bytes(members.get(wire.PROGRESS_KEY, b""))
+        token = self._tokens.get(key)
+        if token is not None:
+            members[wire.PROGRESS_KEY] = msgspec.Raw(token)
+            told = self._redactor.raw(msgspec.json.encode(members))
+            self._requests[key][0].notify(wire.PROGRESS, told)
+
+    def _pass_on(self, message: wire.Incoming, owner: bytes) -> None:
+        if owner and _is_object(message.params):
+            self._requests[owner][0].notify(message.method, self._redactor.raw(bytes(message.params)))
+
+    def _take_cancelled(self, params: msgspec.Raw) -> None:
+        ask_id = bytes(_members(params).get("requestId", b""))
+        for asked in self._asked.values():
+            task = asked.open.get(ask_id)
+            if task is not None:
+                task.cancel()
+                asked.end(ask_id, self._clock())
+
+    # What the server asks
+
+    def _take_request(self, message: wire.Incoming, request: bytes) -> None:
+        if message.method == "ping":
+            self._tell(wire.encode_answer(message, _PONG))
+            return
+        owner = self._owner(request)
+        refusal = self._refusal(message, owner)
+        if refusal is not None:
+            self._tell(wire.encode_answer(message, refusal))
+        else:
+            self._start_asking(message, owner)
+
+    def _refusal(self, message: wire.Incoming, owner: bytes) -> Reply | None:
+        """Why nobody is asked; None where somebody is."""
+        if self.era == "modern" or message.method not in _ASKABLE:
+            return _NOT_FOUND
+        if not owner:
+            return _UNCERTAIN if len(self._requests) > 1 else _NOBODY
+        if not _is_object(message.params):
+            return _NO_OBJECT
+        asked = self._asked.get(owner)
+        is_full = asked is not None and len(asked.open) >= MAX_ASKS_EACH
+        return _TOO_MANY if is_full or self.size >= MAX_ASKS else None
+
+    def _start_asking(self, message: wire.Incoming, owner: bytes) -> None:
+        ask_id = bytes(message.id)
+        if any(ask_id in asked.open for asked in self._asked.values()):
+            return  # the server repeats itself: one answer will do
+        client, deadline, timeout_s = self._requests[owner]
+        asked = self._asked.get(owner)
+        if asked is None:
+            asked = self._asked[owner] = _Asked(deadline, deadline - timeout_s + CALL_CEILING_S)
+        task = self._background.start(self._ask(message, asked, client))
+        if task is not None:
+            self.size += 1
+            task.add_done_callback(self._count_out)
+            asked.begin(ask_id, task, self._clock())
+
+    def _count_out(self, _task: asyncio.Task[None]) -> None:
+        self.size -= 1
+
+    async def _ask(self, message: wire.Incoming, asked: _Asked, client: ClientSide) -> None:
+        try:
+            reply = await client.ask(message.method, self._redactor.raw(bytes(message.params)))
+        except Exception:
+            _log.exception("a client could not be asked `%s`", message.method)
+            reply = _FAILED
+        finally:
+            asked.end(bytes(message.id), self._clock())
+        await self._deliver(wire.encode_answer(message, reply))
+
+
+def _is_object(params: msgspec.Raw) -> bool:
+    return bytes(params)[:1] == b"{"
+
+
+def _members(params: msgspec.Raw) -> Params:
+    """The members of a message's `params`; none where it is no object."""
+    try:
+        return wire.decode_members(params)
+    except wire.UNREADABLE:
+        return {}
