@@ -73,8 +73,11 @@ class Stream:
     # The responder's side
 
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        self.start(status, headers)
-        self.chunks.put_nowait(body)
+        if self.status.done():
+            self.chunks.put_nowait(encode_event(body))
+        else:
+            self.start(status, headers)
+            self.chunks.put_nowait(body)
 
     def start(self, status: int, headers: Headers) -> None:
         self.headers = {name.decode(): value.decode() for name, value in headers}
@@ -187,7 +190,7 @@ class House:
         """Open a session of the handshake era."""
         client = LegacyClient(self, url, {} if key is None else {"authorization": f"Bearer {key}"})
         answer = await client.send(
-            "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, **params}
+            "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}} | params
         )
         assert answer.status == 200, answer.body
         client.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
@@ -205,17 +208,25 @@ class LegacyClient:
     headers: dict[str, str]
     initialized: Any = None
 
-    async def send(self, method: str, params: Any = None, *, request_id: Any = 1) -> Response:
+    def open(self, body: Any, **headers: str) -> Stream:
+        """Begin a POST."""
+        encoded = json.dumps(body).encode()
+        return self.house.open("POST", self.url, encoded, JSON_HEADERS | self.headers | headers)
+
+    def begin(self, method: str, params: Any = None, *, request_id: Any = 1, **headers: str) -> Stream:
+        """Begin a request, whose answer may be a stream."""
         body = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
-        return await self.house.request(
-            "POST", self.url, json.dumps(body).encode(), JSON_HEADERS | self.headers
-        )
+        return self.open(body, **headers)
+
+    async def send(self, method: str, params: Any = None, *, request_id: Any = 1) -> Response:
+        return await self.begin(method, params, request_id=request_id).whole()
 
     async def notify(self, method: str, params: Any = None) -> Response:
-        body = {"jsonrpc": "2.0", "method": method, "params": params or {}}
-        return await self.house.request(
-            "POST", self.url, json.dumps(body).encode(), JSON_HEADERS | self.headers
-        )
+        return await self.open({"jsonrpc": "2.0", "method": method, "params": params or {}}).whole()
+
+    async def reply(self, request_id: Any, **members: Any) -> Response:
+        """Answer what was asked: with `result` or `error`."""
+        return await self.open({"jsonrpc": "2.0", "id": request_id, **members}).whole()
 
     async def tools(self) -> list[str]:
         return [tool["name"] for tool in (await self.send("tools/list")).json["result"]["tools"]]
@@ -223,8 +234,8 @@ class LegacyClient:
     async def call(self, name: str, **arguments: Any) -> Response:
         return await self.send("tools/call", {"name": name, "arguments": arguments})
 
-    def stream(self) -> Stream:
-        return self.house.open("GET", self.url, b"", JSON_HEADERS | self.headers)
+    def stream(self, **headers: str) -> Stream:
+        return self.house.open("GET", self.url, b"", JSON_HEADERS | self.headers | headers)
 
     async def delete(self) -> Response:
         return await self.house.request("DELETE", self.url, b"", JSON_HEADERS | self.headers)

@@ -5,7 +5,7 @@ It holds for the session on this node, for as long as the node knows it.
 
 from toolgate.errors import InvalidParams, MethodNotFound, UnknownResource
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.view import Route
+from toolgate.gateway.routes import Route
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.levels import parse_level
 from toolgate.surfaces.mcp.session import Session
@@ -45,7 +45,7 @@ class Hearing:
         view = await self._gateway.settled_view(session.binding.caller)
         route = view.find_resource(uri)
         if route is None:
-            raise UnknownResource(f"Unknown resource: {uri}")
+            raise UnknownResource("Resource not found", data={"uri": uri})
         return route
 
 

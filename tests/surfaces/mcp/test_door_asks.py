@@ -1,0 +1,347 @@
+"""What a server says and asks in the middle of a request reaches the client of that request, and no other."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.surfaces.mcp.house import House, LegacyClient, open_house
+from tests.surfaces.mcp.test_sse import INITIALIZE, connected, settled
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
+from toolgate.surfaces.mcp import asking
+from toolgate.upstream.link import ClientSide, Reply
+
+pytestmark = pytest.mark.anyio
+
+ONE = record("one", allowed_tools=("*",))
+CAN = {"elicitation": {"form": {}}, "sampling": {}, "roots": {"listChanged": True}}
+FORM = {"message": "how many?", "requestedSchema": {"type": "object", "properties": {}}}
+
+Tool = Callable[[ClientSide], Awaitable[Reply]]
+
+
+def net_of(tool: Tool) -> MemoryNet:
+    """One legacy server, whose `act` has the client of its call at hand."""
+
+    async def act(_members: dict[str, Any]) -> Reply:
+        client = net["one"].calls[-1].client
+        assert client is not None
+        return await tool(client)
+
+    net = MemoryNet(one=MemoryServer(era="legacy", tools=[definition("act")], on_call={"act": act}))
+    return net
+
+
+def begin(session: LegacyClient, **headers: str) -> Any:
+    return session.begin("tools/call", {"name": "one.act"}, request_id="mine", **headers)
+
+
+async def elicit(client: ClientSide) -> Reply:
+    """Asks, and answers with what came back."""
+    reply = await client.ask("elicitation/create", json.dumps(FORM).encode())
+    return Reply(result=text_result((reply.result or reply.error or b"").decode()))
+
+
+def said(message: Any) -> Any:
+    """What the tool made of the client's answer."""
+    return json.loads(message["result"]["content"][0]["text"])
+
+
+async def test_a_server_asks_the_client_of_a_call_and_gets_its_answer() -> None:
+    async with open_house(net_of(elicit), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        call = begin(session)
+        asked = await call.event()
+        answered = await session.reply(asked["id"], result={"action": "accept", "content": {"n": 3}})
+        ended = await call.event()
+
+        assert (asked["method"], asked["params"]) == ("elicitation/create", FORM)
+        assert (answered.status, answered.body) == (202, b"")
+        assert (ended["id"], said(ended)) == ("mine", {"action": "accept", "content": {"n": 3}})
+        assert call.headers["content-type"] == "text/event-stream"
+
+
+async def test_an_error_of_the_client_goes_to_the_server_as_it_came() -> None:
+    async with open_house(net_of(elicit), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        call = begin(session)
+        error = {"code": -1, "message": "user rejected", "data": {"why": "é"}}
+        await session.reply((await call.event())["id"], error=error)
+
+        assert said(await call.event()) == error
+
+
+async def test_the_transport_of_2024_asks_on_its_one_stream() -> None:
+    async with settled(net_of(elicit), ONE) as house, connected(house, "/api/mcp") as client:
+        await client.ask("initialize", INITIALIZE | {"capabilities": CAN})
+        asked = await client.ask("tools/call", {"name": "one.act"})
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}
+        taken = await client.post(answer)
+        ended = await client.stream.event()
+        late = await client.post(answer)
+
+        assert (asked["method"], taken.status, late.status) == ("elicitation/create", 202, 202)
+        assert said(ended) == {"action": "decline"}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "method", "params", "is_asked"),
+    [
+        pytest.param({}, "elicitation/create", FORM, False, id="it can do nothing"),
+        pytest.param({"sampling": {}}, "elicitation/create", FORM, False, id="it can do something else"),
+        pytest.param({"elicitation": {}}, "elicitation/create", FORM, True, id="forms without saying so"),
+        pytest.param({"elicitation": {"url": {}}}, "elicitation/create", FORM, False, id="pages alone"),
+        pytest.param(
+            {"elicitation": {}}, "elicitation/create", {"mode": "url"}, False, id="it can show no page"
+        ),
+        pytest.param(
+            {"elicitation": {"url": {}}}, "elicitation/create", {"mode": "url"}, True, id="it can show pages"
+        ),
+        pytest.param({"elicitation": {}}, "elicitation/create", {"mode": 7}, False, id="no mode at all"),
+        pytest.param({"roots": {}}, "roots/list", {}, True, id="roots"),
+        pytest.param({"sampling": {}}, "sampling/createMessage", {}, True, id="sampling"),
+        pytest.param(CAN, "tasks/list", {}, False, id="nothing a server may ask"),
+    ],
+)
+async def test_a_client_is_asked_only_what_it_can_answer(
+    capabilities: Any, method: str, params: Any, is_asked: bool
+) -> None:
+    async def ask(client: ClientSide) -> Reply:
+        reply = await client.ask(method, json.dumps(params).encode())
+        return Reply(result=text_result((reply.result or reply.error or b"").decode()))
+
+    async with open_house(net_of(ask), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=capabilities)
+        call = begin(session)
+        if is_asked:
+            await session.reply((await call.event())["id"], result={"ok": True})
+            assert said(await call.event()) == {"ok": True}
+        else:
+            assert said((await call.whole()).json)["code"] == -32601
+
+
+async def test_a_client_that_takes_no_events_is_told_and_asked_nothing() -> None:
+    async def tell_and_ask(client: ClientSide) -> Reply:
+        client.notify("notifications/progress", b'{"progressToken":1,"progress":1}')
+        client.notify("notifications/message", b'{"level":"error","data":1}')
+        assert (client.capabilities, client.log_level) == (b"{}", "")
+        return await elicit(client)
+
+    async with open_house(net_of(tell_and_ask), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        answer = await begin(session, accept="application/json").whole()
+
+        assert said(answer.json)["code"] == -32601
+
+
+async def test_fuz_9_what_answers_nothing_that_was_asked_has_no_effect() -> None:
+    async with open_house(net_of(elicit), ONE) as house:
+        asked_one = await house.session("/api/mcp", capabilities=CAN)
+        other = await house.session("/api/mcp", capabilities=CAN)
+        call = begin(asked_one)
+        ask_id = (await call.event())["id"]
+
+        assert (await asked_one.reply(1, result={})).status == 400
+        assert (await asked_one.reply("mine", result={})).status == 400
+        assert (await other.reply(ask_id, result={})).status == 202
+        assert (await asked_one.reply(ask_id[:-1], result={})).status == 202
+        assert (await house.post("/api/mcp", {"jsonrpc": "2.0", "id": ask_id, "result": {}})).status == 400
+        assert not call.task.done()
+        await asked_one.reply(ask_id, result={"it": "is"})
+        assert said(await call.event()) == {"it": "is"}
+        assert (await asked_one.reply(ask_id, result={"it": "was"})).status == 202
+
+
+async def test_a_question_that_is_given_up_is_taken_back() -> None:
+    async def give_up(client: ClientSide) -> Reply:
+        try:
+            async with asyncio.timeout(0):
+                await client.ask("sampling/createMessage", b"{}")
+        except TimeoutError:
+            return Reply(result=text_result("{}"))
+        raise AssertionError
+
+    async with open_house(net_of(give_up), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        call = begin(session)
+        asked, taken_back = await call.event(), await call.event()
+
+        assert taken_back["method"] == "notifications/cancelled"
+        assert taken_back["params"] == {"requestId": asked["id"]}
+        assert said(await call.event()) == {}
+
+
+@pytest.mark.parametrize("way", ["cancelled", "left", "ended"])
+async def test_a_question_ends_with_its_request(way: str) -> None:
+    async with open_house(net_of(elicit), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        call = begin(session)
+        ask_id = (await call.event())["id"]
+        if way == "cancelled":
+            await session.notify("notifications/cancelled", {"requestId": "mine"})
+        elif way == "left":
+            await call.leave()
+        else:
+            await session.delete()
+        async with asyncio.timeout(5):
+            await asyncio.gather(call.task, return_exceptions=True)
+
+        assert house.net["one"].stopped == ["act"]
+        assert (await session.reply(ask_id, result={})).status == (404 if way == "ended" else 202)
+
+
+async def test_a_client_that_has_too_much_to_answer_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "MAX_OPEN", 1)
+    async with open_house(net_of(elicit), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        first = begin(session)
+        ask_id = (await first.event())["id"]
+        second = await session.send("tools/call", {"name": "one.act"}, request_id=2)
+        await session.reply(ask_id, result={})
+
+        assert said(second.json)["message"] == "the client has too much to answer already"
+        assert said(await first.event()) == {}
+
+
+# What is only told
+
+
+async def test_progress_comes_ahead_of_the_answer() -> None:
+    async def work(client: ClientSide) -> Reply:
+        for done in (1, 2):
+            client.notify("notifications/progress", b'{"progressToken":"t","progress":%d}' % done)
+        return Reply(result=text_result("{}"))
+
+    async with open_house(net_of(work), ONE) as house:
+        call = begin(await house.session("/api/mcp"))
+        heard = [await call.event() for _ in range(3)]
+
+        assert [one.get("method") for one in heard] == ["notifications/progress"] * 2 + [None]
+        assert [one["params"]["progress"] for one in heard[:2]] == [1, 2]
+        assert heard[2]["id"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("level", "heard"),
+    [
+        pytest.param(None, ["debug", "info", "emergency"], id="nothing said: what the server says"),
+        pytest.param("info", ["info", "emergency"], id="info"),
+        pytest.param("error", ["emergency"], id="error"),
+    ],
+)
+async def test_log_messages_come_from_the_level_that_the_session_set(
+    level: str | None, heard: list[str]
+) -> None:
+    async def talk(client: ClientSide) -> Reply:
+        for one in ("debug", "info", "shouting", 7, "emergency"):
+            client.notify("notifications/message", msgspec.json.encode({"level": one, "data": "x"}))
+        return Reply(result=text_result("{}"))
+
+    async with open_house(net_of(talk), ONE) as house:
+        session = await house.session("/api/mcp")
+        if level:
+            assert (await session.send("logging/setLevel", {"level": level})).json["result"] == {}
+        call = begin(session)
+        levels = [(await call.event())["params"]["level"] for _ in heard]
+
+        assert levels == heard
+        assert (await call.event())["id"] == "mine"
+        assert [one.client and one.client.log_level for one in house.net["one"].calls] == [level or "info"]
+
+
+@pytest.mark.parametrize("level", ["loud", "INFO", "", None, 5])
+async def test_a_level_that_is_none_is_refused(level: Any) -> None:
+    async with open_house(net_of(elicit), ONE) as house:
+        session = await house.session("/api/mcp")
+
+        assert (await session.send("logging/setLevel", {"level": level})).code == -32602
+
+
+# Servers of the stateless era, which answer with what they want to know
+
+
+def required(number: int) -> bytes:
+    asks = {"form": {"method": "elicitation/create", "params": FORM}, "dirs": {"method": "roots/list"}}
+    return msgspec.json.encode(
+        {"resultType": "input_required", "inputRequests": asks, "requestState": f"state-{number}"}
+    )
+
+
+def asking_net(rounds: int) -> MemoryNet:
+    """A modern server that asks so often before it answers."""
+
+    async def act(_members: dict[str, Any]) -> Reply:
+        number = len(net["one"].calls)
+        return Reply(result=required(number) if number <= rounds else text_result("{}"))
+
+    net = MemoryNet(one=MemoryServer(era="modern", tools=[definition("act")], on_call={"act": act}))
+    return net
+
+
+async def answer_all(house: House, session: LegacyClient, call: Any) -> Any:
+    """Answer whatever is asked until the call ends; how it ended."""
+    while True:
+        message = await call.event()
+        if "method" not in message:
+            return message
+        await session.reply(message["id"], result={"answers": message["method"], "round": calls(house)})
+
+
+def calls(house: House) -> int:
+    return len(house.net["one"].calls)
+
+
+async def test_a_legacy_client_is_taken_through_the_questions_of_a_modern_server() -> None:
+    async with open_house(asking_net(2), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        call = session.begin("tools/call", {"name": "one.act", "arguments": {"n": 1}}, request_id="mine")
+        ended = await answer_all(house, session, call)
+
+        seen = [one.params for one in house.net["one"].calls]
+        assert said(ended) == {}
+        assert [(one["name"], one["arguments"]) for one in seen] == [("act", {"n": 1})] * 3
+        assert [one.get("requestState") for one in seen] == [None, "state-1", "state-2"]
+        assert [one.get("inputResponses") for one in seen] == [
+            None,
+            *(
+                {
+                    "form": {"answers": "elicitation/create", "round": number},
+                    "dirs": {"answers": "roots/list", "round": number},
+                }
+                for number in (1, 2)
+            ),
+        ]
+        assert [one.outcome for one in house.audited] == ["ok"] * 3
+
+
+async def test_ups_13_a_server_that_asks_for_ever_gets_an_error_after_ten_rounds() -> None:
+    async with open_house(asking_net(1_000), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        ended = await answer_all(house, session, begin(session))
+
+        assert ended["result"]["isError"] is True
+        assert "more than 10 times" in ended["result"]["content"][0]["text"]
+        assert calls(house) == 11
+
+
+async def test_a_client_that_cannot_answer_gets_a_failed_call() -> None:
+    async with open_house(asking_net(1), ONE) as house:
+        session = await house.session("/api/mcp")
+        result = (await session.call("one.act")).json["result"]
+
+        assert result["content"][0]["text"].startswith("mcp_input_not_given: ")
+        assert calls(house) == 1
+
+
+async def test_a_legacy_client_cannot_put_words_into_a_modern_servers_mouth() -> None:
+    """`requestState` is sealed for the caller it was made for; the handshake era has no seal to check."""
+    async with open_house(asking_net(0), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        await session.send(
+            "tools/call", {"name": "one.act", "requestState": "stolen", "inputResponses": {"form": {}}}
+        )
+
+        assert house.net["one"].calls[0].params.keys() == {"name"}
