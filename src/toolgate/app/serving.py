@@ -18,6 +18,7 @@ from toolgate.settings import Settings
 from toolgate.surfaces.http.messages import Door
 from toolgate.surfaces.http.server import BACKLOG, HttpServer
 from toolgate.telemetry import setup_logging
+from toolgate.upstream.link import MAX_MESSAGE_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -84,9 +85,7 @@ async def serve(
             def reload() -> None:
                 tasks.create_task(_reload(app.loader))
 
-            # What starting made stays, and calls leave few cycles: the collector may rest.
-            gc.freeze()
-            gc.set_threshold(10_000, 10, 10)
+            _settle_memory()
             with _handling({signal.SIGHUP: reload}):
                 server = HttpServer(app.front)
                 serving = tasks.create_task(server.serve(listener, stopped, drain_s=settings.drain_s))
@@ -94,6 +93,15 @@ async def serve(
                 if on_ready is not None:
                     await on_ready(app, _base_url(listener))
                 await serving
+
+
+def _settle_memory() -> None:
+    # What starting made stays, and calls leave few cycles: the collector may rest.
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+    # glibc gives what is freed back to the system, and has every message of 100 KB faulted in anew, until it
+    # has seen a larger block come and go (M_MMAP_THRESHOLD in mallopt(3)). This one is never touched.
+    bytes(MAX_MESSAGE_BYTES)
 
 
 def _stop_signals(stopping: asyncio.Event) -> Mapping[signal.Signals, Callable[[], None]]:
