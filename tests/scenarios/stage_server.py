@@ -50,8 +50,8 @@ def environment(arguments: Message) -> str:
 
 
 def wait(arguments: Message) -> str:
-    """Say the same once a file is there."""
-    while not Path(arguments["path"]).exists():
+    """Say the same once a file is there: the one at `path`, or the one that is said."""
+    while not Path(str(arguments.get("path", arguments["text"]))).exists():
         time.sleep(0.01)
     return str(arguments["text"])
 

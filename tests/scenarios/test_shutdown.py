@@ -1,17 +1,21 @@
 """How a gateway stops: what is under way is finished, what hangs is not waited for, nothing is left."""
 
+import asyncio
 import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.scenarios.clients import error_of
 from tests.scenarios.gateway import Gateway, Site, running
+from tests.scenarios.lines import Answer, Caller
 from tests.scenarios.waiting import eventually, settle_on
 
-IN_FLIGHT = 20
+IN_FLIGHT = 200
 
 
 def in_flight(gateway: Gateway, server_id: str = "one") -> int:
@@ -21,22 +25,27 @@ def in_flight(gateway: Gateway, server_id: str = "one") -> int:
 def test_shu_1_calls_in_flight_finish_and_new_ones_are_refused(site: Site) -> None:
     budgets = {"max_concurrency": IN_FLIGHT}
     site.place(site.stage("one", budgets=budgets), site.stage("two", "modern", "helper=daemon"))
-    with running(site) as gateway, ThreadPoolExecutor(IN_FLIGHT) as threads:
-        clients = [gateway.modern(), gateway.legacy()] * (IN_FLIGHT // 2)
-        gateway.modern().tools()
+    with running(site) as gateway:
         go_on = site.root / "go-on"
-        calls = [
-            threads.submit(client.text, "one.wait", path=str(go_on), text=f"call {number}")
-            for number, client in enumerate(clients)
-        ]
-        settle_on(lambda: in_flight(gateway), IN_FLIGHT)
-        gateway.signal(signal.SIGTERM)
-        eventually(lambda: is_refused(gateway))
-        go_on.touch()
+        answers = uvloop.run(calls_over_the_end(gateway, go_on))
 
-        assert [call.result() for call in calls] == [f"call {number}" for number in range(IN_FLIGHT)]
+        assert [answer.text for answer in answers] == [str(go_on)] * IN_FLIGHT
         assert gateway.wait() == 0
         gateway.check_stopped()
+
+
+async def calls_over_the_end(gateway: Gateway, go_on: Path) -> list[Answer]:
+    """The answers to calls that are under way when the gateway is told to stop, and may then finish."""
+    callers = [Caller(gateway.address, era) for era in ("legacy", "modern") * (IN_FLIGHT // 2)]
+    for caller in callers:
+        await caller.open()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(caller.call("one.wait", str(go_on))) for caller in callers]
+        await asyncio.to_thread(settle_on, lambda: in_flight(gateway), IN_FLIGHT)
+        gateway.signal(signal.SIGTERM)
+        await asyncio.to_thread(eventually, lambda: is_refused(gateway))
+        go_on.touch()
+    return [call.result() for call in calls]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
