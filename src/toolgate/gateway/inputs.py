@@ -27,6 +27,8 @@ CAPABILITY_OF: Final[Mapping[str, str]] = {
     "sampling/createMessage": "sampling",
 }
 """What a server may ask a client, and what the client must have said it can do."""
+CANNOT: Final = Reply(error=b'{"code":-32601,"message":"the client of this request cannot do that"}')
+"""What a server is told that asks for anything else."""
 _STATE_ONLY_WAIT_S: Final = 0.1
 """A server that asks nothing and only wants to be called again is not called again at once."""
 _MAX_QUOTED: Final = 200
@@ -37,7 +39,29 @@ class _InputRequest(msgspec.Struct):
     params: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class _Elicitation(msgspec.Struct):
+    mode: str = "form"
+
+
 _decode_request = msgspec.json.Decoder(_InputRequest).decode
+_decode_capabilities = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]]).decode
+_decode_elicitation = msgspec.json.Decoder(_Elicitation).decode
+
+
+def can_answer(capabilities: bytes, method: str, params: bytes) -> bool:
+    """Whether a client of these (carried) capabilities may be asked that."""
+    name = CAPABILITY_OF.get(method)
+    can = _decode_capabilities(capabilities)
+    if name is None or name not in can:
+        return False
+    if name != "elicitation":
+        return True
+    try:
+        mode = _decode_elicitation(params).mode
+    except UNREADABLE:
+        return False
+    # No mode named means forms: that is what there was before there were modes.
+    return mode in (can[name].keys() or {"form"})
 
 
 async def answer_inputs(client: ClientSide, needed: InputNeeded) -> Params:
@@ -55,11 +79,13 @@ async def answer_inputs(client: ClientSide, needed: InputNeeded) -> Params:
     return params
 
 
-def missing_capability(capability: str) -> MissingCapability:
+def missing_capability(method: str, params: bytes) -> MissingCapability:
     """The server asks what the client did not say it can answer."""
+    name = CAPABILITY_OF.get(method, method)
+    is_page = name == "elicitation" and can_answer(b'{"elicitation":{"url":{}}}', method, params)
     return MissingCapability(
-        f"the server needs a client that can do `{capability}`",
-        data={"requiredCapabilities": {capability: {}}},
+        f"the server needs a client that can do `{name}`",
+        data={"requiredCapabilities": {name: {"url": {}} if is_page else {}}},
     )
 
 

@@ -16,7 +16,14 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.errors import InputStateRefused, SessionLimit, ToolgateError
-from toolgate.gateway.inputs import CAPABILITY_OF, MAX_ROUNDS, missing_capability, too_many_rounds
+from toolgate.gateway.inputs import (
+    CANNOT,
+    CAPABILITY_OF,
+    MAX_ROUNDS,
+    can_answer,
+    missing_capability,
+    too_many_rounds,
+)
 from toolgate.upstream.limits import CALL_CEILING_S
 from toolgate.upstream.link import Reply
 from toolgate.upstream.pool import Answer
@@ -26,7 +33,6 @@ MAX_PARKED_EACH: Final = 64
 """On a node, and of one principal."""
 
 Notify = Callable[[str, bytes], None]
-_NOT_CARRIED: Final = Reply(error=b'{"code":-32601,"message":"method not found"}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,6 @@ class ParkableCall:
         self.capabilities = capabilities
         self.log_level = log_level
         self.rounds = 0
-        self._can = frozenset(msgspec.json.decode(capabilities, type=dict[str, msgspec.Raw]))
         self._questions: dict[str, Asked] = {}
         self._numbers = iter(range(1, 1_000_000))
         self._listener: Notify | None = None
@@ -69,14 +74,13 @@ class ParkableCall:
             self._listener(method, params)
 
     async def ask(self, method: str, params: bytes) -> Reply:
-        capability = CAPABILITY_OF.get(method)
-        if capability is None:
-            return _NOT_CARRIED
-        if capability not in self._can:
-            self._fail(missing_capability(capability))
-            return _NOT_CARRIED
+        if method not in CAPABILITY_OF:
+            return CANNOT
+        if not can_answer(self.capabilities, method, params):
+            self._fail(missing_capability(method, params))
+            return CANNOT
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        key = f"{capability}-{next(self._numbers)}"
+        key = f"{CAPABILITY_OF[method]}-{next(self._numbers)}"
         self._questions[key] = Asked(method, params, answer)
         self._take_turn()
         try:

@@ -2,9 +2,7 @@
 
 from typing import Final
 
-import msgspec
-
-from toolgate.gateway.inputs import CAPABILITY_OF
+from toolgate.gateway.inputs import CANNOT, can_answer
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import encode_notification
 from toolgate.surfaces.mcp.capabilities import NONE
@@ -14,17 +12,6 @@ from toolgate.upstream.link import Reply
 
 DEFAULT_LEVEL: Final = "info"
 """What servers that send log messages on demand only are asked for, where the client said nothing."""
-CANNOT: Final = Reply(error=b'{"code":-32601,"message":"the client of this request cannot do that"}')
-
-_Members = dict[str, msgspec.Raw]
-_decode_capabilities = msgspec.json.Decoder(dict[str, _Members]).decode
-
-
-class _Elicitation(msgspec.Struct):
-    mode: str = "form"
-
-
-_decode_elicitation = msgspec.json.Decoder(_Elicitation).decode
 
 
 class SessionClient:
@@ -46,21 +33,3 @@ class SessionClient:
         if not can_answer(self.capabilities, method, params):
             return CANNOT
         return await self._session.asks.put(self._responder.say, method, params)
-
-
-def can_answer(capabilities: bytes, method: str, params: bytes) -> bool:
-    """Whether a client of these (carried) capabilities may be asked that. One asked for a web page by a form
-    could do nothing but fail.
-    """
-    can = {} if capabilities == NONE else _decode_capabilities(capabilities)
-    name = CAPABILITY_OF.get(method)
-    if name is None or name not in can:
-        return False
-    if name != "elicitation":
-        return True
-    try:
-        mode = _decode_elicitation(params).mode
-    except msgspec.DecodeError:
-        return False
-    # No mode named means forms: that is what there was before there were modes.
-    return mode in (can[name].keys() or {"form"})

@@ -4,16 +4,12 @@ It hears of its request on the stream of the answer. It cannot be asked anything
 its request again.
 """
 
-from typing import Final
-
 from toolgate.errors import MissingCapability
-from toolgate.gateway.inputs import CAPABILITY_OF, missing_capability
+from toolgate.gateway.inputs import CANNOT, CAPABILITY_OF, missing_capability
 from toolgate.surfaces.mcp.answers import encode_notification
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.levels import LOG_MESSAGE, is_heard
 from toolgate.upstream.link import Reply
-
-CANNOT: Final = Reply(error=b'{"code":-32601,"message":"the client of this request cannot do that"}')
 
 
 class ModernClient:
@@ -40,9 +36,7 @@ class ModernClient:
             self._exchange.responder.say(encode_notification(method, params))
 
     async def ask(self, method: str, params: bytes) -> Reply:
-        del params
-        capability = CAPABILITY_OF.get(method)
-        if capability is not None and self.missing is None:
-            self.missing = missing_capability(capability)
+        if method in CAPABILITY_OF and self.missing is None:
+            self.missing = missing_capability(method, params)
             self._exchange.responder.task.cancel()
         return CANNOT

@@ -1,0 +1,239 @@
+"""Clients of the stateless era whose server wants to know something first."""
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, Stream, key, open_house
+from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
+from toolgate.upstream.link import Reply
+
+pytestmark = pytest.mark.anyio
+
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+ELICIT = {"mode": "form", "message": "who?", "requestedSchema": {"type": "object", "properties": {}}}
+ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
+CALL = {"name": "one.ask", "arguments": {"a": 1, "b": 2}}
+
+
+def begin(house: House, params: Json, can: Json | None = None, *, secret: str | None = None) -> Stream:
+    """Send a `tools/call` of a client that can do `can`."""
+    can = {"elicitation": {}} if can is None else can
+    sent = {**params, "_meta": {**META, CAPABILITIES: can}}
+    body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": sent}
+    headers = JSON_HEADERS | {
+        "mcp-protocol-version": MODERN,
+        "mcp-method": "tools/call",
+        "mcp-name": params["name"],
+    }
+    if secret is not None:
+        headers["authorization"] = f"Bearer {secret}"
+    return house.open("POST", "/mcp", json.dumps(body).encode(), headers)
+
+
+async def call(house: House, params: Json, can: Json | None = None, **who: str) -> Response:
+    return await begin(house, params, can, **who).whole()
+
+
+def again(params: Json, answer: Response, response: Any = ACCEPT) -> Json:
+    """The same request with an answer to all that was asked."""
+    result = answer.json["result"]
+    responses = dict.fromkeys(result["inputRequests"], response)
+    return {**params, "inputResponses": responses, "requestState": result["requestState"]}
+
+
+def legacy_net(*, questions: int = 1, method: str = "elicitation/create") -> MemoryNet:
+    """A legacy server whose tool asks its client so often, and answers with what it was told."""
+    server = MemoryServer(era="legacy", tools=(definition("ask"),))
+
+    async def ask(_members: Json) -> Reply:
+        client = server.calls[-1].client
+        assert client is not None
+        told = [
+            bytes((await client.ask(method, msgspec.json.encode(ELICIT))).result or b"null").decode()
+            for _ in range(questions)
+        ]
+        return Reply(result=msgspec.json.encode({"content": [{"type": "text", "text": "|".join(told)}]}))
+
+    server.on_call = {"ask": ask}
+    return MemoryNet(one=server)
+
+
+def modern_net() -> MemoryNet:
+    """A modern server whose tool wants one answer, and repeats the state and the answer it gets."""
+    server = MemoryServer(tools=(definition("ask"),))
+
+    async def ask(members: Json) -> Reply:
+        if "inputResponses" in members:
+            told = {"state": members["requestState"], "told": members["inputResponses"]}
+            return Reply(
+                result=msgspec.json.encode(
+                    {"resultType": "complete", "content": [{"type": "text", "text": json.dumps(told)}]}
+                )
+            )
+        asked = {"who": {"method": "elicitation/create", "params": ELICIT}}
+        return Reply(
+            result=msgspec.json.encode(
+                {"resultType": "input_required", "inputRequests": asked, "requestState": "theirs"}
+            )
+        )
+
+    server.on_call = {"ask": ask}
+    return MemoryNet(one=server)
+
+
+def text(response: Response) -> str:
+    return str(response.json["result"]["content"][0]["text"])
+
+
+SERVER = record(allowed_tools=("*",))
+
+
+async def test_a_legacy_servers_question_is_a_modern_clients_answer() -> None:
+    async with open_house(legacy_net(), SERVER) as house:
+        first = await call(house, CALL)
+        last = await call(house, again(CALL, first))
+
+        result = first.json["result"]
+        (asked,) = result["inputRequests"].values()
+        assert (result["resultType"], asked) == (
+            "input_required",
+            {"method": "elicitation/create", "params": ELICIT},
+        )
+        assert (last.json["result"]["resultType"], json.loads(text(last))) == ("complete", ACCEPT)
+        assert len(house.net["one"].calls) == 1
+
+
+async def test_a_server_may_ask_one_thing_after_the_other() -> None:
+    async with open_house(legacy_net(questions=3), SERVER) as house:
+        answer = await call(house, CALL)
+        for number in range(3):
+            answer = await call(house, again(CALL, answer, {"action": "accept", "content": {"n": number}}))
+
+        told = [json.loads(one)["content"]["n"] for one in text(answer).split("|")]
+        assert told == [0, 1, 2]
+
+
+async def test_the_state_of_a_modern_server_travels_under_our_seal() -> None:
+    async with open_house(modern_net(), SERVER) as house:
+        first = await call(house, CALL)
+        last = await call(house, again(CALL, first))
+
+        assert first.json["result"]["requestState"] != "theirs"
+        assert json.loads(text(last)) == {"state": "theirs", "told": {"who": ACCEPT}}
+
+
+@pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"arguments": {"a": 1, "b": 3}}, id="other arguments"),
+        pytest.param({"requestState": "forged"}, id="a state of its own making"),
+        pytest.param({"requestState": {"a": 1}}, id="no text"),
+    ],
+)
+async def test_a_state_holds_for_the_request_it_was_given_for(net: Any, change: Json) -> None:
+    async with open_house(net(), SERVER) as house:
+        first = await call(house, CALL)
+        refused = await call(house, {**again(CALL, first), **change})
+
+        assert (refused.status, refused.code) == (400, -32602)
+        assert len(house.net["one"].calls) == 1
+
+
+@pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])
+async def test_nobody_answers_for_somebody_else(net: Any) -> None:
+    """A principal that got hold of another's state can do nothing with it."""
+    keys = (key("ada", "tg_ada"), key("eve", "tg_eve"))
+    async with open_house(net(), SERVER, keys=keys, trusts_local=False) as house:
+        first = await call(house, CALL, secret="tg_ada")
+        stolen = await call(house, again(CALL, first), secret="tg_eve")
+        own = await call(house, again(CALL, first), secret="tg_ada")
+
+        assert (stolen.status, stolen.json["error"]["data"]["code"]) == (400, "input_state_refused")
+        assert own.json["result"]["resultType"] == "complete"
+
+
+async def test_a_parked_call_is_answered_once() -> None:
+    async with open_house(legacy_net(), SERVER) as house:
+        first = await call(house, CALL)
+        await call(house, again(CALL, first))
+        twice = await call(house, again(CALL, first))
+
+        assert twice.json["error"]["data"]["code"] == "input_state_refused"
+        assert len(house.net["one"].calls) == 1
+
+
+@pytest.mark.parametrize("can", [{}, {"roots": {}}], ids=["nothing", "something else"])
+async def test_a_client_that_cannot_answer_is_told_what_it_lacks(can: Json) -> None:
+    async with open_house(legacy_net(), SERVER) as house:
+        refused = await call(house, CALL, can)
+
+        assert (refused.status, refused.code) == (400, -32021)
+        assert refused.json["error"]["data"]["requiredCapabilities"] == {"elicitation": {}}
+
+
+async def test_a_client_that_leaves_while_its_call_runs_ends_it() -> None:
+    begun, net = asyncio.Event(), legacy_net()
+
+    async def hang(_members: Json) -> Reply:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    net["one"].on_call = {"ask": hang}
+    async with open_house(net, SERVER) as house:
+        stream = begin(house, CALL)
+        await asyncio.wait_for(begun.wait(), 5)
+        await stream.leave()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+        assert net["one"].stopped == ["ask"]
+
+
+async def test_a_page_that_somebody_has_to_visit_is_a_question_too() -> None:
+    """A legacy server says it with an error, and is called anew when somebody has been there."""
+    page = {"mode": "url", "elicitationId": "e1", "url": "https://there.example/consent", "message": "agree"}
+    visited, net = [False], legacy_net()
+
+    async def want(_members: Json) -> Reply:
+        if visited[0]:
+            return Reply(result=b'{"content":[{"type":"text","text":"done"}]}')
+        error = {"code": -32042, "message": "go there", "data": {"elicitations": [page]}}
+        return Reply(error=msgspec.json.encode(error))
+
+    net["one"].on_call = {"ask": want}
+    async with open_house(net, SERVER) as house:
+        plain = await call(house, CALL, {"elicitation": {"form": {}}})
+        first = await call(house, CALL, {"elicitation": {"url": {}}})
+        visited[0] = True
+        last = await call(house, again(CALL, first, {"action": "accept"}), {"elicitation": {"url": {}}})
+
+        assert plain.code == -32042
+        (asked,) = first.json["result"]["inputRequests"].values()
+        assert asked == {"method": "elicitation/create", "params": page}
+        assert text(last) == "done"
+        assert "inputResponses" not in house.net["one"].calls[-1].params
+
+
+async def test_closing_the_door_ends_parked_calls() -> None:
+    async with open_house(legacy_net(), SERVER) as house:
+        await call(house, CALL)
+        house.door.close()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+        assert house.net["one"].stopped == ["ask"]
+
+
+@pytest.mark.parametrize("responses", [[], {"x": 1}, "text"])
+async def test_answers_that_are_none_are_refused(responses: Any) -> None:
+    async with open_house(legacy_net(), SERVER) as house:
+        first = await call(house, CALL)
+        refused = await call(house, {**again(CALL, first), "inputResponses": responses})
+
+        assert (refused.status, refused.code) == (400, -32602)
