@@ -20,7 +20,7 @@ META = {"io.modelcontextprotocol/serverInfo": {"name": "toolgate", "version": "1
 def listed_by_sdk(definitions: list[ToolDefinition], era: Era) -> list[str]:
     """The names the official SDK reads from a page of `definitions`: one fault, and it refuses the page."""
     tools = [encode_definition(each, f"fs.{each.ref.name}", era=era) for each in definitions]
-    page = encode_page(tools, era=era, next_cursor=None, ttl_ms=60_000, meta=META)
+    page = encode_page("tools", tools, era=era, next_cursor=None, ttl_ms=60_000, meta=META)
     result = parse_server_result("tools/list", REVISIONS[era], msgspec.json.decode(page))
     assert isinstance(result, ListToolsResult)
     return [each.name for each in result.tools]
@@ -76,13 +76,13 @@ def test_a_legacy_client_gets_boolean_argument_schemas_spelled_out() -> None:
 
 
 def test_a_legacy_page_is_tools_and_cursor_only() -> None:
-    page = encode_page([b"{}", b"{}"], era="legacy", next_cursor='a"b', ttl_ms=5, meta={})
+    page = encode_page("tools", [b"{}", b"{}"], era="legacy", next_cursor='a"b', ttl_ms=5, meta={})
 
     assert page == b'{"tools":[{},{}],"nextCursor":"a\\"b"}'
 
 
 def test_a_modern_page_is_private_and_says_how_long_it_keeps() -> None:
-    page = encode_page([], era="modern", next_cursor=None, ttl_ms=5, meta=META)
+    page = encode_page("tools", [], era="modern", next_cursor=None, ttl_ms=5, meta=META)
 
     assert page == (
         b'{"tools":[],"resultType":"complete","ttlMs":5,"cacheScope":"private",'

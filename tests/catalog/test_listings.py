@@ -207,6 +207,16 @@ def test_a_listing_beyond_its_bounds_is_quarantined_by_its_policy_name(
         ("template", b'{"uriTemplate":"a:{x"}', ("resource:a:{x", "its braces do not pair up")),
         ("template", b'{"uriTemplate":"a:x}"}', ("resource:a:x}", "its braces do not pair up")),
         ("template", b'{"uriTemplate":"a:{}"}', ("resource:a:{}", "its braces do not pair up")),
+        (
+            "template",
+            json.dumps({"uriTemplate": "a:" + "{x}" * 17}).encode(),
+            (f"resource:a:{'{x}' * 17}", "it has more than 16 expressions"),
+        ),
+        (
+            "template",
+            json.dumps({"uriTemplate": "a:" + "x" * 511}).encode(),
+            (f"resource:a:{'x' * 78}…", "its URI is not 1 to 512 bytes that can be seen"),
+        ),
         ("template", b'{"uriTemplate":"{+x}"}', ("resource:{+x}", "its URI does not begin with a scheme")),
     ],
 )

@@ -7,9 +7,10 @@ from toolgate.gateway.caller import Caller
 from toolgate.gateway.identity import LOCAL_ADMIN
 from toolgate.gateway.view import View
 from toolgate.gateway.views import Views
+from toolgate.model.names import ToolRef
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import SessionRequest
-from toolgate.policy.scope import Scope
+from toolgate.policy.scope import Decision, Scope
 
 INFO = b'{"name":"toolgate"}'
 
@@ -18,8 +19,13 @@ def asking_for(*tools: str) -> Caller:
     return Caller(LOCAL_ADMIN, request=SessionRequest(tools=tools))
 
 
+def no_decision(ref: ToolRef) -> Decision:
+    raise AssertionError(f"nobody asked about {ref}")
+
+
 def add(views: Views, caller: Caller) -> View:
-    view = View(caller, Scope(), Snapshot(), page_size=10, on_growth=views.on_growth)
+    scope = Scope()
+    view = View(caller, scope, Snapshot(), page_size=10, decide=no_decision, on_growth=views.on_growth)
     views.add(view)
     return view
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
 
-from tests.policy.worlds import PATTERNS, TAGS, Maker, World
+from tests.policy.worlds import ALL_PATTERNS, TAGS, Maker, World
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection
 from toolgate.model.tools import ServerTools
@@ -38,7 +38,7 @@ def with_task(world: World, edit: Callable[[TaskPolicy], TaskPolicy]) -> World:
 
 def add_deny(maker: Maker, world: World) -> World:
     """One more pattern on a denylist of one of the layers."""
-    more = (maker.pick(PATTERNS),)
+    more = (maker.pick(ALL_PATTERNS),)
 
     def deny(selection: Selection) -> Selection:
         return replace(selection, deny=selection.deny + more)
@@ -60,7 +60,7 @@ def remove_allow(maker: Maker, world: World) -> World:
     def fewer(items: Items) -> Items:
         return maker.shuffled(items)[1:]
 
-    def narrower(items: Items | None, choices: Items = PATTERNS) -> Items:
+    def narrower(items: Items | None, choices: Items = ALL_PATTERNS) -> Items:
         return maker.some(choices) if items is None else fewer(items)
 
     def narrow(selection: Selection) -> Selection:

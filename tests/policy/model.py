@@ -1,4 +1,4 @@
-"""The policy once more, as plainly as it can be said: a yes or no for one tool, layer by layer.
+"""The policy once more, as plainly as it can be said: a yes or no for one name, layer by layer.
 
 It shares no code with the package. Nothing here is fast, ordered or explained.
 """
@@ -9,11 +9,29 @@ from collections.abc import Iterable
 from tests.policy.worlds import World
 from toolgate.model.names import ToolRef
 from toolgate.model.tasks import Selection
+from toolgate.model.tools import ServerTools
 
 
 def matches(pattern: str, ref: ToolRef) -> bool:
-    """The definition of a pattern, by way of a regular expression."""
-    text = f"{ref.server_id}/{ref.name}" if "/" in pattern else ref.name
+    """The definition of a pattern, by way of regular expressions."""
+    kind, _, bare = (
+        pattern.partition(":") if pattern.startswith(("prompt:", "resource:")) else ("", "", pattern)
+    )
+    own_kind, _, name = ref.name.partition(":") if ":" in ref.name else ("", "", ref.name)
+    server = re.match(r"[^/:]*(?=/)" if kind == "resource" else r"[^/]*(?=/)", bare)
+    if kind != own_kind:
+        return False
+    if server is None:
+        return glob(bare, name)
+    return glob(server[0], ref.server_id) and glob(bare[server.end() + 1 :], name)
+
+
+def parted(text: str) -> tuple[str, str]:
+    kind, _, rest = text.partition(":")
+    return (kind, rest) if kind in {"prompt", "resource"} else ("", text)
+
+
+def glob(pattern: str, text: str) -> bool:
     parts = {"*": ".*", "?": "."}
     return re.fullmatch("".join(parts.get(c, re.escape(c)) for c in pattern), text, re.DOTALL) is not None
 
@@ -44,12 +62,17 @@ def profile_admits(world: World, name: str | None, ref: ToolRef) -> bool:
     )
 
 
+def names_of(offer: ServerTools) -> set[str]:
+    prompts = {f"prompt:{name}" for name in offer.prompts}
+    return {*offer.tools, *prompts, *(f"resource:{uri}" for uri in (*offer.resources, *offer.templates))}
+
+
 def platform_admits(world: World, ref: ToolRef) -> bool:
     offer = world.platform.servers.get(ref.server_id)
     return (
         offer is not None
         and offer.record.enabled
-        and ref.name in offer.tools
+        and ref.name in names_of(offer)
         and ref.name not in offer.quarantined
         and any_matches(offer.record.allowed_tools, ref)
     )
@@ -110,9 +133,20 @@ def is_requested(world: World, server_id: str) -> bool:
     if request.tools is None:
         return server_id in default_servers(world)
     with_server = [text for text in request.tools if "/" in text]
-    is_named = any(matches(text.split("/")[0], ToolRef("", server_id)) for text in with_server)
+    is_named = any(glob(text.split("/")[0], server_id) for text in with_server)
     is_default = len(with_server) < len(request.tools) and server_id in default_servers(world)
     return is_named or is_default
+
+
+def is_asked_for(world: World, ref: ToolRef) -> bool:
+    """`?tools=` chooses among tools; what else a server has comes with any tool of it that is chosen."""
+    tools = world.request.tools
+    if tools is None or ":" not in ref.name:
+        return tools is None or any_matches(tools, ref)
+    offer = world.platform.servers[ref.server_id]
+    return any(
+        any_matches(tools, ToolRef(ref.server_id, tool)) for tool in (*offer.tools, *offer.quarantined)
+    )
 
 
 def request_admits(world: World, ref: ToolRef) -> bool:
@@ -120,7 +154,7 @@ def request_admits(world: World, ref: ToolRef) -> bool:
     return (
         request.enabled is not False
         and is_requested(world, ref.server_id)
-        and lists_admit(request.tools, (), ref)
+        and is_asked_for(world, ref)
         and lists_admit(request.allow, request.deny, ref)
         and profile_admits(world, request.profile, ref)
     )
@@ -143,11 +177,11 @@ def registered(world: World) -> set[ToolRef]:
     return {
         ToolRef(server_id, name)
         for server_id, offer in world.platform.servers.items()
-        for name in (*offer.tools, *offer.quarantined)
+        for name in (*names_of(offer), *offer.quarantined)
     }
 
 
-def expected_tools(world: World) -> tuple[ToolRef, ...]:
+def expected(world: World) -> tuple[ToolRef, ...]:
     """Exactly what a scope without limits must hold."""
     if refusal_code(world) is not None:
         return ()

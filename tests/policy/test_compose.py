@@ -79,18 +79,8 @@ def test_a_scope_carries_all_that_is_to_be_known_about_it() -> None:
                 reason=Reason.UNKNOWN_SERVER,
                 rule="mcp.default_server_ids",
             ),
-            Decision(
-                server_id="git",
-                tool=None,
-                allowed=False,
-                layer="task",
-                reason=Reason.NOT_ALLOWED_BY_TASK,
-                rule="mcp.default_server_ids",
-            ),
         ),
         tokens=TOKENS,
-        registered_tools=3,
-        registered_tokens=3 * TOKENS,
     )
 
 

@@ -88,7 +88,7 @@ def test_allowed_tools_that_match_nothing_are_found(allowed: tuple[str, ...], ex
             id="fs",
             rule="allowed_tools",
             subject=text,
-            message=f"no tool it speaks of matches `{text}`",
+            message=f"nothing it speaks of matches `{text}`",
         )
         for text in expected
     )
@@ -121,13 +121,13 @@ def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> Non
         ),
         pytest.param(
             with_task(tool_allowlist=["read", "log"]),
-            in_task("matches_nothing", "mcp.tool_allowlist", "log", "no tool it speaks of matches `log`"),
+            in_task("matches_nothing", "mcp.tool_allowlist", "log", "nothing it speaks of matches `log`"),
             id="an allow that matches nothing on the task's servers",
         ),
         pytest.param(
             with_task(tool_denylist=["delete_*"]),
             in_task(
-                "matches_nothing", "mcp.tool_denylist", "delete_*", "no tool it speaks of matches `delete_*`"
+                "matches_nothing", "mcp.tool_denylist", "delete_*", "nothing it speaks of matches `delete_*`"
             ),
             id="a deny that matches nothing",
         ),
@@ -182,7 +182,7 @@ def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> Non
         ),
         pytest.param(
             with_profile(Selection(servers=("fs",), allow=("log",))),
-            in_profile("matches_nothing", "allow", "log", "no tool it speaks of matches `log`"),
+            in_profile("matches_nothing", "allow", "log", "nothing it speaks of matches `log`"),
             id="a profile's allow",
         ),
         pytest.param(
@@ -197,7 +197,7 @@ def test_a_server_that_has_not_listed_its_tools_is_not_said_to_lack_any() -> Non
         ),
         pytest.param(
             with_key(Ceiling(servers=("fs",), deny=("log",))),
-            in_key("matches_nothing", "key deny", "log", "no tool it speaks of matches `log`"),
+            in_key("matches_nothing", "key deny", "log", "nothing it speaks of matches `log`"),
             id="a key's deny",
         ),
         pytest.param(

@@ -18,7 +18,7 @@ from tests.policy.worlds import SERVERS, Maker, World
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef
 from toolgate.model.tasks import Task
-from toolgate.policy.compose import compose
+from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.explain import Explanation, explain
 from toolgate.policy.layers import parse_task_policy
 from toolgate.policy.patterns import Patterns
@@ -42,6 +42,10 @@ def scope_of(world: World) -> Scope:
     return compose(world.platform, world.ceiling, task=world.task, request=world.request)
 
 
+def seen(scope: Scope) -> tuple[ToolRef, ...]:
+    return tuple(sorted(scope.refs))
+
+
 def explanation_of(world: World) -> Explanation:
     return explain(world.platform, world.ceiling, task=world.task, request=world.request)
 
@@ -57,11 +61,11 @@ def test_sco_3_a_scope_is_the_intersection_of_its_layers_and_so_a_subset_of_each
     for _, world in worlds(seed):
         scope = scope_of(world)
 
-        assert (scope.tools, scope.refusal and scope.refusal.code) == (
-            model.expected_tools(world),
+        assert (seen(scope), scope.refusal and scope.refusal.code) == (
+            model.expected(world),
             model.refusal_code(world),
         )
-        assert all(admits(world, ref) for admits in model.LAYERS for ref in scope.tools)
+        assert all(admits(world, ref) for admits in model.LAYERS for ref in scope.refs)
 
 
 @MANY
@@ -70,7 +74,7 @@ def test_sco_3_adding_a_deny_never_adds_a_tool(seed: int) -> None:
     for maker, world in worlds(seed):
         before, after = scope_of(world), scope_of(add_deny(maker, world))
 
-        assert set(after.tools) <= set(before.tools)
+        assert set(after.refs) <= set(before.refs)
 
 
 @MANY
@@ -79,7 +83,7 @@ def test_sco_3_removing_an_allow_never_adds_a_tool(seed: int) -> None:
     for maker, world in worlds(seed):
         before, after = scope_of(world), scope_of(remove_allow(maker, world))
 
-        assert set(after.tools) <= set(before.tools)
+        assert set(after.refs) <= set(before.refs)
 
 
 @MANY
@@ -118,9 +122,32 @@ def test_explain_and_compose_never_disagree(seed: int) -> None:
         explanation, scope = explanation_of(world), scope_of(world)
 
         assert explanation.scope == scope
-        assert tuple(ref_of(one) for one in explanation.tools if one.allowed) == scope.tools
+        assert tuple(ref_of(one) for one in explanation.tools if one.allowed) == seen(scope)
         assert {ref for ref in model.registered(world) if scope.holds(ref)} == set(scope.tools)
-        assert len(explanation.tools) == scope.registered_tools
+
+
+@MANY
+@given(seeds)
+def test_sco_2_what_a_scope_shows_is_decided_the_same_when_it_is_asked_for_alone(seed: int) -> None:
+    for _, world in worlds(seed):
+        for one in explanation_of(world).tools:
+            alone = decide_one(
+                world.platform, world.ceiling, task=world.task, request=world.request, ref=ref_of(one)
+            )
+
+            assert alone == one
+
+
+@MANY
+@given(seeds)
+def test_sco_2_each_kind_is_listed_as_what_it_is(seed: int) -> None:
+    for _, world in worlds(seed):
+        scope, servers = scope_of(world), world.platform.servers
+
+        assert all(ref.name in servers[ref.server_id].tools for ref in scope.tools)
+        assert all(ref.name[7:] in servers[ref.server_id].prompts for ref in scope.prompts)
+        assert all(ref.name[9:] in servers[ref.server_id].resources for ref in scope.resources)
+        assert all(ref.name[9:] in servers[ref.server_id].templates for ref in scope.templates)
 
 
 @MANY

@@ -6,9 +6,10 @@ import pytest
 
 from tests.policy.worlds import offer, snapshot
 from toolgate.model.principals import Ceiling
+from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection
 from toolgate.model.tools import ServerTools
-from toolgate.policy.compose import compose
+from toolgate.policy.explain import explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.scope import Decision, Layer, Reason
 
@@ -24,6 +25,15 @@ PLATFORM = snapshot(
     offer("git", "log"),
     profiles=(PROFILE,),
 )
+
+
+def decided(
+    platform: Snapshot, ceiling: Ceiling, *, task: TaskPolicy | None, request: SessionRequest
+) -> tuple[Decision, ...]:
+    """Every decision, those against whole servers as they were made."""
+    found = explain(platform, ceiling, task=task, request=request)
+    about_tools = [one for one in found.scope.decisions if one.tool is not None]
+    return tuple(sorted((*found.servers, *about_tools), key=lambda one: (one.server_id, one.tool or "")))
 
 
 def no(server_id: str, tool: str | None, layer: Layer, reason: Reason, rule: str) -> Decision:
@@ -109,9 +119,9 @@ def test_the_reason_codes_are_those_of_the_design() -> None:
     ],
 )
 def test_the_platform_says_why(server: ServerTools, expected: Decision) -> None:
-    scope = compose(snapshot(server), OPEN, task=None, request=ASK)
+    decisions = decided(snapshot(server), OPEN, task=None, request=ASK)
 
-    assert scope.decisions == (expected,)
+    assert decisions == (expected,)
 
 
 KEY = Reason.NOT_ALLOWED_BY_KEY
@@ -143,7 +153,7 @@ KEY = Reason.NOT_ALLOWED_BY_KEY
     ],
 )
 def test_the_key_says_why(ceiling: Ceiling, expected: tuple[Decision, ...]) -> None:
-    assert compose(PLATFORM, ceiling, task=None, request=ASK).decisions == expected
+    assert decided(PLATFORM, ceiling, task=None, request=ASK) == expected
 
 
 TASK_SAYS = Reason.NOT_ALLOWED_BY_TASK
@@ -249,7 +259,7 @@ TASK_SAYS = Reason.NOT_ALLOWED_BY_TASK
     ],
 )
 def test_the_task_says_why(task: TaskPolicy, expected: tuple[Decision, ...]) -> None:
-    assert compose(PLATFORM, OPEN, task=task, request=ASK).decisions == expected
+    assert decided(PLATFORM, OPEN, task=task, request=ASK) == expected
 
 
 REQUEST_SAYS = Reason.NOT_IN_REQUEST_ALLOWLIST
@@ -312,7 +322,7 @@ REQUEST_SAYS = Reason.NOT_IN_REQUEST_ALLOWLIST
     ],
 )
 def test_the_request_says_why(request_: SessionRequest, expected: tuple[Decision, ...]) -> None:
-    assert compose(PLATFORM, OPEN, task=None, request=request_).decisions == expected
+    assert decided(PLATFORM, OPEN, task=None, request=request_) == expected
 
 
 @pytest.mark.parametrize(
@@ -359,32 +369,32 @@ def test_the_request_says_why(request_: SessionRequest, expected: tuple[Decision
 def test_a_server_asked_for_that_is_not_registered_is_unknown(
     task: TaskPolicy | None, request_: SessionRequest, expected: tuple[Reason, str]
 ) -> None:
-    scope = compose(PLATFORM, OPEN, task=task, request=request_)
+    decisions = decided(PLATFORM, OPEN, task=task, request=request_)
 
-    assert [(one.reason, one.rule) for one in scope.decisions if one.server_id == "ghost"] == [expected]
+    assert [(one.reason, one.rule) for one in decisions if one.server_id == "ghost"] == [expected]
 
 
 def test_a_server_pattern_that_matches_no_server_is_not_an_unknown_server() -> None:
-    scope = compose(PLATFORM, OPEN, task=None, request=SessionRequest(tools=("gho*/x",)))
+    decisions = decided(PLATFORM, OPEN, task=None, request=SessionRequest(tools=("gho*/x",)))
 
-    assert {one.server_id for one in scope.decisions} == {"fs", "git"}
+    assert {one.server_id for one in decisions} == {"fs", "git"}
 
 
 def test_a_task_asked_only_for_tools_of_one_server_does_not_request_the_others() -> None:
     task = replace(TASK, allowed=("fs", "git"))
-    scope = compose(PLATFORM, OPEN, task=task, request=SessionRequest(tools=("git/log",)))
+    decisions = decided(PLATFORM, OPEN, task=task, request=SessionRequest(tools=("git/log",)))
 
-    assert scope.decisions == (
+    assert decisions == (
         no("fs", None, "request", Reason.NOT_REQUESTED, "?tools="),
         yes("git", "log", "request", "?tools= `git/log`"),
     )
 
 
 def test_a_request_refused_whole_says_so_of_every_server() -> None:
-    scope = compose(PLATFORM, OPEN, task=TASK, request=SessionRequest(servers=("fs", "git")))
+    decisions = decided(PLATFORM, OPEN, task=TASK, request=SessionRequest(servers=("fs", "git")))
     refused = "refused as a whole: task `t` does not allow `git`"
 
-    assert scope.decisions == (
+    assert decisions == (
         no("fs", None, "task", TASK_SAYS, refused),
         no("git", None, "task", TASK_SAYS, "mcp.default_server_ids"),
     )
@@ -401,6 +411,6 @@ def test_a_request_refused_whole_says_so_of_every_server() -> None:
 def test_the_first_layer_that_objects_is_the_one_that_is_named(
     ceiling: Ceiling, task: TaskPolicy, expected: Layer
 ) -> None:
-    scope = compose(PLATFORM, ceiling, task=task, request=SessionRequest(deny=("*",)))
+    decisions = decided(PLATFORM, ceiling, task=task, request=SessionRequest(deny=("*",)))
 
-    assert {one.layer for one in scope.decisions if one.server_id == "fs"} == {expected}
+    assert {one.layer for one in decisions if one.server_id == "fs"} == {expected}

@@ -11,7 +11,7 @@ from toolgate.model.principals import Ceiling, Key
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import ENVIRONMENTS, Environment, Profile, Selection, Task
-from toolgate.model.tools import ListState, ServerTools, ToolDefinition
+from toolgate.model.tools import Listing, ListState, ServerTools, ToolDefinition
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 
 T = TypeVar("T")
@@ -30,13 +30,20 @@ def offer(
     quarantined: Mapping[str, str] = EMPTY,
     detail: str = "",
 ) -> ServerTools:
-    """A server with these tools; everything about it as good as can be unless said otherwise."""
+    """A server with these tools; everything about it as good as can be unless said otherwise.
+
+    Names that begin with `prompt:` or `resource:` are its prompts and resources; with a brace, templates.
+    """
+    uris = [name.removeprefix("resource:") for name in names if name.startswith("resource:")]
     return ServerTools(
         record=ServerRecord(
             server_id=server_id, transport="stdio", allowed_tools=allowed, tags=tags, enabled=enabled
         ),
         state=state,
-        tools=MappingProxyType({name: _definition(server_id, name) for name in names}),
+        tools=MappingProxyType({name: _definition(server_id, name) for name in names if ":" not in name}),
+        prompts=_listings(server_id, [name[7:] for name in names if name.startswith("prompt:")]),
+        resources=_listings(server_id, [uri for uri in uris if "{" not in uri]),
+        templates=_listings(server_id, [uri for uri in uris if "{" in uri]),
         quarantined=quarantined,
         detail=detail,
     )
@@ -44,6 +51,12 @@ def offer(
 
 def _definition(server_id: str, name: str) -> ToolDefinition:
     return ToolDefinition(ref=ToolRef(server_id, name), raw=b"{}", digest="", tokens=TOKENS)
+
+
+def _listings(server_id: str, names: list[str]) -> Mapping[str, Listing]:
+    return MappingProxyType(
+        {name: Listing(server_id=server_id, name=name, raw=b"{}", digest="") for name in names}
+    )
 
 
 def snapshot(
@@ -64,8 +77,8 @@ def snapshot(
 
 
 def refs(*texts: str) -> tuple[ToolRef, ...]:
-    """`a/x` as the tool x of the server a."""
-    return tuple(ToolRef(*text.split("/")) for text in texts)
+    """`a/x` as the tool x of the server a; `a/prompt:x` as its prompt."""
+    return tuple(ToolRef(*text.split("/", 1)) for text in texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +94,17 @@ class World:
 SERVERS = ("a", "b", "c")
 GHOST = "ghost"
 TOOLS = ("read", "read_all", "Read", "del", "x.y")
+OTHERS = ("prompt:read", "prompt:a/b", "resource:f:/a/read", "resource:g:x", "resource:f:/{x}")
 TAGS = ("blue", "red", "dull")
 PATTERNS = (
     *("*", "r*", "read", "read*", "*_all", "?ead", "d*l", "x.?", "*e*a*"),
     *("*/*", "*/read", "a/*", "b/d?l", "?/x*", "ghost/x", "c/read"),
 )
+KIND_PATTERNS = (
+    *("prompt:*", "prompt:read", "prompt:a/*", "prompt:*/a/b", "prompt:?/r*", "prompt:b/read"),
+    *("resource:*", "resource:f:/*", "resource:a/f:*", "resource:*/g:x", "resource:f:/{x}", "resource:?:*"),
+)
+ALL_PATTERNS = PATTERNS + KIND_PATTERNS + KIND_PATTERNS
 
 
 class Maker:
@@ -127,23 +146,24 @@ class Maker:
 
     def _offer(self, server_id: str) -> ServerTools:
         names = tuple(self._random.sample(TOOLS, self._random.randrange(len(TOOLS))))
+        names += tuple(self._random.sample(OTHERS, self._random.randrange(len(OTHERS))))
         states: tuple[ListState, ...] = ("ready", "ready", "ready", "pending", "list_failed")
         return offer(
             server_id,
             *names,
-            allowed=("*",) if self._one_in(2) else self.some(PATTERNS),
+            allowed=("*", "prompt:*", "resource:*") if self._one_in(2) else self.some(ALL_PATTERNS),
             tags=self.some(TAGS),
             enabled=not self._one_in(20),
             state=self.pick(states),
-            quarantined={"bad": "no schema"} if self._one_in(6) else {},
+            quarantined={"bad": "no schema", "prompt:read": "no name"} if self._one_in(6) else {},
         )
 
     def _selection(self) -> Selection:
         return Selection(
             servers=self._maybe(SERVERS),
             tags=self.some(TAGS) if self._one_in(6) else None,
-            allow=self._maybe(PATTERNS),
-            deny=self.some(PATTERNS) if self._one_in(4) else (),
+            allow=self._maybe(ALL_PATTERNS),
+            deny=self.some(ALL_PATTERNS) if self._one_in(4) else (),
         )
 
     def _profile(self, name: str) -> Profile:
@@ -157,8 +177,8 @@ class Maker:
         return Ceiling(
             tasks=self.pick((None, None, None, ("t",), ("u",))),
             servers=self._maybe((*SERVERS, GHOST)),
-            allow=self._maybe(PATTERNS),
-            deny=self.some(PATTERNS) if self._one_in(3) else (),
+            allow=self._maybe(ALL_PATTERNS),
+            deny=self.some(ALL_PATTERNS) if self._one_in(3) else (),
         )
 
     def _task(self) -> TaskPolicy:
@@ -169,8 +189,8 @@ class Maker:
             enabled=not self._one_in(12),
             default=default,
             allowed=None if more is None else tuple({*default, *more}),
-            allow=self._maybe(PATTERNS),
-            deny=self.some(PATTERNS) if self._one_in(3) else (),
+            allow=self._maybe(ALL_PATTERNS),
+            deny=self.some(ALL_PATTERNS) if self._one_in(3) else (),
             profile=self.pick((None, None, None, None, "p", "q")),
             overrides=self._selection() if self._one_in(3) else Selection(),
             tags=self.some(TAGS) if self._one_in(5) else None,
@@ -182,7 +202,7 @@ class Maker:
             enabled=self.pick((None, None, None, None, None, True, True, False)),
             servers=self.some((*SERVERS, GHOST)) if self._one_in(4) else None,
             tools=self.some(PATTERNS) if self._one_in(2) else None,
-            allow=self._maybe(PATTERNS),
-            deny=self.some(PATTERNS) if self._one_in(4) else (),
+            allow=self._maybe(ALL_PATTERNS),
+            deny=self.some(ALL_PATTERNS) if self._one_in(4) else (),
             profile=self.pick((None, None, None, None, "p", "q")),
         )

@@ -12,10 +12,21 @@ import msgspec
 
 from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.catalog.schemas import legacy_form
-from toolgate.model.tools import Era, ToolDefinition
+from toolgate.model.tools import Era, Listing, ListKind, ToolDefinition
 
-__all__ = ["InputNeeded", "adapt_result", "encode_definition", "encode_page"]
+__all__ = ["InputNeeded", "adapt_result", "encode_definition", "encode_listing", "encode_page"]
 
+_MEMBER: Final[Mapping[ListKind, str]] = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "templates": "resourceTemplates",
+}
+_NAMED_BY: Final[Mapping[ListKind, str]] = {
+    "prompts": "name",
+    "resources": "uri",
+    "templates": "uriTemplate",
+}
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
 
@@ -34,11 +45,26 @@ def encode_definition(definition: ToolDefinition, name: str, *, era: Era) -> byt
     return _encode(members)
 
 
+def encode_listing(listing: Listing, name: str, *, kind: ListKind) -> bytes:
+    """The server's own JSON under the door's `name` for it, the same for clients of either era."""
+    if name == listing.name:
+        return listing.raw
+    members = _decode_members(listing.raw)
+    members[_NAMED_BY[kind]] = msgspec.Raw(_encode(name))
+    return _encode(members)
+
+
 def encode_page(
-    tools: Sequence[bytes], *, era: Era, next_cursor: str | None, ttl_ms: int, meta: Mapping[str, Any]
+    kind: ListKind,
+    listed: Sequence[bytes],
+    *,
+    era: Era,
+    next_cursor: str | None,
+    ttl_ms: int,
+    meta: Mapping[str, Any],
 ) -> bytes:
-    """The result of `tools/list` with `tools` in the order given. A scoped list is never `public`."""
-    parts = [b'{"tools":[%b]' % b",".join(tools)]
+    """The result of the list's method, with `listed` in the order given. A scoped list is never `public`."""
+    parts = [b'{"%b":[%b]' % (_MEMBER[kind].encode(), b",".join(listed))]
     if next_cursor is not None:
         parts.append(b'"nextCursor":%b' % _encode(next_cursor))
     if era == "modern":

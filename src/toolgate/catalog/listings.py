@@ -27,6 +27,7 @@ from toolgate.catalog.members import (
     shown,
 )
 from toolgate.catalog.schemas import SchemaRefused
+from toolgate.catalog.templates import MAX_EXPRESSIONS, MAX_TEMPLATE_BYTES
 from toolgate.model.names import PROMPT, RESOURCE
 from toolgate.model.tools import Listing
 
@@ -154,15 +155,17 @@ def _check_uri(uri: str) -> None:
 
 
 def _check_template(template: str) -> None:
-    _check_absolute(template)
-    literal = _EXPRESSION.sub("", template)
+    _check_absolute(template, MAX_TEMPLATE_BYTES)
+    literal, expressions = _EXPRESSION.subn("", template)
     if "{" in literal or "}" in literal:
         raise SchemaRefused("its braces do not pair up")
+    if expressions > MAX_EXPRESSIONS:
+        raise SchemaRefused(f"it has more than {MAX_EXPRESSIONS} expressions")
 
 
-def _check_absolute(uri: str) -> None:
-    if not uri.isprintable() or len(uri.encode()) > MAX_URI_BYTES:
-        raise SchemaRefused(f"its URI is not 1 to {MAX_URI_BYTES} bytes that can be seen")
+def _check_absolute(uri: str, max_bytes: int = MAX_URI_BYTES) -> None:
+    if not uri.isprintable() or len(uri.encode()) > max_bytes:
+        raise SchemaRefused(f"its URI is not 1 to {max_bytes} bytes that can be seen")
     if not _SCHEME.match(uri):
         raise SchemaRefused("its URI does not begin with a scheme")
 

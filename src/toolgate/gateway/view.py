@@ -1,4 +1,4 @@
-"""A compiled scope made ready to serve: names to tools, and lists as bytes encoded once.
+"""A compiled scope made ready to serve: names to what servers have, and lists as bytes encoded once.
 
 Listed ⇔ callable by construction: the same table answers both.
 """
@@ -7,18 +7,21 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.listing import encode_definition, encode_page
-from toolgate.catalog.naming import door_name
-from toolgate.errors import InvalidParams, MethodNotFound
+from toolgate.catalog.listing import encode_definition, encode_listing, encode_page
+from toolgate.errors import InvalidParams
 from toolgate.gateway.caller import Caller
+from toolgate.gateway.resources import Decide, Resources
+from toolgate.gateway.routes import Route, admitting_decisions, prompt_routes, tool_routes
+from toolgate.model.names import PROMPT, RESOURCE
 from toolgate.model.protocol import SERVER_INFO_KEY
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import Era, ListKind, ToolDefinition
+from toolgate.model.tools import Era, ListKind, ServerTools
+from toolgate.policy.rules import compiled
 from toolgate.policy.scope import Scope
 
 WARNINGS_KEY: Final = "toolgate/warnings"
@@ -27,23 +30,8 @@ TTL_MS: Final = 30_000
 _ROUTE_BYTES: Final = 512
 _ENTRY_BYTES: Final = 64
 """What a route, and an entry in a caller's request, weigh. Rather too much than too little."""
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """From a name on the door to one tool, with all that a call needs looked up beforehand."""
-
-    server_id: str
-    tool: ToolDefinition
-    upstream_name: msgspec.Raw
-    layer: str
-    rule: str
-    """The layer and rule that admitted it."""
-
-    @property
-    def upstream_uri(self) -> str:
-        """What its server calls a resource."""
-        return msgspec.json.decode(self.upstream_name, type=str)
+_NEEDS_PATTERN: Final = {"prompts": PROMPT, "resources": RESOURCE}
+"""What a server shows only where its record speaks of that kind."""
 
 
 class View:
@@ -53,13 +41,19 @@ class View:
         "__weakref__",
         "_on_growth",
         "_pages",
+        "_resources",
+        "_signatures",
+        "_tables",
         "caller",
+        "features",
         "injections",
         "is_partial",
         "page_size",
+        "prompts",
         "revision",
         "routes",
         "scope",
+        "session_key",
         "size",
     )
 
@@ -70,23 +64,41 @@ class View:
         snapshot: Snapshot,
         *,
         page_size: int,
+        decide: Decide,
         on_growth: Callable[["View", int], None],
     ) -> None:
+        """`decide` is asked about resources that no server lists."""
         self.caller = caller
         # Without its decisions, one for each tool there is: who wants to know why composes it again.
         self.scope = replace(scope, decisions=())
         self.revision = snapshot.revision
         self.page_size = page_size
-        self.routes = _routes(caller, scope, snapshot)
-        self.is_partial = any(snapshot.servers[one].state == "pending" for one in scope.servers)
+        admitted = admitting_decisions(scope)
+        self.routes = tool_routes(caller, scope, snapshot, admitted)
+        self.prompts = prompt_routes(caller, scope, snapshot, admitted)
+        self._resources = Resources(scope, snapshot, admitted, decide)
+        self._tables: Mapping[ListKind, Mapping[str, Route]] = {
+            "tools": self.routes,
+            "prompts": self.prompts,
+            "resources": self._resources.listed,
+            "templates": self._resources.templates,
+        }
+        servers = [snapshot.servers[server_id] for server_id in scope.servers]
+        self.is_partial = any(offer.state == "pending" for offer in servers)
         self.injections = tuple(
-            (server_id, "stale" if snapshot.servers[server_id].is_stale else "ok")
-            for server_id in scope.servers
+            (offer.record.server_id, "stale" if offer.is_stale else "ok") for offer in servers
         )
-        self.size = _ROUTE_BYTES * (1 + len(self.routes)) + _ENTRY_BYTES * _entries(caller)
+        self.features = frozenset(feature for offer in servers for feature in _shown_features(offer))
+        """What the servers of the view can do, as far as the caller can have it."""
+        self.session_key = _session_key(caller)
+        """Whose state a server with one per session is to use for a caller that has no session."""
+        self.size = _ROUTE_BYTES * (1 + sum(map(len, self._tables.values()))) + _ENTRY_BYTES * _entries(
+            caller
+        )
         """In bytes, by estimate; grows with the lists that are encoded."""
         self._on_growth = on_growth
-        self._pages: dict[Era, bytes] = {}
+        self._pages: dict[tuple[ListKind, Era], bytes] = {}
+        self._signatures: Mapping[ListKind, bytes] | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -94,51 +106,40 @@ class View:
         return () if self.is_partial else self.scope.warnings
 
     @property
-    def signature(self) -> bytes:
-        """Changes exactly when the list does, and is as short for a long one."""
-        listed = "\n".join(f"{name} {route.tool.digest}" for name, route in self.routes.items())
-        return hashlib.sha256(listed.encode()).digest()
-
-    @property
     def signatures(self) -> Mapping[ListKind, bytes]:
         """Each changes exactly when that list does, and is as short for a long one."""
-        return {"tools": self.signature}
-
-    @property
-    def features(self) -> frozenset[str]:
-        """What the servers of the view announce."""
-        return frozenset({"tools"})
+        if self._signatures is None:
+            self._signatures = {kind: _signature(table) for kind, table in self._tables.items()}
+        return self._signatures
 
     def find_resource(self, uri: str) -> Route | None:
-        """The way to the resource the caller knows as `uri`."""
-        del uri
-        return None
+        """The way to the resource the caller knows as `uri`, listed or not. Templates are found by theirs."""
+        return self._resources.find(uri)
 
     def page(self, kind: ListKind, era: Era, cursor: str | None, server_info: bytes) -> bytes:
-        """One page of the tools, as the result of `tools/list`.
+        """One page of a list, as the result of its method.
 
-        A cursor names the last tool of the page before it, so a page never shows what this view
+        A cursor names the last entry of the page before it, so a page never shows what this view
         does not hold, however the scope changed meanwhile. Only first pages are kept: callers make up
         cursors, and each would be another page.
         """
-        if kind != "tools":
-            raise MethodNotFound(f"no list of {kind}")
         if cursor is not None:
-            return self._encode(era, _parse_cursor(cursor), server_info)
-        page = self._pages.get(era)
+            return self._encode(kind, era, _parse_cursor(cursor), server_info)
+        page = self._pages.get((kind, era))
         if page is None:
-            page = self._pages[era] = self._encode(era, None, server_info)
+            page = self._pages[kind, era] = self._encode(kind, era, None, server_info)
             self.size += len(page)
             self._on_growth(self, len(page))
         return page
 
-    def _encode(self, era: Era, after: str | None, server_info: bytes) -> bytes:
-        names = [name for name in self.routes if after is None or name > after]
+    def _encode(self, kind: ListKind, era: Era, after: str | None, server_info: bytes) -> bytes:
+        table = self._tables[kind]
+        names = [name for name in table if after is None or name > after]
         shown = names[: self.page_size]
         more = len(names) > len(shown)
-        tools = [encode_definition(self.routes[name].tool, name, era=era) for name in shown]
         return encode_page(
-            tools,
+            kind,
+            [_encode_entry(kind, name, table[name], era) for name in shown],
             era=era,
             next_cursor=_encode_cursor(shown[-1]) if more else None,
             ttl_ms=0 if self.is_partial else TTL_MS,
@@ -150,26 +151,33 @@ class View:
         return meta | {WARNINGS_KEY: self.warnings} if self.warnings else meta
 
 
+def _encode_entry(kind: ListKind, name: str, route: Route, era: Era) -> bytes:
+    if route.tool is not None:
+        return encode_definition(route.tool, name, era=era)
+    assert route.listing is not None  # what is listed has one or the other
+    return encode_listing(route.listing, name, kind=kind)
+
+
+def _signature(table: Mapping[str, Route]) -> bytes:
+    listed = "\n".join(f"{name} {route.digest}" for name, route in table.items())
+    return hashlib.sha256(listed.encode()).digest()
+
+
+def _shown_features(offer: ServerTools) -> frozenset[str]:
+    """What a server announces, without the kinds its record shows nobody: they might not be there at all."""
+    patterns = compiled(offer.record.allowed_tools)
+    hidden = {feature for feature, kind in _NEEDS_PATTERN.items() if not patterns.speaks_of(kind)}
+    return offer.features - hidden
+
+
+def _session_key(caller: Caller) -> str:
+    asked = [caller.principal.id, caller.effective_task_id, caller.only_server, caller.request]
+    return f"~{hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:32]}"
+
+
 def _entries(caller: Caller) -> int:
     request = caller.request
     return sum(len(part or ()) for part in (request.servers, request.tools, request.allow, request.deny))
-
-
-def _routes(caller: Caller, scope: Scope, snapshot: Snapshot) -> Mapping[str, Route]:
-    admitted = {(one.server_id, one.tool): one for one in scope.decisions if one.allowed}
-    routes = {}
-    for ref in scope.tools:
-        tool = snapshot.servers[ref.server_id].tools[ref.name]
-        name = ref.name if caller.only_server else door_name(ref)
-        decision = admitted[ref.server_id, ref.name]
-        routes[name] = Route(
-            server_id=ref.server_id,
-            tool=tool,
-            upstream_name=msgspec.Raw(msgspec.json.encode(ref.name)),
-            layer=decision.layer,
-            rule=decision.rule,
-        )
-    return dict(sorted(routes.items()))
 
 
 def _encode_cursor(name: str) -> str:

@@ -25,13 +25,22 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 class ToolRef(NamedTuple):
-    """One tool of one server."""
+    """One tool of one server; or one prompt, or one resource, whose name then begins with its kind."""
 
     server_id: str
     name: str
 
     def __str__(self) -> str:
-        return f"{self.server_id}/{self.name}"
+        """As a pattern that names it and nothing else."""
+        kind = kind_of(self.name)
+        return f"{kind}{self.server_id}/{self.name[len(kind) :]}"
+
+
+def kind_of(name: str) -> str:
+    """What the name begins with: `prompt:`, `resource:`, or nothing for a tool."""
+    if name.startswith(PROMPT):
+        return PROMPT
+    return RESOURCE if name.startswith(RESOURCE) else ""
 
 
 def parse_server_id(text: str) -> str:

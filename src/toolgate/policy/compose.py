@@ -1,23 +1,25 @@
 """The one function that says what a caller sees: platform ∩ key ∩ task ∩ request, with the reasons.
 
-Each layer can only narrow what the one before it left. Servers are decided first, and only the tools of
-those that remain are looked at, so the cost follows what is asked for and not what is registered.
+Each layer can only narrow what the one before it left. Servers are decided first, and only what those that
+remain offer is looked at, so the cost follows what is asked for and not what is registered. Tools, prompts
+and resources go through the same rules; only a pin, and the limits, are about tools alone.
 """
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
-from toolgate.model.names import ToolRef
+from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ListState, ServerTools
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, too_many_tools
-from toolgate.policy.offers import may_hold, offered_names
+from toolgate.policy.offers import is_unlisted, may_hold, offered_names
 from toolgate.policy.resolve import Resolved, resolve
-from toolgate.policy.rules import ToolRule, compiled
+from toolgate.policy.rules import Rules, ToolRule, compiled
 from toolgate.policy.scope import Decision, Layer, Reason, Scope
 
 _LIST_FAULTS: Final[dict[ListState, Reason]] = {
@@ -42,56 +44,70 @@ def compose(
     - A request for servers outside the task's allowed ones is refused whole. Tools named on such servers
       are not there, like any name that does not exist. Servers outside the key's ceiling are left out.
     - An allowed server that is not registered is left out as unknown.
-    - A server whose list cannot be had is left out, unless tools are known from an earlier time.
-    - Enabled with nothing left: a warning. More than the limits: a refusal, or a searchable scope.
+    - A server whose list cannot be had is left out, unless what it has is known from an earlier time.
+    - Enabled with nothing left: a warning. More tools than the limits: a refusal, or a searchable scope.
     """
     resolved = resolve(platform, ceiling, task=task, request=request)
     servers: list[str] = []
     decisions: list[Decision] = []
-    for server_id in sorted(platform.servers.keys() | resolved.unknown.keys()):
+    for server_id in sorted(servers_in_question(platform, resolved.rules) | resolved.unknown.keys()):
         if server_id in resolved.unknown:
             decisions.append(resolved.unknown[server_id])
             continue
         offer = platform.servers[server_id]
-        exclusion = _exclude(offer, resolved)
+        exclusion = exclude(offer, resolved)
         if exclusion is None:
             servers.append(server_id)
-            decisions.extend(_decide_tools(offer, platform.pins.get(server_id), resolved.rules.tools))
+            decisions.extend(_decide_all(offer, platform.pins.get(server_id), resolved.rules.tools))
         else:
             decisions.append(exclusion)
-    tools = tuple(
-        ToolRef(one.server_id, one.tool) for one in decisions if one.allowed and one.tool is not None
-    )
-    offers = platform.servers.values()
+    refs = [ToolRef(one.server_id, one.tool) for one in decisions if one.allowed and one.tool is not None]
+    tools = tuple(ref for ref in refs if not kind_of(ref.name))
     scope = Scope(
         tools=tools,
+        prompts=tuple(ref for ref in refs if kind_of(ref.name) == PROMPT),
+        resources=tuple(ref for ref in refs if _uri(ref) in platform.servers[ref.server_id].resources),
+        templates=tuple(ref for ref in refs if _uri(ref) in platform.servers[ref.server_id].templates),
         servers=tuple(servers),
         decisions=tuple(decisions),
         warnings=resolved.warnings,
         refusal=resolved.refusal,
         tokens=sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools),
-        registered_tools=sum(len(offered_names(offer)) for offer in offers),
-        registered_tokens=sum(tool.tokens for offer in offers for tool in offer.tools.values()),
     )
     return _bounded(scope, limits) if resolved.is_enabled else scope
 
 
-def _bounded(scope: Scope, limits: Limits) -> Scope:
-    """`scope` as its size lets it stand: warned of when empty, refused or searchable when too large."""
-    if scope.refusal is not None:
-        return scope
-    if not scope.tools:
-        warning = "no tool is left in this scope: `toolgate explain` says why"
-        return replace(scope, warnings=(*scope.warnings, warning))
-    excess = limits.excess(len(scope.tools), scope.tokens)
-    if excess is None:
-        return scope
-    if limits.on_too_many == "find":
-        return replace(scope, is_searchable=True)
-    return replace(scope, tools=(), servers=(), tokens=0, refusal=too_many_tools(excess))
+def decide_one(
+    platform: Snapshot, ceiling: Ceiling, *, task: TaskPolicy | None, request: SessionRequest, ref: ToolRef
+) -> Decision:
+    """The decision on `ref` alone, whether or not its server lists it: a URI that fits a template, say."""
+    resolved = resolve(platform, ceiling, task=task, request=request)
+    offer = platform.servers.get(ref.server_id)
+    if offer is None:
+        return Decision(
+            server_id=ref.server_id,
+            tool=ref.name,
+            allowed=False,
+            layer="platform",
+            reason=Reason.UNKNOWN_SERVER,
+            rule="registry",
+        )
+    exclusion = exclude(offer, resolved)
+    if exclusion is not None:
+        return replace(exclusion, tool=ref.name)
+    return _Judge(offer, platform.pins.get(ref.server_id), resolved.rules.tools).decide(ref.name)
 
 
-def _exclude(offer: ServerTools, resolved: Resolved) -> Decision | None:
+def servers_in_question(platform: Snapshot, rules: Rules) -> AbstractSet[str]:
+    """The servers that every list of ids admits. What else there is cannot be in the scope."""
+    lists = [rule.ids for rule in rules.servers if rule.ids is not None]
+    if not lists:
+        return platform.servers.keys()
+    first, *others = sorted(lists, key=len)
+    return first.intersection(*others) & platform.servers.keys()
+
+
+def exclude(offer: ServerTools, resolved: Resolved) -> Decision | None:
     """The decision against the whole server, if one of the layers makes it."""
     record = offer.record
     if not record.enabled:
@@ -99,7 +115,7 @@ def _exclude(offer: ServerTools, resolved: Resolved) -> Decision | None:
     if not record.allowed_tools:
         return _against(offer, "platform", Reason.DENY_ALL, "allowed_tools")
     fault = _LIST_FAULTS.get(offer.state)
-    if fault is not None and not offer.tools:
+    if fault is not None and is_unlisted(offer):
         return _against(offer, "platform", fault, offer.detail or "tools/list")
     for rule in resolved.rules.servers:
         if not rule.admits(record):
@@ -109,52 +125,81 @@ def _exclude(offer: ServerTools, resolved: Resolved) -> Decision | None:
     return None
 
 
+def _uri(ref: ToolRef) -> str | None:
+    return ref.name[len(RESOURCE) :] if kind_of(ref.name) == RESOURCE else None
+
+
+def _bounded(scope: Scope, limits: Limits) -> Scope:
+    """`scope` as its size lets it stand: warned of when empty, refused or searchable when too large."""
+    if scope.refusal is not None:
+        return scope
+    if not scope.refs:
+        warning = "no tool is left in this scope: `toolgate explain` says why"
+        return replace(scope, warnings=(*scope.warnings, warning))
+    excess = limits.excess(len(scope.tools), scope.tokens)
+    if excess is None:
+        return scope
+    if limits.on_too_many == "find":
+        return replace(scope, is_searchable=True)
+    return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=too_many_tools(excess))
+
+
 def _against(offer: ServerTools, layer: Layer, reason: Reason, rule: str) -> Decision:
     return Decision(
         server_id=offer.record.server_id, tool=None, allowed=False, layer=layer, reason=reason, rule=rule
     )
 
 
-def _decide_tools(offer: ServerTools, pin: Pin | None, rules: Sequence[ToolRule]) -> Iterator[Decision]:
-    """One decision on each tool of a server that no layer excluded whole."""
-    server_id = offer.record.server_id
-    own = ToolRule(
-        layer="platform",
-        reason=Reason.NOT_IN_SERVER_ALLOWLIST,
-        name="allowed_tools",
-        patterns=compiled(offer.record.allowed_tools),
-    )
-    for name in sorted(offered_names(offer)):
-        if name in offer.quarantined:
-            yield Decision(
-                server_id=server_id,
-                tool=name,
-                allowed=False,
-                layer="platform",
-                reason=Reason.INVALID_DEFINITION,
-                rule=f"tool definition: {offer.quarantined[name]}",
-            )
-        elif pin is not None and pin.tools.get(name) != offer.tools[name].digest:
-            yield _quarantine(ToolRef(server_id, name), pin)
-        else:
-            yield _decide(ToolRef(server_id, name), own, rules)
+def _decide_all(offer: ServerTools, pin: Pin | None, rules: Sequence[ToolRule]) -> Iterator[Decision]:
+    """One decision on each name of a server that no layer excluded whole."""
+    judge = _Judge(offer, pin, rules)
+    return (judge.decide(name) for name in sorted(offered_names(offer)))
 
 
-def _quarantine(ref: ToolRef, pin: Pin) -> Decision:
-    """Against a tool of a pinned server that nobody approved, or not as it is now."""
-    rule = "pin: its definition is not the approved one" if ref.name in pin.tools else "pin: not approved"
-    return Decision(
-        server_id=ref.server_id,
-        tool=ref.name,
-        allowed=False,
-        layer="platform",
-        reason=Reason.QUARANTINED,
-        rule=rule,
-    )
+class _Judge:
+    """Decides on what one server has, or could have."""
+
+    def __init__(self, offer: ServerTools, pin: Pin | None, rules: Sequence[ToolRule]) -> None:
+        self._offer = offer
+        self._pin = pin
+        self._own = ToolRule(
+            layer="platform",
+            reason=Reason.NOT_IN_SERVER_ALLOWLIST,
+            name="allowed_tools",
+            patterns=compiled(offer.record.allowed_tools),
+        )
+        self._rules = {
+            True: tuple(rules),
+            False: tuple(rule for rule in rules if not rule.is_about_tools),
+        }
+
+    def decide(self, name: str) -> Decision:
+        ref = ToolRef(self._offer.record.server_id, name)
+        is_tool = not kind_of(name)
+        if name in self._offer.quarantined:
+            reason = f"tool definition: {self._offer.quarantined[name]}"
+            return self._refuse(ref, Reason.INVALID_DEFINITION, reason)
+        if self._pin is not None and is_tool and name in self._offer.tools:
+            approved = self._pin.tools.get(name)
+            if approved is None:
+                return self._refuse(ref, Reason.QUARANTINED, "pin: not approved")
+            if approved != self._offer.tools[name].digest:
+                return self._refuse(ref, Reason.QUARANTINED, "pin: its definition is not the approved one")
+        return _decide(ref, self._own, self._rules[is_tool])
+
+    def _refuse(self, ref: ToolRef, reason: Reason, rule: str) -> Decision:
+        return Decision(
+            server_id=ref.server_id,
+            tool=ref.name,
+            allowed=False,
+            layer="platform",
+            reason=reason,
+            rule=rule,
+        )
 
 
 def _decide(ref: ToolRef, own: ToolRule, rules: Sequence[ToolRule]) -> Decision:
-    """The first rule that objects decides; if none does, the last allowlist that admitted the tool."""
+    """The first rule that objects decides; if none does, the last allowlist that admitted the name."""
     admitting, pattern = own, own.patterns.first_match(ref)
     if pattern is None:
         return own.decide(ref, None, allowed=False)

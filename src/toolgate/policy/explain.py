@@ -1,4 +1,4 @@
-"""Why a scope is what it is: every registered tool, in or out, by which layer and rule.
+"""Why a scope is what it is: every registered tool, prompt and resource, in or out, by which layer and rule.
 
 It must never have an opinion of its own: it spells out the decisions of `compose`, nothing else.
 """
@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
-from toolgate.policy.compose import compose
+from toolgate.policy.compose import compose, exclude, servers_in_question
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits
 from toolgate.policy.offers import is_unlisted, offered_names
+from toolgate.policy.resolve import resolve
 from toolgate.policy.scope import Decision, Scope
 
 
@@ -21,7 +22,7 @@ class Explanation:
 
     scope: Scope
     tools: tuple[Decision, ...]
-    """Exactly one for each registered tool, sorted by server and tool."""
+    """Exactly one for each registered tool, prompt and resource, sorted by server and name."""
     servers: tuple[Decision, ...]
     """The servers excluded whole, and those asked for that do not exist."""
     pending: tuple[str, ...]
@@ -38,10 +39,17 @@ def explain(
 ) -> Explanation:
     """What `compose` answers for the same arguments, with a decision for every registered tool."""
     scope = compose(platform, ceiling, task=task, request=request, limits=limits)
+    resolved = resolve(platform, ceiling, task=task, request=request)
+    out_of_question = platform.servers.keys() - servers_in_question(platform, resolved.rules)
+    excluded = (exclude(platform.servers[server_id], resolved) for server_id in out_of_question)
+    decisions = sorted(
+        (*scope.decisions, *(one for one in excluded if one is not None)),
+        key=lambda one: (one.server_id, one.tool or ""),
+    )
     return Explanation(
         scope=scope,
-        tools=tuple(tool for one in scope.decisions for tool in _spell_out(one, platform)),
-        servers=tuple(one for one in scope.decisions if one.tool is None),
+        tools=tuple(tool for one in decisions for tool in _spell_out(one, platform)),
+        servers=tuple(one for one in decisions if one.tool is None),
         pending=tuple(one for one in scope.servers if is_unlisted(platform.servers[one])),
     )
 

@@ -159,7 +159,7 @@ def _lint_patterns(
     for text in texts:
         patterns = Patterns.of((text,))
         if not any(may_hold(offer, patterns) for offer in offers):
-            yield at.find("matches_nothing", rule, text, f"no tool it speaks of matches `{text}`")
+            yield at.find("matches_nothing", rule, text, f"nothing it speaks of matches `{text}`")
 
 
 def _matching(patterns: Patterns, offers: Iterable[ServerTools]) -> Iterator[ToolRef]:

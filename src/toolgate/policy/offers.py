@@ -1,24 +1,57 @@
 """What a server offers, as rules see it: the names it lists, and whether a pattern could speak of one."""
 
 from collections.abc import Collection
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
+from toolgate.model.names import PROMPT, RESOURCE, kind_of
+from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
 from toolgate.policy.patterns import Patterns
 
 
-def offered_names(offer: ServerTools) -> Collection[str]:
+class Registered(NamedTuple):
+    """What all servers have together, whoever may see it."""
+
+    tools: int
+    tokens: int
+    """What the definitions of those that can be offered cost a model."""
+
+
+def registered(platform: Snapshot) -> Registered:
+    """Looks at every server: not for what must be quick."""
+    offers = platform.servers.values()
+    return Registered(
+        tools=sum(len(offered_tools(offer)) for offer in offers),
+        tokens=sum(tool.tokens for offer in offers for tool in offer.tools.values()),
+    )
+
+
+def offered_tools(offer: ServerTools) -> Collection[str]:
     """Every tool the server lists, those with a refused definition included."""
     names = offer.tools.keys()
-    return names | offer.quarantined.keys() if offer.quarantined else names
+    return names | {name for name in offer.quarantined if not kind_of(name)} if offer.quarantined else names
+
+
+def offered_names(offer: ServerTools) -> Collection[str]:
+    """Everything the server lists: tools, and prompts, resources and templates as policy names them."""
+    names: AbstractSet[str] = offer.tools.keys()
+    if offer.quarantined:
+        names = names | offer.quarantined.keys()
+    if offer.prompts:
+        names = names | {PROMPT + name for name in offer.prompts}
+    if offer.resources or offer.templates:
+        names = names | {RESOURCE + uri for uri in (*offer.resources, *offer.templates)}
+    return names
 
 
 def is_unlisted(offer: ServerTools) -> bool:
-    """Whether the server's tools are not known, now or from an earlier time: it may have any."""
-    return offer.state != "ready" and not offer.tools
+    """Whether what the server has is not known, now or from an earlier time: it may have anything."""
+    return offer.state != "ready" and not (offer.tools or offer.prompts or offer.resources or offer.templates)
 
 
 def may_hold(offer: ServerTools, patterns: Patterns) -> bool:
-    """Whether a tool of the server matches or, as long as its tools are not known, could."""
+    """Whether something of the server matches or, as long as what it has is not known, could."""
     server_id = offer.record.server_id
     if is_unlisted(offer):
         return patterns.has_bare or patterns.names_server(server_id)

@@ -1,9 +1,13 @@
-"""Tool patterns: which names a list of rules speaks of.
+"""Patterns: which tools, prompts and resources a list of rules speaks of.
 
 A pattern is anchored and case-sensitive. `*` stands for any run of characters, also none; `?` for exactly
 one; every other character, `[`, `{`, `!` and `\\` included, for itself. Without a `/` it is held against
 the tool name; with one, what stands before the `/` against the server id, what follows it against the tool
 name.
+
+A pattern that begins with `prompt:` or `resource:` speaks of prompts or resources, and any other of tools
+alone: `*` is every tool and nothing else. There the first `/` parts server and name, except that in
+`resource:` a part with a colon is no server but the URI's own scheme.
 
 Patterns come from callers too, so matching must never backtrack: a pattern is cut at its stars and the
 pieces are searched from left to right, each once. The subject is only ever compared, never interpreted:
@@ -15,9 +19,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.names import ToolRef
+from toolgate.model.names import RESOURCE, ToolRef, kind_of
 
 MAX_PATTERN: Final = 128
+MAX_KIND_PATTERN: Final = 1_024
+"""Of characters; those of prompts and resources may be longer, for URIs are."""
 MAX_LISTED: Final = 2_000
 MAX_LISTED_WILDCARDS: Final = 128
 """Patterns in one list of a record, and those with wildcards among them: each is held against every tool."""
@@ -26,17 +32,22 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 def parse_pattern(text: str) -> str:
     """`text` as a pattern, or InvalidRecord."""
-    if not text:
-        raise InvalidRecord("a pattern is empty", hint="name a tool, or use `*` for all")
-    if len(text) > MAX_PATTERN:
+    kind = kind_of(text)
+    if text == kind:
+        raise InvalidRecord(
+            f"the pattern `{kind}` is empty" if kind else "a pattern is empty",
+            hint=f"name one, or use `{kind}*` for all" if kind else "name a tool, or use `*` for all",
+        )
+    longest = MAX_KIND_PATTERN if kind else MAX_PATTERN
+    if len(text) > longest:
         raise InvalidRecord(
             f"the pattern `{ascii(text[:40])[1:-1]}…` has {len(text)} characters",
-            hint=f"use at most {MAX_PATTERN}; `*` stands for any run of characters",
+            hint=f"use at most {longest}; `*` stands for any run of characters",
         )
     if not text.isprintable() or " " in text:
         raise InvalidRecord(
             f"the pattern `{ascii(text)[1:-1]}` holds a space or a character that cannot be seen",
-            hint="tool names hold letters, digits, `_`, `.` and `-`",
+            hint="use `?` for one character, `*` for any run of them",
         )
     return text
 
@@ -126,10 +137,22 @@ class _Wild(NamedTuple):
 
     text: str
     server: _Glob | None
-    tool: _Glob
+    name: _Glob
 
     def reaches(self, server_id: str) -> bool:
         return self.server is None or self.server.matches(server_id)
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """The server a pattern names, if it does, and the name it speaks of, which begins with its kind."""
+    kind = kind_of(text)
+    if not kind:
+        server, slash, name = text.rpartition("/")
+    else:
+        server, slash, name = text[len(kind) :].partition("/")
+    if not slash or (kind == RESOURCE and ":" in server):
+        return None, text
+    return server, kind + name
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,41 +162,53 @@ class Patterns:
     texts: tuple[str, ...]
     _names: frozenset[str] = field(compare=False, repr=False)
     _refs: Mapping[str, frozenset[str]] = field(compare=False, repr=False)
-    _wild: tuple[_Wild, ...] = field(compare=False, repr=False)
+    _wild: Mapping[str, tuple[_Wild, ...]] = field(compare=False, repr=False)
+    """By kind: a wildcard never reaches from one into another."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Patterns":
         unique = tuple(sorted(set(texts)))
         names: set[str] = set()
         refs: dict[str, set[str]] = {}
-        wild: list[_Wild] = []
+        wild: dict[str, list[_Wild]] = {}
         for text in unique:
-            server, slash, tool = text.rpartition("/")
+            server, name = _split(text)
             if has_wildcard(text):
-                wild.append(_Wild(text, _Glob(server) if slash else None, _Glob(tool)))
-            elif slash:
-                refs.setdefault(server, set()).add(tool)
+                one = _Wild(text, None if server is None else _Glob(server), _Glob(name))
+                wild.setdefault(kind_of(text), []).append(one)
+            elif server is not None:
+                refs.setdefault(server, set()).add(name)
             else:
-                names.add(tool)
+                names.add(name)
         frozen = {server: frozenset(tools) for server, tools in refs.items()}
-        return cls(unique, frozenset(names), frozen, tuple(wild))
+        return cls(
+            unique, frozenset(names), frozen, {kind: tuple(patterns) for kind, patterns in wild.items()}
+        )
 
     @property
     def has_bare(self) -> bool:
         """Whether a pattern here names no server, and so speaks of all of them."""
-        return bool(self._names) or any(wild.server is None for wild in self._wild)
+        return bool(self._names) or any(one.server is None for wild in self._wild.values() for one in wild)
 
     @property
     def server_ids(self) -> frozenset[str]:
         """The servers named outright, without a wildcard in their id."""
-        parts = (text.rpartition("/") for text in self.texts)
-        return frozenset(server for server, slash, _ in parts if slash and not has_wildcard(server))
+        servers = (_split(text)[0] for text in self.texts)
+        return frozenset(server for server in servers if server is not None and not has_wildcard(server))
+
+    def speaks_of(self, kind: str) -> bool:
+        """Whether a pattern here is about prompts, about resources, or about tools."""
+        return any(kind_of(text) == kind for text in self.texts)
 
     def names_server(self, server_id: str) -> bool:
         """Whether a pattern here has a server part, and it is this server's."""
         if server_id in self._refs:
             return True
-        return any(wild.server is not None and wild.server.matches(server_id) for wild in self._wild)
+        return any(
+            one.server is not None and one.server.matches(server_id)
+            for wild in self._wild.values()
+            for one in wild
+        )
 
     def first_match(self, ref: ToolRef) -> str | None:
         """The pattern that speaks of `ref`: an exact one if there is, else the first in order of text."""
@@ -181,19 +216,25 @@ class Patterns:
             return ref.name
         if ref.name in self._refs.get(ref.server_id, _NONE):
             return str(ref)
-        for wild in self._wild:
-            if wild.reaches(ref.server_id) and wild.tool.matches(ref.name):
+        for wild in self._wild.get(kind_of(ref.name), ()):
+            if wild.reaches(ref.server_id) and wild.name.matches(ref.name):
                 return wild.text
         return None
 
     def matches_any(self, server_id: str, names: Collection[str]) -> bool:
-        """Whether a pattern here speaks of one of the tools `names` of that server."""
+        """Whether a pattern here speaks of one of the `names` of that server."""
         if not self._names.isdisjoint(names):
             return True
         if not self._refs.get(server_id, _NONE).isdisjoint(names):
             return True
-        reaching = [wild.tool for wild in self._wild if wild.reaches(server_id)]
-        return any(tool.matches(name) for tool in reaching for name in names)
+        reaching = {
+            kind: globs
+            for kind, wild in self._wild.items()
+            if (globs := [one.name for one in wild if one.reaches(server_id)])
+        }
+        if not reaching:
+            return False
+        return any(glob.matches(name) for name in names for glob in reaching.get(kind_of(name), ()))
 
 
 def matches_text(pattern: str, text: str) -> bool:

@@ -24,6 +24,7 @@ class TaskChange:
     task_id: str | None
     """None: callers of the plain URL, without a task."""
     added: tuple[ToolRef, ...] = ()
+    """Tools, prompts and resources alike."""
     removed: tuple[ToolRef, ...] = ()
     reach_added: tuple[ToolRef, ...] = ()
     """What a request could newly get by naming servers, limits aside. It takes in what is `added`."""
@@ -109,7 +110,7 @@ def _composed(platform: Snapshot, task: TaskPolicy | None, limits: Limits) -> _S
     scope = _ask(platform, task, SessionRequest(), limits)
     widest = SessionRequest(servers=None if task is None else task.allowed)
     return _Side(
-        tools=frozenset(scope.tools),
+        tools=frozenset(scope.refs),
         reach=scope.admitted | _ask(platform, task, widest, limits).admitted,
         refusal=scope.refusal,
     )

@@ -200,8 +200,14 @@ def _request_rules(
         rules = rules.then(_profile_rules(platform, "request", request.profile, label="?profile="))
     if tools is None:
         return rules
-    reason = Reason.NOT_IN_REQUEST_ALLOWLIST
-    return rules.then(Rules((), (ToolRule(layer="request", reason=reason, name="?tools=", patterns=tools),)))
+    selection = ToolRule(
+        layer="request",
+        reason=Reason.NOT_IN_REQUEST_ALLOWLIST,
+        name="?tools=",
+        patterns=tools,
+        is_about_tools=True,
+    )
+    return rules.then(Rules((), (selection,)))
 
 
 def _profile_rules(platform: Snapshot, layer: Layer, profile: str, *, label: str) -> Rules:

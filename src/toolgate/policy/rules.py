@@ -47,13 +47,15 @@ class ServerRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRule:
-    """An allowlist, or a denylist, of one layer."""
+    """An allowlist, or a denylist, of one layer. It decides on tools, prompts and resources alike."""
 
     layer: Layer
     reason: Reason
     name: str
     patterns: Patterns
     is_deny: bool = False
+    is_about_tools: bool = False
+    """It selects tools, and has no say in what else their servers show."""
 
     def decide(self, ref: ToolRef, match: str | None, *, allowed: bool) -> Decision:
         """The decision this rule makes on `ref`, of which its pattern `match` spoke, if any did."""

@@ -1,4 +1,4 @@
-"""The compiled answer: which tools one caller sees and may call, and why not the others.
+"""The compiled answer: which tools, prompts and resources one caller sees, and why not the others.
 
 Values only. Every door lists from a scope and calls through it; there is no other way to an upstream.
 """
@@ -15,7 +15,7 @@ RefusalCode = Literal["mcp_policy_denied", "too_many_tools", "not_found"]
 
 
 class Reason(StrEnum):
-    """Why a server or tool is not in a scope. Each exclusion has exactly one."""
+    """Why a server, tool, prompt or resource is not in a scope. Each exclusion has exactly one."""
 
     UNKNOWN_SERVER = "unknown_server"
     SERVER_DISABLED = "server_disabled"
@@ -48,7 +48,7 @@ class Decision:
 
     server_id: str
     tool: str | None
-    """None: the whole server, with every tool it has."""
+    """A tool's name, or `prompt:<name>` or `resource:<uri>`. None: the whole server, with all it has."""
     allowed: bool
     layer: Layer
     reason: Reason | None
@@ -70,30 +70,40 @@ class Refusal:
 class Scope:
     """What one caller sees and may call.
 
-    Invariant: with a refusal, `tools` and `servers` are empty. Otherwise `tools` are exactly those whose
-    decision is a yes. After `too_many_tools` the decisions still show what the rules admit, so that
-    whoever reads them sees what to narrow.
+    Invariant: with a refusal, nothing is in it. Otherwise `tools`, `prompts`, `resources` and `templates`
+    are exactly those whose decision is a yes. After `too_many_tools` the decisions still show what the rules
+    admit, so that whoever reads them sees what to narrow.
     """
 
     tools: tuple[ToolRef, ...] = ()
-    """Sorted."""
+    """Sorted, as are the others."""
+    prompts: tuple[ToolRef, ...] = ()
+    resources: tuple[ToolRef, ...] = ()
+    templates: tuple[ToolRef, ...] = ()
+    """Named as policy names them. A URI that is read through a template is decided on its own."""
     servers: tuple[str, ...] = ()
     """Sorted: the servers no layer excluded whole, also those whose tools are not known yet."""
     decisions: tuple[Decision, ...] = ()
-    """Sorted by server and tool. A server excluded whole has one decision, not one for each tool."""
+    """Sorted by server and name. A server excluded whole has one decision, not one for each tool.
+
+    Of servers that a list of ids leaves out nothing is said here: there may be thousands, and `explain`
+    names them.
+    """
     warnings: tuple[str, ...] = ()
     refusal: Refusal | None = None
     tokens: int = 0
     """What the definitions of `tools` cost a model."""
-    registered_tools: int = 0
-    """All tools of all servers, whoever may see them."""
-    registered_tokens: int = 0
     is_searchable: bool = False
     """More tools than the limit: offer search in place of their definitions."""
 
     @property
+    def refs(self) -> tuple[ToolRef, ...]:
+        """All that the caller sees, of every kind."""
+        return self.tools + self.prompts + self.resources + self.templates
+
+    @property
     def admitted(self) -> frozenset[ToolRef]:
-        """The tools every layer lets through, whether or not a limit then refused them as a whole."""
+        """What every layer lets through, whether or not a limit then refused it as a whole."""
         return frozenset(
             ToolRef(one.server_id, one.tool) for one in self.decisions if one.allowed and one.tool is not None
         )

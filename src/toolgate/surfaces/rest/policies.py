@@ -11,6 +11,7 @@ from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.limits import Limits
 from toolgate.policy.lint import Finding, lint
+from toolgate.policy.offers import registered
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.collection import Collection, collection_endpoints
 from toolgate.surfaces.rest.links import mcp_url
@@ -84,11 +85,11 @@ async def show_overview(control: Control, call: Call[None]) -> Answer:
 
 def _overview(snapshot: Snapshot, limits: Limits, base_url: str) -> OverviewAnswer:
     tasks = sorted(snapshot.tasks.values(), key=lambda task: task.task_id)
-    offers = snapshot.servers.values()
+    there_are = registered(snapshot)
     return OverviewAnswer(
         revision=snapshot.revision,
-        registered_tools=sum(len(offer.tools) for offer in offers),
-        registered_tokens=sum(tool.tokens for offer in offers for tool in offer.tools.values()),
+        registered_tools=there_are.tools,
+        registered_tokens=there_are.tokens,
         tasks=[_task_overview(snapshot, limits, task, base_url) for task in tasks],
     )
 

@@ -15,10 +15,10 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import principal_of
 from toolgate.gateway.roles import reaches
 from toolgate.govern.control import Serving
-from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
+from toolgate.model.names import ToolRef, kind_of, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.policy.explain import explain
-from toolgate.policy.offers import is_unlisted, may_hold
+from toolgate.policy.offers import Registered, is_unlisted, may_hold, registered
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.scope import Decision
 from toolgate.surfaces.http.selection import parse_selection
@@ -93,7 +93,7 @@ def _see_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
 
 def _reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
     """Server id to the number of its tools that are in one of the caller's scopes."""
-    tools: set[ToolRef] = set()
+    seen: set[ToolRef] = set()
     servers: set[str] = set()
     bound_to = principal.ceiling.tasks
     for task_id in (None,) if bound_to is None else bound_to:
@@ -101,11 +101,12 @@ def _reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
             scope = gateway.scope(Caller(principal, task_id))
         except NotFound:
             continue  # a task the key is bound to, and nobody has written yet
-        tools |= scope.admitted
+        seen |= scope.admitted
         servers |= set(scope.servers)
-    counts = Counter(ref.server_id for ref in tools)
-    hopeful = {server_id for server_id in servers if _may_show(gateway, principal, server_id)}
-    return {server_id: counts[server_id] for server_id in hopeful | counts.keys()}
+    counts = Counter(ref.server_id for ref in seen if not kind_of(ref.name))
+    named = {ref.server_id for ref in seen}
+    named |= {server_id for server_id in servers - named if _may_show(gateway, principal, server_id)}
+    return {server_id: counts[server_id] for server_id in named}
 
 
 def _may_show(gateway: Gateway, principal: Principal, server_id: str) -> bool:
@@ -123,7 +124,7 @@ async def show_scope(serving: Serving, call: Call[None]) -> Answer:
     """What the caller gets at a URL, or why the request for it is turned down."""
     gateway, caller = serving.gateway, _parse_caller(call.caller, call.query)
     scope = gateway.scope(caller)
-    named = {ref.server_id for ref in scope.tools}
+    named = {ref.server_id for ref in scope.refs}
     return Answer(
         ScopeSeen(
             revision=gateway.snapshot.revision,
@@ -143,7 +144,8 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
     caller = _parse_caller(call.caller, call.query)
     view = await serving.gateway.settled_view(caller)
     scope = view.scope
-    knows_all = reaches(call.caller.role, "viewer")
+    seen = Registered(len(scope.tools), scope.tokens)
+    there_are = registered(serving.gateway.snapshot) if reaches(call.caller.role, "viewer") else seen
     return Answer(
         ToolsSeen(
             revision=view.revision,
@@ -151,16 +153,17 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
                 ToolSeen(
                     name=name,
                     server_id=route.server_id,
-                    tool=route.tool.ref.name,
+                    tool=route.name,
                     description=route.tool.description,
                     tokens=route.tool.tokens,
                     rule=route.rule,
                 )
                 for name, route in view.routes.items()
+                if route.tool is not None
             ],
             tokens=scope.tokens,
-            registered_tools=scope.registered_tools if knows_all else len(scope.tools),
-            registered_tokens=scope.registered_tokens if knows_all else scope.tokens,
+            registered_tools=there_are.tools,
+            registered_tokens=there_are.tokens,
             warnings=list(scope.warnings),
             url=_url(serving, call, caller),
         )

@@ -22,7 +22,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
 from toolgate.policy.explain import explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.offers import offered_names
+from toolgate.policy.offers import offered_tools
 from toolgate.policy.scope import Decision
 from toolgate.registry.records import parse_server
 from toolgate.registry.redaction import redact_text
@@ -128,7 +128,7 @@ def _preview(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | None) ->
     record = offer.record
     alone = replace(snapshot, servers=MappingProxyType({record.server_id: offer}))
     found = explain(alone, Ceiling(), task=task, request=SessionRequest())
-    refs = [ToolRef(record.server_id, name) for name in sorted(offered_names(offer))]
+    refs = [ToolRef(record.server_id, name) for name in sorted(offered_tools(offer))]
     aliases = chat_names(refs, {record.server_id: record.tool_namespace})
     by_ref = {ref: alias for alias, ref in aliases.items()}
     decisions = {one.tool: one for one in found.tools if one.server_id == record.server_id}

@@ -1,0 +1,73 @@
+"""What requests that are no tool's call ask for: prompts, resources, and completions for either.
+
+Each is found by the caller's name for it and goes on under its server's own.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from toolgate.errors import InvalidParams, MethodNotFound, ToolgateError, UnknownPrompt, UnknownResource
+from toolgate.gateway.routes import Route
+from toolgate.gateway.view import View
+from toolgate.model.names import PROMPT, RESOURCE
+from toolgate.upstream.link import Params
+
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_members = msgspec.json.Decoder(Params).decode
+
+
+class Wanted(NamedTuple):
+    """What one request asks for."""
+
+    name: str
+    """For the audit, as the caller wrote it."""
+    route: Route | None
+    unknown: ToolgateError
+    """What the caller is told where there is no such thing for it."""
+
+
+def find_wanted(view: View, method: str, params: Params) -> Wanted:
+    """What the request is for; `params` then say it in the server's words. Raises InvalidParams."""
+    if method == "prompts/get":
+        return _find_prompt(view, params)
+    if method == "resources/read":
+        return _find_resource(view, params)
+    if method != "completion/complete":
+        raise MethodNotFound(f"no method `{method}`")
+    try:
+        ref = _decode_members(params.get("ref", b""))
+    except msgspec.DecodeError as exc:
+        raise InvalidParams("`ref` must be an object") from exc
+    kind = _text(ref, "type")
+    if kind not in {"ref/prompt", "ref/resource"}:
+        raise InvalidParams("`ref.type` must be `ref/prompt` or `ref/resource`")
+    wanted = _find_prompt(view, ref) if kind == "ref/prompt" else _find_resource(view, ref)
+    params["ref"] = msgspec.Raw(msgspec.json.encode(ref))
+    return wanted
+
+
+def _find_prompt(view: View, members: Params) -> Wanted:
+    name = _text(members, "name")
+    route = view.prompts.get(name)
+    if route is not None:
+        members["name"] = route.upstream_name
+    return Wanted(PROMPT + name, route, UnknownPrompt(f"Unknown prompt: {name}"))
+
+
+def _find_resource(view: View, members: Params) -> Wanted:
+    uri = _text(members, "uri")
+    route = view.find_resource(uri)
+    if route is not None:
+        members["uri"] = route.upstream_name
+    return Wanted(RESOURCE + uri, route, UnknownResource("Resource not found", data={"uri": uri}))
+
+
+def _text(members: Params, key: str) -> str:
+    try:
+        text = _decode_text(members.get(key, b""))
+    except msgspec.DecodeError as exc:
+        raise InvalidParams(f"`{key}` must be text") from exc
+    if not text:
+        raise InvalidParams(f"`{key}` is empty")
+    return text

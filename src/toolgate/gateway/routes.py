@@ -1,0 +1,91 @@
+"""The ways from names on a door to what servers call by them, looked up once for each view."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from toolgate.catalog.naming import door_name
+from toolgate.gateway.caller import Caller
+from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Listing, ToolDefinition
+from toolgate.policy.scope import Decision, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """From a name on the door to one tool, prompt or resource, with all that a request for it needs."""
+
+    server_id: str
+    name: str
+    """As rules, records and the audit call it: the tool's own, `prompt:<name>`, or `resource:<uri>`."""
+    upstream_name: msgspec.Raw
+    """What its server calls it."""
+    layer: str
+    rule: str
+    """The layer and rule that admitted it."""
+    label: str
+    """What metrics call it: of these there are as many as there are tools, and not many more."""
+    digest: str = ""
+    """Of its definition; empty for a resource that is not listed."""
+    tool: ToolDefinition | None = None
+    listing: Listing | None = None
+
+    @property
+    def upstream_uri(self) -> str:
+        """What its server calls a resource."""
+        return self.name[len(RESOURCE) :]
+
+
+def route_to(decision: Decision, definition: ToolDefinition | Listing | None = None) -> Route:
+    """The way to what `decision` admits."""
+    name = decision.tool or ""
+    kind = kind_of(name)
+    return Route(
+        server_id=decision.server_id,
+        name=name,
+        upstream_name=msgspec.Raw(msgspec.json.encode(name[len(kind) :])),
+        layer=decision.layer,
+        rule=decision.rule,
+        label=f"{kind}*" if kind else name,
+        digest="" if definition is None else definition.digest,
+        tool=definition if isinstance(definition, ToolDefinition) else None,
+        listing=definition if isinstance(definition, Listing) else None,
+    )
+
+
+def admitting_decisions(scope: Scope) -> Mapping[ToolRef, Decision]:
+    """By what they admit."""
+    return {
+        ToolRef(one.server_id, one.tool): one
+        for one in scope.decisions
+        if one.allowed and one.tool is not None
+    }
+
+
+def tool_routes(
+    caller: Caller, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision]
+) -> Mapping[str, Route]:
+    """The tools of a scope by the door's names for them, in their order."""
+    routes = {
+        _name_on_door(caller, ref): route_to(admitted[ref], snapshot.servers[ref.server_id].tools[ref.name])
+        for ref in scope.tools
+    }
+    return dict(sorted(routes.items()))
+
+
+def prompt_routes(
+    caller: Caller, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision]
+) -> Mapping[str, Route]:
+    """The prompts of a scope by the door's names for them, in their order."""
+    routes = {}
+    for ref in scope.prompts:
+        own_name = ref.name[len(PROMPT) :]
+        name = _name_on_door(caller, ToolRef(ref.server_id, own_name))
+        routes[name] = route_to(admitted[ref], snapshot.servers[ref.server_id].prompts[own_name])
+    return dict(sorted(routes.items()))
+
+
+def _name_on_door(caller: Caller, ref: ToolRef) -> str:
+    return ref.name if caller.only_server else door_name(ref)
