@@ -13,15 +13,23 @@ from toolgate.gateway.identity import LOCAL_ADMIN
 from toolgate.gateway.subscriptions import Changes, Subscriptions
 from toolgate.gateway.view import View
 from toolgate.gateway.views import Views
+from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.layers import SessionRequest
-from toolgate.policy.scope import Scope
+from toolgate.policy.scope import Decision, Scope
 
 pytestmark = pytest.mark.anyio
 
 LISTENERS = 100
 COMPILATION_S = 0.003
+
+
+def empty_view(caller: Caller) -> View:
+    def decide(_ref: ToolRef) -> Decision:
+        raise AssertionError
+
+    return View(caller, Scope(), Snapshot(), page_size=10, decide=decide, on_growth=Views().on_growth)
 
 
 async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled() -> None:
@@ -31,7 +39,7 @@ async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled
         nonlocal compiled
         compiled += 1
         time.sleep(COMPILATION_S)
-        return View(caller, Scope(), Snapshot(), page_size=10, on_growth=Views().on_growth)
+        return empty_view(caller)
 
     subscriptions = Subscriptions(view)
     with ExitStack() as stack:
@@ -50,11 +58,8 @@ async def test_lod_1_the_loop_has_its_turn_while_thousands_of_views_are_compiled
 
 
 async def test_nobody_takes_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    def view(caller: Caller) -> View:
-        return View(caller, Scope(), Snapshot(), page_size=10, on_growth=Views().on_growth)
-
     monkeypatch.setattr(subscriptions_module, "MAX_OPEN", 20)
-    subscriptions = Subscriptions(view)
+    subscriptions = Subscriptions(empty_view)
     other = Caller(Principal(id="key:bob", role="agent"))
     with ExitStack() as stack:
         for _ in range(16):
@@ -71,10 +76,7 @@ async def test_nobody_takes_all_streams(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_who_comes_after_the_end_ends_at_once() -> None:
-    def view(caller: Caller) -> View:
-        return View(caller, Scope(), Snapshot(), page_size=10, on_growth=Views().on_growth)
-
-    subscriptions = Subscriptions(view)
+    subscriptions = Subscriptions(empty_view)
     with subscriptions.open(Caller(LOCAL_ADMIN)) as before:
         subscriptions.close()
         assert await before.wait(5) == Changes()
@@ -88,3 +90,24 @@ async def test_nobody_is_looked_at_where_nobody_listens() -> None:
 
     Subscriptions(view).announce()
     await asyncio.sleep(0)
+
+
+async def test_a_listener_that_saw_another_picture_is_told_what_differs() -> None:
+    subscriptions = Subscriptions(empty_view)
+    with subscriptions.open(Caller(LOCAL_ADMIN)) as listener:
+        seen = listener.picture
+        listener.catch_up({**seen, "prompts": b"other"})
+        told = await listener.wait(5)
+        listener.change({**seen, "tools": b"now"})
+        listener.change(seen)  # and back again before anybody was told
+
+        assert told == Changes(("prompts",))
+        assert await listener.wait(0) == Changes()
+
+
+async def test_who_sees_nothing_any_more_is_told_that_all_lists_changed() -> None:
+    subscriptions = Subscriptions(empty_view)
+    with subscriptions.open(Caller(LOCAL_ADMIN)) as listener:
+        listener.change({})
+
+        assert await listener.wait(5) == Changes(("prompts", "resources", "templates", "tools"))

@@ -51,8 +51,12 @@ class Subscription:
         self.is_over = False
         """The listener must end; there is nothing more to wait for."""
         self._woken = asyncio.Event()
-        if watch is not None and watch.has_news:
+        if self._has_updates:
             self._woken.set()
+
+    @property
+    def _has_updates(self) -> bool:
+        return self.watch is not None and self.watch.has_news
 
     def wake(self) -> None:
         self._woken.set()
@@ -60,13 +64,15 @@ class Subscription:
     def change(self, picture: Picture) -> None:
         """The lists look like this now."""
         self._current = picture
-        if picture != self.picture:
+        if picture != self.picture or self.is_over or self._has_updates:
             self._woken.set()
+        else:
+            self._woken.clear()
 
     def catch_up(self, picture: Picture) -> None:
         """The listener has seen the lists like that, on another stream: what differs now is news to it."""
         self.picture = picture
-        self.change(self._current)
+        self.change(_look(self._view, self.caller))
 
     def end(self) -> None:
         """Have the listener end."""
@@ -94,7 +100,7 @@ class Subscription:
         if watch is None or not watch.has_news:
             return ()
         taken = watch.take()
-        if watch.has_news:
+        if watch.has_news:  # the others come right after
             self._woken.set()
         try:
             view = self._view(self.caller)

@@ -124,8 +124,10 @@ def _wholes(uri: str) -> Iterator[str]:
     """What `uri` names, and what it may be a part of."""
     yield uri
     for _ in range(_MAX_LEVELS):
-        uri, slash, _ = uri.rstrip("/").rpartition("/")
+        uri = uri.rstrip("/")
+        yield uri
+        above, slash, _ = uri.rpartition("/")
         if not slash:
             return
-        yield uri + slash
+        uri = above + slash
         yield uri

@@ -180,8 +180,9 @@ class House:
     def open_modern(self, url: str, method: str, params: Any = None, *, key: str | None = None) -> Stream:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**(params or {}), "_meta": META}}
         headers = JSON_HEADERS | {"mcp-protocol-version": MODERN, "mcp-method": method}
-        if method == "tools/call":
-            headers["mcp-name"] = params["name"]
+        named = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}.get(method)
+        if named is not None:
+            headers["mcp-name"] = params[named]
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
         return self.open("POST", url, json.dumps(body).encode(), headers)
@@ -271,7 +272,10 @@ async def open_house(
     def changed(server_id: str) -> None:
         gateway.on_tools_changed(server_id)
 
-    async with pool_of(net, on_change=changed, **options) as pool:
+    def updated(server_id: str, uri: str) -> None:
+        gateway.on_updated(server_id, uri)
+
+    async with pool_of(net, on_change=changed, on_updated=updated, **options) as pool:
         gateway = Gateway(
             pool,
             AuditLog(sink),

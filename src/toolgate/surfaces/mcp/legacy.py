@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -151,14 +151,15 @@ class LegacyEra:
         with self.listening(exchange, session) as subscription:
             responder = exchange.responder
             responder.start(200, EVENT_HEADERS)
-            is_resumed = b"last-event-id" in exchange.headers
-            if is_resumed:
-                subscription.catch_up(parse_picture(exchange.headers[b"last-event-id"]))
+            last_id = exchange.headers.get(b"last-event-id")
+            seen = subscription.picture if last_id is None else parse_picture(last_id)
             can_resume = session.version == VERSIONS[0]
-            await responder.write(encode_opening(subscription) if can_resume else b": open\n\n")
-            if is_resumed:
+            await responder.write(encode_opening(seen) if can_resume else b": open\n\n")
+            if last_id is not None:
                 # After a restart the lists are not known at once, and what is not known has not changed.
-                await self._gateway.settled_view(session.binding.caller)
+                with suppress(ToolgateError):
+                    await self._gateway.settled_view(session.binding.caller)
+                subscription.catch_up(seen)
             await announce_changes(responder, subscription, encoder_of(subscription))
             responder.end()
 

@@ -38,9 +38,9 @@ def parse_picture(event_id: bytes) -> Picture:
     return {kind: part for kind, part in zip(_KINDS, parts, strict=True) if part != _UNSEEN}
 
 
-def encode_opening(subscription: Subscription) -> bytes:
+def encode_opening(picture: Picture) -> bytes:
     """An event that says nothing and has an id, so that even a stream that saw no other can be resumed."""
-    return b"id: %b\ndata: \n\n" % encode_picture(subscription.picture)
+    return b"id: %b\ndata: \n\n" % encode_picture(picture)
 
 
 def encoder_of(subscription: Subscription) -> Callable[[Changes], bytes]:

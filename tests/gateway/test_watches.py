@@ -1,0 +1,124 @@
+"""Resources that clients want to hear of: servers are told of all together, clients of their own alone."""
+
+import asyncio
+
+import pytest
+
+from toolgate.errors import SessionLimit
+from toolgate.gateway import watches as watches_module
+from toolgate.gateway.watches import MAX_TOLD, Watch, Watches
+
+pytestmark = pytest.mark.anyio
+
+
+class Servers:
+    """What servers were told last, and how often."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, frozenset[str]] = {}
+        self.times = 0
+
+    def watch(self, server_id: str, uris: frozenset[str]) -> None:
+        self.told[server_id] = uris
+        self.times += 1
+
+
+async def test_servers_are_told_of_what_all_want_together_and_once_for_many() -> None:
+    servers = Servers()
+    watches = Watches(servers.watch)
+    ada, bob = Watch("ada"), Watch("bob")
+    for number in range(100):
+        watches.add(ada, f"x:{number}", server_id="one", uri=f"x:{number}")
+    watches.add(bob, "x:0", server_id="one", uri="x:0")
+    watches.add(bob, "alias", server_id="two", uri="y:0")
+    await asyncio.sleep(0)
+    before = dict(servers.told)
+    watches.drop(ada)
+    watches.remove(bob, "alias")
+    watches.remove(bob, "never watched")
+    await asyncio.sleep(0)
+
+    assert before == {"one": frozenset(f"x:{number}" for number in range(100)), "two": frozenset({"y:0"})}
+    assert servers.told == {"one": frozenset({"x:0"}), "two": frozenset()}
+    assert servers.times == 4
+    assert len(watches) == 1
+
+
+async def test_updates_reach_those_who_watch_under_the_names_they_know() -> None:
+    watches = Watches(Servers().watch)
+    ada, bob = Watch("ada"), Watch("bob")
+    woken: list[str] = []
+    ada.listener = lambda: woken.append("ada")
+    watches.add(ada, "file:///a", server_id="one", uri="file:///a")
+    watches.add(ada, "alias", server_id="one", uri="file:///a")
+    watches.add(bob, "file:///b", server_id="one", uri="file:///b")
+    watches.on_updated("two", "file:///a")
+    watches.on_updated("one", "file:///c")
+    watches.on_updated("none", "file:///b")
+    assert not woken
+
+    watches.on_updated("one", "file:///a")
+    watches.on_updated("one", "file:///a")
+
+    assert sorted(ada.take()) == ["alias", "file:///a"]
+    assert set(woken) == {"ada"}
+    assert (bob.has_news, ada.has_news, ada.take()) == (False, False, [])
+
+
+@pytest.mark.parametrize(
+    ("updated", "is_told"),
+    [
+        ("file:///dir/sub/file", True),
+        ("file:///dir/", True),
+        ("file:///directory/file", False),
+        ("file:///", False),
+        ("file:///dir" + "/x" * 1_000, False),
+    ],
+)
+async def test_a_part_of_what_is_watched_counts_as_it(updated: str, is_told: bool) -> None:
+    watches = Watches(Servers().watch)
+    watch = Watch("ada")
+    watches.add(watch, "file:///dir", server_id="one", uri="file:///dir")
+    watches.on_updated("one", updated)
+
+    assert watch.has_news == is_told
+
+
+async def test_what_is_not_watched_any_more_is_not_told() -> None:
+    watches = Watches(Servers().watch)
+    watch = Watch("ada")
+    watches.add(watch, "x:1", server_id="one", uri="x:1")
+    watches.on_updated("one", "x:1")
+    watches.add(watch, "x:1", server_id="two", uri="x:1")  # it means another server's now
+    watches.on_updated("one", "x:1")
+
+    assert not watch.has_news
+    assert len(watches) == 1
+
+
+async def test_many_updates_are_taken_in_turns() -> None:
+    watches = Watches(Servers().watch)
+    watch = Watch("ada")
+    for number in range(MAX_TOLD + 1):
+        watches.add(watch, f"x:{number}", server_id="one", uri=f"x:{number}")
+        watches.on_updated("one", f"x:{number}")
+
+    assert watch.take() == [f"x:{number}" for number in range(MAX_TOLD)]
+    assert watch.take() == [f"x:{MAX_TOLD}"]
+
+
+async def test_one_client_and_all_together_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches_module, "MAX_EACH", 9)
+    monkeypatch.setattr(watches_module, "MAX_WATCHED", 10)
+    watches = Watches(Servers().watch)
+    ada, again, bob = Watch("ada"), Watch("ada"), Watch("bob")
+    for number in range(8):
+        watches.add(ada, f"x:{number}", server_id="one", uri=f"x:{number}")
+
+    with pytest.raises(SessionLimit, match="you hold 8 watched resources, and what is left is for others"):
+        watches.add(again, "x:9", server_id="one", uri="x:9")
+    watches.add(bob, "x:9", server_id="one", uri="x:9")
+    monkeypatch.setattr(watches_module, "MAX_EACH", 1)
+    with pytest.raises(SessionLimit, match="you watch 1 resources here already"):
+        watches.add(bob, "x:10", server_id="one", uri="x:10")
+    assert len(watches) == 9

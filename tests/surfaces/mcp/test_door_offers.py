@@ -1,0 +1,287 @@
+"""Prompts, resources and completions at the MCP door: for both eras, in scope only, from their own server."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.surfaces.mcp.house import House, LegacyClient, Response, open_house
+from tests.surfaces.mcp.test_sse import settled
+from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tools import Era
+from toolgate.upstream.link import Reply
+
+pytestmark = pytest.mark.anyio
+
+FEATURES: dict[str, Json] = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "completions": {},
+    "logging": {},
+}
+NO_RESOURCE = b'{"code":-32002,"message":"Resource not found","data":{"uri":"docs://none"}}'
+
+
+@dataclass
+class OfferingServer(MemoryServer):
+    """Has something of every kind, and answers with what it was asked for."""
+
+    async def handle(self, method: str, members: Json) -> Reply:
+        if method == "tools/call" or method.endswith("/list"):
+            return await super().handle(method, members)
+        if members.get("uri") == "docs://none":
+            return Reply(error=NO_RESOURCE)
+        if method == "prompts/get":
+            return Reply(result=msgspec.json.encode({"messages": [], "description": members["name"]}))
+        if method == "resources/read":
+            return Reply(result=msgspec.json.encode({"contents": [{"uri": members["uri"], "text": "x"}]}))
+        return Reply(result=msgspec.json.encode({"completion": {"values": [str(members["ref"])]}}))
+
+
+def offering(era: Era, *uris: str) -> OfferingServer:
+    return OfferingServer(
+        era=era,
+        capabilities=FEATURES,
+        tools=[definition("act")],
+        prompts=[b'{"name":"greet"}'],
+        resources=[msgspec.json.encode({"uri": uri, "name": uri}) for uri in uris],
+        templates=[b'{"uriTemplate":"docs://{page}","name":"page"}'],
+    )
+
+
+def docs(**fields: Any) -> ServerRecord:
+    return record("docs", **({"allowed_tools": ("*", "prompt:*", "resource:*")} | fields))
+
+
+PLAIN = record("plain", allowed_tools=("*",))
+
+
+def world(era: Era = "legacy") -> MemoryNet:
+    return MemoryNet(docs=offering(era, "docs://a", "docs://b"), plain=MemoryServer(era="legacy"))
+
+
+async def ask(house: House, era: Era, method: str, params: Any = None, url: str = "/api/mcp") -> Response:
+    if era == "modern":
+        return await house.modern(url, method, params)
+    return await (await house.session(url)).send(method, params)
+
+
+ERAS = pytest.mark.parametrize(
+    ("client", "server"), [(a, b) for a in ("legacy", "modern") for b in ("legacy", "modern")]
+)
+
+
+@ERAS
+async def test_lists_and_what_is_got_by_them_are_the_same_in_all_four_cells(client: Era, server: Era) -> None:
+    async with open_house(world(server), docs(), PLAIN) as house:
+        listed = {}
+        for method, member in {
+            "prompts/list": "prompts",
+            "resources/list": "resources",
+            "resources/templates/list": "resourceTemplates",
+        }.items():
+            result = (await ask(house, client, method)).json["result"]
+            listed[method] = [
+                one.get("uri") or one.get("uriTemplate") or one["name"] for one in result[member]
+            ]
+            assert result.get("resultType") == ("complete" if client == "modern" else None)
+        prompt = (await ask(house, client, "prompts/get", {"name": "docs.greet"})).json["result"]
+        read = (await ask(house, client, "resources/read", {"uri": "docs://a"})).json["result"]
+        page = (await ask(house, client, "resources/read", {"uri": "docs://page-7"})).json["result"]
+        reference = {"type": "ref/prompt", "name": "docs.greet"}
+        argument = {"name": "n", "value": "v"}
+        completed = await ask(house, client, "completion/complete", {"ref": reference, "argument": argument})
+
+        assert listed == {
+            "prompts/list": ["docs.greet"],
+            "resources/list": ["docs://a", "docs://b"],
+            "resources/templates/list": ["docs://{page}"],
+        }
+        assert prompt["description"] == "greet"
+        assert [one["contents"][0]["uri"] for one in (read, page)] == ["docs://a", "docs://page-7"]
+        assert ("ttlMs" in read) == (client == "modern")
+        assert completed.json["result"]["completion"]["values"] == ["{'type': 'ref/prompt', 'name': 'greet'}"]
+        assert [(one.tool, one.outcome) for one in house.audited] == [
+            ("prompt:greet", "ok"),
+            ("resource:docs://a", "ok"),
+            ("resource:docs://page-7", "ok"),
+            ("prompt:greet", "ok"),
+        ]
+
+
+@pytest.mark.parametrize(("client", "code"), [("legacy", -32002), ("modern", -32602)])
+async def test_a_resource_that_is_not_there_is_told_in_the_words_of_each_era(client: Era, code: int) -> None:
+    async with open_house(world(), docs(), PLAIN) as house:
+        of_server = await ask(house, client, "resources/read", {"uri": "docs://none"})
+        of_gateway = await ask(house, client, "resources/read", {"uri": "x" * 5_000})
+
+        assert (of_server.code, of_gateway.code) == (code, code)
+        assert of_server.json["error"]["message"] == of_gateway.json["error"]["message"]
+
+
+@pytest.mark.parametrize("client", ["legacy", "modern"])
+async def test_sco_22_prompts_and_resources_of_a_hidden_server_are_unknown(client: Era) -> None:
+    """SCO-2: nothing of them is listed, got, completed or subscribed to."""
+    requests = [
+        ("prompts/get", {"name": "docs.greet"}),
+        ("resources/read", {"uri": "docs://a"}),
+        ("resources/read", {"uri": "toolgate://s/docs/docs%3A%2F%2Fa"}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "docs.greet"}}),
+        ("completion/complete", {"ref": {"type": "ref/resource", "uri": "docs://{page}"}}),
+    ]
+    if client == "legacy":
+        requests += [
+            ("resources/subscribe", {"uri": "docs://a"}),
+            ("resources/unsubscribe", {"uri": "docs://a"}),
+        ]
+    async with (
+        settled(world(), docs(), PLAIN) as house,
+        settled(MemoryNet(), PLAIN) as without,
+    ):
+        url = "/api/mcp?servers=plain"
+        for method, params in requests:
+            hidden = await ask(house, client, method, params, url)
+            absent = await ask(without, client, method, params, url)
+            assert (hidden.status, hidden.body) == (absent.status, absent.body), method
+            assert hidden.code in {-32602, -32002}
+        for method in ("prompts/list", "resources/list", "resources/templates/list"):
+            assert b"docs" not in (await ask(house, client, method, None, url)).body
+        assert house.net["docs"].calls == []
+
+
+@pytest.mark.parametrize("client", ["legacy", "modern"])
+async def test_what_servers_can_do_is_announced_where_the_caller_can_have_it(client: Era) -> None:
+    async def announced(house: House, url: str = "/api/mcp") -> set[str]:
+        if client == "modern":
+            return set((await house.modern(url, "server/discover")).json["result"]["capabilities"])
+        return set((await house.session(url)).initialized["capabilities"])
+
+    expected = set(FEATURES) - ({"logging"} if client == "modern" else set())
+    async with settled(world(), docs(), PLAIN) as house:
+        assert await announced(house) == expected
+        assert await announced(house, "/api/mcp?servers=plain") == {"tools"}
+    async with settled(world(), docs(allowed_tools=("*",)), PLAIN) as house:
+        assert await announced(house) == expected - {"prompts", "resources"}
+    async with open_house(world(), docs(), PLAIN) as house:
+        assert await announced(house) == expected  # nobody knows yet: rather too much than too little
+
+
+# Resources that clients want to hear of
+
+
+async def subscribed(house: House, uri: str, *, capabilities: Any = None) -> LegacyClient:
+    session = await house.session("/api/mcp", capabilities=capabilities or {})
+    assert (await session.send("resources/subscribe", {"uri": uri})).json["result"] == {}
+    return session
+
+
+def update(house: House, uri: str) -> None:
+    house.net["docs"].notify("notifications/resources/updated", msgspec.json.encode({"uri": uri}))
+
+
+@pytest.mark.parametrize("known_as", ["docs://a", "toolgate://s/docs/docs%3A%2F%2Fa"])
+@pytest.mark.parametrize("client", ["legacy", "modern"])
+async def test_an_updated_resource_is_told_to_who_subscribed_under_its_own_name_for_it(
+    client: Era, known_as: str
+) -> None:
+    async with settled(world(), docs(), PLAIN) as house:
+        if client == "legacy":
+            session = await subscribed(house, known_as)
+            other = (await subscribed(house, "docs://b")).stream()
+            stream = session.stream()
+        else:
+            wanted = {"notifications": {"resourceSubscriptions": [known_as, "docs://a/no?such"]}}
+            stream = house.open_modern("/api/mcp", "subscriptions/listen", wanted)
+            acknowledged = (await stream.event())["params"]["notifications"]
+            assert acknowledged["resourceSubscriptions"][0] == known_as
+            wanted = {"notifications": {"resourceSubscriptions": ["docs://b"]}}
+            other = house.open_modern("/api/mcp", "subscriptions/listen", wanted)
+            await other.event()
+        assert (await stream.status, await other.status) == (200, 200)
+        update(house, "docs://a")
+        told = await stream.event()
+        update(house, "docs://b")
+        told_other = await other.event()
+
+        assert (told["method"], told["params"]["uri"]) == ("notifications/resources/updated", known_as)
+        assert told_other["params"]["uri"] == "docs://b"
+        assert {"docs://a", "docs://b"} <= house.net["docs"].watched[-1]
+        for one in (stream, other):
+            await one.leave()
+        if client == "modern":
+            assert len(house.gateway.subscriptions.watches) == 0
+
+
+async def test_updates_wait_for_a_stream_and_end_with_the_subscription() -> None:
+    async with settled(world(), docs(), PLAIN) as house:
+        session = await subscribed(house, "docs://a")
+        await session.send("resources/subscribe", {"uri": "docs://b"})
+        update(house, "docs://a")
+        stream = session.stream()
+        told = await stream.event()
+        assert (await session.send("resources/unsubscribe", {"uri": "docs://a"})).json["result"] == {}
+        update(house, "docs://a")
+        update(house, "docs://b")
+
+        assert (told["params"]["uri"], (await stream.event())["params"]["uri"]) == ("docs://a", "docs://b")
+        await stream.leave()
+        await session.delete()
+        assert len(house.gateway.subscriptions.watches) == 0
+
+
+async def test_sco_21_a_resource_that_is_revoked_is_not_told_of_any_more() -> None:
+    async with settled(world(), docs(), PLAIN) as house:
+        session = await subscribed(house, "docs://a")
+        await session.send("resources/subscribe", {"uri": "docs://b"})
+        stream = session.stream()
+        assert await stream.status == 200
+        house.apply(servers={"docs": docs(allowed_tools=("*", "resource:docs://b")), "plain": PLAIN})
+        update(house, "docs://a")
+        update(house, "docs://b")
+        told = [await stream.event() for _ in range(3)]
+
+        assert [one["method"].removeprefix("notifications/") for one in told[:2]] == [
+            "prompts/list_changed",
+            "resources/list_changed",
+        ]
+        assert told[2]["params"] == {"uri": "docs://b"}
+        await stream.leave()
+
+
+async def test_subscribing_needs_a_uri() -> None:
+    async with settled(world(), docs(), PLAIN) as house:
+        session = await house.session("/api/mcp")
+
+        assert (await session.send("resources/subscribe", {})).code == -32602
+        assert (await session.send("resources/unsubscribe", {"uri": 1})).code == -32602
+
+
+@pytest.mark.parametrize("client", ["legacy", "modern"])
+async def test_each_list_that_changed_is_told_by_its_own_name(client: Era) -> None:
+    async with settled(world(), docs(), PLAIN) as house:
+        if client == "legacy":
+            stream = (await house.session("/api/mcp")).stream()
+        else:
+            wanted = {"promptsListChanged": True, "resourcesListChanged": True}
+            stream = house.open_modern("/api/mcp", "subscriptions/listen", {"notifications": wanted})
+            assert (await stream.event())["params"]["notifications"] == wanted
+        assert await stream.status == 200
+        server = house.net["docs"]
+        server.prompts = [b'{"name":"part"}']
+        server.notify("notifications/prompts/list_changed")
+        first = await stream.event()
+        server.templates = ()
+        server.tools = [definition("other")]
+        server.notify("notifications/tools/list_changed")
+        server.notify("notifications/resources/list_changed")
+        heard = {first["method"]}
+        while "notifications/resources/list_changed" not in heard:
+            heard.add((await stream.event())["method"])
+
+        expected = {"notifications/prompts/list_changed", "notifications/resources/list_changed"}
+        assert heard - {"notifications/tools/list_changed"} == expected
+        assert ("notifications/tools/list_changed" in heard) <= (client == "legacy")
+        await stream.leave()
