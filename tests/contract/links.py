@@ -6,14 +6,14 @@ import os
 import sys
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from tests.contract.link_server import LIST_CHANGED, PROGRESS, ContractServer, Message
-from tests.upstream.faulty_http import FaultyHttp, Peer, Request
+from tests.contract.link_server import PROGRESS, ContractServer, Message
+from tests.upstream.faulty_http import STREAM_END, STREAM_HEAD, FaultyHttp, Peer, Request
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer
 from tests.upstream.memory_link import record as memory_record
 from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch, Transport
@@ -26,16 +26,21 @@ from toolgate.upstream.sse_legacy import SseLegacyOpener
 from toolgate.upstream.stdio import StdioOpener
 from toolgate.upstream.streamable import StreamableOpener
 
+SECRET = "sk-canary/0123456789"
+"""The credential in the records of servers that have one."""
+
 
 @dataclass
 class Ears:
     """A listener that remembers."""
 
     notifications: list[str] = field(default_factory=list)
+    params: list[bytes] = field(default_factory=list)
     closings: list[str] = field(default_factory=list)
 
     def on_notification(self, method: str, params: bytes) -> None:
         self.notifications.append(method)
+        self.params.append(params)
 
     def on_closed(self, reason: str) -> None:
         self.closings.append(reason)
@@ -71,7 +76,7 @@ async def open_memory(era: Era) -> AsyncIterator[Subject]:
         raise StartFailed("there is no such server")
 
     good = MemoryServer(era=era)
-    brain = ContractServer(era, announce=lambda: good.announce_tools(*good.tools), die=good.crash)
+    brain = ContractServer(era, _MemoryCarrier(good))
 
     async def handle(members: Json) -> Reply:
         params = {**members, "_meta": good.calls[-1].meta}
@@ -96,13 +101,32 @@ async def open_memory(era: Era) -> AsyncIterator[Subject]:
     )
 
 
+class _MemoryCarrier:
+    """A link in memory carries nothing about a request: its tests reach the client themselves."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        self._server = server
+
+    def announce(self, message: Message) -> None:
+        del message
+        self._server.announce_tools(*self._server.tools)
+
+    def say(self, message: Message, request: object) -> None:
+        raise NotImplementedError
+
+    def die(self) -> None:
+        self._server.crash()
+
+
 @asynccontextmanager
 async def open_stdio(era: Era) -> AsyncIterator[Subject]:
     mark = uuid.uuid4().hex
     program = str(Path(__file__).with_name("link_server.py"))
 
     def launch(command: str, *words: str) -> ServerRecord:
-        stdio = StdioLaunch(command=command, args=("-I", "-S", program, mark, *words))
+        stdio = StdioLaunch(
+            command=command, args=("-I", "-S", program, mark, *words), env={"API_TOKEN": SECRET}
+        )
         return ServerRecord(server_id="child", transport="stdio", stdio=stdio)
 
     warden = Warden()
@@ -147,7 +171,8 @@ async def _open_door(door: "_Door", opener: Opener, transport: Transport) -> Asy
         await peer.gone()
 
     def record_of(server: FaultyHttp) -> ServerRecord:
-        return ServerRecord(server_id="there", transport=transport, http=HttpEndpoint(url=server.url))
+        endpoint = HttpEndpoint(url=server.url, headers={"X-Api-Key": SECRET})
+        return ServerRecord(server_id="there", transport=transport, http=endpoint)
 
     async with FaultyHttp(door.serve) as good, FaultyHttp(say_nothing) as silent:
         door.server = good
@@ -168,7 +193,7 @@ class _Door(ABC):
     server: FaultyHttp
 
     def __init__(self, era: Era) -> None:
-        self._brain = ContractServer(era, announce=self._announce, die=self._die)
+        self._brain = ContractServer(era, self)
         self._listening: set[Peer] = set()
         self._saying: set[asyncio.Task[None]] = set()
 
@@ -176,55 +201,114 @@ class _Door(ABC):
     async def serve(self, request: Request, peer: Peer) -> None:
         """Answer one request."""
 
-    def _announce(self) -> None:
+    @abstractmethod
+    def say(self, message: Message, request: object) -> None:
+        """Where the transport carries what is about a request."""
+
+    def announce(self, message: Message) -> None:
         for peer in self._listening:
-            self._say(peer.event(LIST_CHANGED))
+            peer.say(message)
 
-    def _say(self, words: Coroutine[Any, Any, None]) -> None:
-        saying = asyncio.create_task(words)
-        self._saying.add(saying)
-        saying.add_done_callback(self._saying.discard)
-
-    def _die(self) -> None:
+    def die(self) -> None:
         self.server._server.close()
         for task in self.server._tasks:
             task.cancel()
 
+    async def _keep_listening(self, peer: Peer) -> None:
+        self._listening.add(peer)
+        try:
+            await peer.gone()
+        finally:
+            self._listening.discard(peer)
+
 
 class _HttpDoor(_Door):
-    """Streamable HTTP: an answer to each POST."""
+    """Streamable HTTP: an answer to each POST, on a stream of its own where there is more to say."""
+
+    def __init__(self, era: Era) -> None:
+        super().__init__(era)
+        self._posts: dict[object, _Post] = {}
 
     async def serve(self, request: Request, peer: Peer) -> None:
         if request.rpc in {"GET", "subscriptions/listen"}:
             await self._listen(request, peer)
         elif request.method == "DELETE":
             await peer.answer()
-        else:
+        elif {"id", "method"} <= request.message.keys():
             await self._answer(request.message, peer)
+        else:
+            self._brain.answer(request.message)
+            await peer.answer(status=202)
+
+    def say(self, message: Message, request: object) -> None:
+        self._posts[request].say(message)
 
     async def _answer(self, message: Message, peer: Peer) -> None:
-        members = self._brain.answer(message)
-        if "id" not in message:
-            await peer.answer(status=202)
-        elif members is not None:
-            await peer.answer(_encode({"jsonrpc": "2.0", "id": message["id"], **members}))
-        else:
-            try:
-                await _never_answer(message, peer)
-            finally:
-                self._brain.stop(message["id"])
+        number = message["id"]
+        post = self._posts[number] = _Post(peer)
+        try:
+            members = self._brain.answer(message)
+            if members is not None:
+                await post.answer({"jsonrpc": "2.0", "id": number, **members})
+            elif message["params"]["name"] == "progress":
+                await peer.open_stream()
+                await _progress(peer)
+            else:
+                await post.settled()
+        finally:
+            del self._posts[number]
+            if not post.is_answered.is_set():
+                self._brain.stop(number)
 
     async def _listen(self, request: Request, peer: Peer) -> None:
         await peer.open_stream()
-        if request.body:
-            meta = {"io.modelcontextprotocol/subscriptionId": request.message["id"]}
-            method = "notifications/subscriptions/acknowledged"
-            await peer.event({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta}})
-        self._listening.add(peer)
+        if not request.body:
+            await self._keep_listening(peer)
+            return
+        number = request.message["id"]
+        self._brain.answer(request.message)
+        meta = {"io.modelcontextprotocol/subscriptionId": number}
+        method = "notifications/subscriptions/acknowledged"
+        peer.say({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta}})
         try:
-            await peer.gone()
+            await self._keep_listening(peer)
         finally:
-            self._listening.discard(peer)
+            self._brain.stop(number)
+
+
+class _Post:
+    """One request of streamable HTTP that waits for its answer."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._is_stream = False
+        self.is_answered = asyncio.Event()
+
+    def say(self, message: Message) -> None:
+        if not self._is_stream:
+            self._is_stream = True
+            self._peer.write(STREAM_HEAD)
+        self._peer.say(message)
+        if "method" not in message:
+            self._peer.write(STREAM_END)
+            self.is_answered.set()
+
+    async def answer(self, message: Message) -> None:
+        if self._is_stream:
+            self.say(message)
+        else:
+            self.is_answered.set()
+            await self._peer.answer(_encode(message))
+
+    async def settled(self) -> None:
+        """Returns when the request was answered, or its client has gone."""
+        waited = {asyncio.ensure_future(self.is_answered.wait()), asyncio.ensure_future(self._peer.gone())}
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waited:
+                one.cancel()
+            await asyncio.gather(*waited, return_exceptions=True)
 
 
 class _SseDoor(_Door):
@@ -233,6 +317,8 @@ class _SseDoor(_Door):
     def __init__(self, era: Era) -> None:
         super().__init__(era)
         self._streams: dict[str, Peer] = {}
+        self._stream_of: dict[object, Peer] = {}
+        """By the ids of requests."""
 
     async def serve(self, request: Request, peer: Peer) -> None:
         if request.method == "GET":
@@ -240,24 +326,26 @@ class _SseDoor(_Door):
         else:
             await self._take(request.message, self._streams[request.path], peer)
 
+    def say(self, message: Message, request: object) -> None:
+        self._stream_of[request].say(message)
+
     async def _stream(self, peer: Peer) -> None:
         endpoint = f"/messages?session_id={len(self._streams)}"
         self._streams[endpoint] = peer
         await peer.open_stream()
         await peer.chunk(f"event: endpoint\ndata: {endpoint}\n\n".encode())
-        self._listening.add(peer)
-        try:
-            await peer.gone()
-        finally:
-            self._listening.discard(peer)
+        await self._keep_listening(peer)
 
     async def _take(self, message: Message, stream: Peer, peer: Peer) -> None:
+        self._stream_of[message.get("id")] = stream
         members = self._brain.answer(message)
-        await peer.answer(status=202)
         if members is not None:
-            await stream.event({"jsonrpc": "2.0", "id": message["id"], **members})
-        elif message.get("params", {}).get("name") == "progress":
-            self._say(_progress(stream))
+            stream.say({"jsonrpc": "2.0", "id": message["id"], **members})
+        await peer.answer(status=202)
+        if message.get("params", {}).get("name") == "progress":
+            saying = asyncio.create_task(_progress(stream))
+            self._saying.add(saying)
+            saying.add_done_callback(self._saying.discard)
 
 
 async def _progress(peer: Peer) -> None:
@@ -265,13 +353,6 @@ async def _progress(peer: Peer) -> None:
         while True:
             await peer.event(PROGRESS)
             await asyncio.sleep(0.01)
-
-
-async def _never_answer(message: Message, peer: Peer) -> None:
-    if message["params"]["name"] == "progress":
-        await peer.open_stream()
-        await _progress(peer)
-    await peer.gone()
 
 
 def _encode(value: object) -> bytes:
@@ -288,3 +369,5 @@ SUBJECTS: dict[str, tuple[OpenSubject, Era]] = {
     }.items()
     for era in get_args(Era)
 }
+RELAYING = {name: subject for name, subject in SUBJECTS.items() if not name.startswith("memory")}
+"""Those that carry what passes between a server and the client behind a request."""

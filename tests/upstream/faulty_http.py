@@ -17,6 +17,8 @@ MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 JSON = "application/json"
 EVENTS = "text/event-stream"
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+STREAM_END = b"0\r\n\r\n"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,14 @@ class Peer:
         self._writer.write(data)
         await self._writer.drain()
 
+    def write(self, data: bytes) -> None:
+        """The same, without waiting until there is room for more."""
+        self._writer.write(data)
+
+    def say(self, message: Any) -> None:
+        """An event on an open stream, in the same way."""
+        self.write(encode_chunk(encode_event(message)))
+
     async def answer(
         self, body: bytes = b"", *, status: int = 200, kind: str = JSON, headers: Iterable[str] = ()
     ) -> None:
@@ -75,19 +85,16 @@ class Peer:
 
     async def open_stream(self) -> None:
         """The head of a chunked event stream."""
-        await self.send(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
+        await self.send(STREAM_HEAD)
 
     async def chunk(self, data: bytes) -> None:
-        await self.send(b"%x\r\n%b\r\n" % (len(data), data))
+        await self.send(encode_chunk(data))
 
     async def event(self, message: Any, *, position: str = "") -> None:
-        prefix = f"id: {position}\n" if position else ""
-        await self.chunk(f"{prefix}event: message\ndata: {json.dumps(message)}\n\n".encode())
+        await self.chunk(encode_event(message, position))
 
     async def end_stream(self) -> None:
-        await self.send(b"0\r\n\r\n")
+        await self.send(STREAM_END)
 
     def close(self) -> None:
         self._writer.close()
@@ -102,6 +109,15 @@ class Peer:
         """Returns when the client has closed the connection."""
         while await self._reader.read(65536):
             pass
+
+
+def encode_chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def encode_event(message: Any, position: str = "") -> bytes:
+    prefix = f"id: {position}\n" if position else ""
+    return f"{prefix}event: message\ndata: {json.dumps(message)}\n\n".encode()
 
 
 Script = Callable[[Request, Peer], Awaitable[None]]

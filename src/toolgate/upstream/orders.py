@@ -34,8 +34,11 @@ class Orders(Protocol):
     def watch(self, uris: frozenset[str]) -> None:
         """See `Link.watch`."""
 
+    def is_quieter_than(self, level: str) -> bool:
+        """Whether the server must be told before it sends log messages from `level` up."""
+
     async def set_level(self, level: str) -> None:
-        """Hear log messages from `level` up, if less was asked for so far. Does not raise."""
+        """Tell it. Does not raise."""
 
 
 class LegacyOrders:
@@ -56,12 +59,13 @@ class LegacyOrders:
         if self._can_watch and (self._telling is None or self._telling.done()):
             self._telling = self._background.start(self._tell())
 
+    def is_quieter_than(self, level: str) -> bool:
+        return _RANKS.get(level, _SILENT) < self._rank
+
     async def set_level(self, level: str) -> None:
-        rank = _RANKS.get(level, _SILENT)
-        if rank < self._rank:
-            self._rank = rank
-            with suppress(ToolgateError):
-                await self._ask("logging/setLevel", {"level": _raw(level)}, _TIMEOUT_S)
+        self._rank = _RANKS[level]
+        with suppress(ToolgateError):
+            await self._ask("logging/setLevel", {"level": _raw(level)}, _TIMEOUT_S)
 
     def renew(self) -> None:
         """The session is another, which knows of nothing."""
@@ -111,8 +115,13 @@ class ModernOrders:
             _end(self._open)
             self._open = None
 
+    def is_quieter_than(self, level: str) -> bool:
+        """Never: each request says itself what it wants to hear."""
+        del level
+        return False
+
     async def set_level(self, level: str) -> None:
-        """Each request says so itself."""
+        """Nothing to tell."""
 
     def _opened(self, turn: int) -> None:
         if turn == self._turn and self._opening is not None:

@@ -65,9 +65,17 @@ class _Asked:
             self.deadline = self._ceiling
         self.open[ask_id] = task
 
-    def end(self, ask_id: bytes, now: float) -> None:
-        if self.open.pop(ask_id, None) is not None and not self.open:
+    def end(self, ask_id: bytes, now: float) -> asyncio.Task[None] | None:
+        """Who asked it; None where nobody waits for the answer any more."""
+        task = self.open.pop(ask_id, None)
+        if task is not None and not self.open:
             self.deadline = min(now + self._left_s, self._ceiling)
+        return task
+
+    def cancel(self) -> None:
+        for task in self.open.values():
+            task.cancel()
+        self.open.clear()
 
 
 class Relay:
@@ -125,8 +133,7 @@ class Relay:
         self._tokens.pop(key, None)
         asked = self._asked.pop(key, None)
         if asked is not None:
-            for task in asked.open.values():
-                task.cancel()
+            asked.cancel()
 
     def deadline_of(self, key: bytes, deadline: float) -> float:
         """When the time of request `key` is up, which was to be at `deadline`.
@@ -174,10 +181,9 @@ class Relay:
     def _take_cancelled(self, params: msgspec.Raw) -> None:
         ask_id = bytes(_members(params).get("requestId", b""))
         for asked in self._asked.values():
-            task = asked.open.get(ask_id)
+            task = asked.end(ask_id, self._clock())
             if task is not None:
                 task.cancel()
-                asked.end(ask_id, self._clock())
 
     # What the server asks
 
@@ -228,8 +234,9 @@ class Relay:
             _log.exception("a client could not be asked `%s`", message.method)
             reply = _FAILED
         finally:
-            asked.end(bytes(message.id), self._clock())
-        await self._deliver(wire.encode_answer(message, reply))
+            is_awaited = asked.end(bytes(message.id), self._clock()) is not None
+        if is_awaited:
+            await self._deliver(wire.encode_answer(message, reply))
 
 
 def _is_object(params: msgspec.Raw) -> bool:

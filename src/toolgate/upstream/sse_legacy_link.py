@@ -44,6 +44,7 @@ class SseLink:
     """`SseLegacyOpener` makes it, and opens it once it knows what the server speaks."""
 
     hello: Hello
+    _orders: Orders
     pid: int | None = None
 
     def __init__(self, reached: Reached, numbers: Iterator[int], listener: LinkListener) -> None:
@@ -59,7 +60,6 @@ class SseLink:
         self._relay = Relay(
             listener, self._redactor, background=self._background, tell=self._tell, deliver=self._deliver
         )
-        self._orders: Orders | None = None
         self._is_settled = asyncio.Event()
         """Either the server has said where messages go, or it is over."""
         self._pending: dict[bytes, asyncio.Future[Reply]] = {}
@@ -95,7 +95,7 @@ class SseLink:
         client: ClientSide | None = None,
     ) -> Reply:
         del headers  # this transport carries messages alone
-        if client is not None and client.log_level and self._orders is not None:
+        if client is not None and self._orders.is_quieter_than(client.log_level):
             await self._orders.set_level(client.log_level)
         return self._redactor.reply(await self.exchange(method, params, timeout_s, client))
 
@@ -141,8 +141,7 @@ class SseLink:
             raise StartFailed(f"it answered `{method}` with status {answer.status}")
 
     def watch(self, uris: frozenset[str]) -> None:
-        if self._orders is not None:
-            self._orders.watch(uris)
+        self._orders.watch(uris)
 
     async def aclose(self) -> None:
         self.is_open = False

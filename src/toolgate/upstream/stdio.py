@@ -49,6 +49,7 @@ class StdioLink:
     """A connection to one child. `StdioOpener` makes it, and opens it once it knows what the child speaks."""
 
     hello: Hello
+    _orders: Orders
     pid: int | None = None
 
     def __init__(self, server_id: str, listener: LinkListener, redactor: Redactor) -> None:
@@ -61,7 +62,6 @@ class StdioLink:
         self._relay = Relay(
             listener, redactor, background=self._background, tell=self._write, deliver=self._deliver
         )
-        self._orders: Orders | None = None
         self._last_id = 0
         self._pending: dict[bytes, asyncio.Future[Reply]] = {}
         self._lines = LineSplitter(MAX_MESSAGE_BYTES)
@@ -107,7 +107,7 @@ class StdioLink:
         client: ClientSide | None = None,
     ) -> Reply:
         del headers  # HTTP's
-        if client is not None and client.log_level and self._orders is not None:
+        if client is not None and self._orders.is_quieter_than(client.log_level):
             await self._orders.set_level(client.log_level)
         return self._redactor.reply(await self.exchange(method, params, timeout_s, client))
 
@@ -143,8 +143,7 @@ class StdioLink:
         self._write(wire.encode_notification(method, params))
 
     def watch(self, uris: frozenset[str]) -> None:
-        if self._orders is not None:
-            self._orders.watch(uris)
+        self._orders.watch(uris)
 
     async def aclose(self) -> None:
         self.is_open = False

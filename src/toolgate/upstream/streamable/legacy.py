@@ -84,7 +84,7 @@ class LegacyDialect:
         client: ClientSide | None,
     ) -> Incoming:
         del headers  # only modern servers check them
-        if client is not None and client.log_level:
+        if client is not None and self._orders.is_quieter_than(client.log_level):
             await self._orders.set_level(client.log_level)
         relay = self._relay
         number = next(self._endpoint.numbers)

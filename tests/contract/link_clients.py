@@ -1,0 +1,47 @@
+"""Clients behind the requests of a link: what they were told and asked, and what they answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from toolgate.upstream.link import Reply
+
+Json = dict[str, Any]
+ACCEPTED = Reply(result=b'{"action":"accept","content":{"n":1}}')
+
+
+async def accept(_method: str, _params: Json) -> Reply:
+    return ACCEPTED
+
+
+async def never(_method: str, _params: Json) -> Reply:
+    await asyncio.Event().wait()
+    raise AssertionError("it waits for ever")
+
+
+@dataclass
+class Client:
+    """Remembers all it hears."""
+
+    answer: Callable[[str, Json], Awaitable[Reply]] = accept
+    capabilities: bytes = b'{"elicitation":{"form":{}},"sampling":{},"roots":{}}'
+    log_level: str = ""
+    told: list[tuple[str, Json]] = field(default_factory=list)
+    asked: list[tuple[str, Json]] = field(default_factory=list)
+    cut_off: int = 0
+    """Questions that were taken back."""
+
+    def notify(self, method: str, params: bytes) -> None:
+        self.told.append((method, msgspec.json.decode(params)))
+
+    async def ask(self, method: str, params: bytes) -> Reply:
+        members: Json = msgspec.json.decode(params)
+        self.asked.append((method, members))
+        try:
+            return await self.answer(method, members)
+        except asyncio.CancelledError:
+            self.cut_off += 1
+            raise

@@ -1,0 +1,469 @@
+"""What passes between a server and the client behind a request, whatever link carries it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.contract.link_clients import ACCEPTED, Client, Json, never
+from tests.contract.links import RELAYING, SECRET, Ears, Subject
+from tests.contract.test_link import CALL, ask, params, until, until_stopped
+from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.protocol import CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY
+from toolgate.upstream import relay
+from toolgate.upstream.link import Link, Reply
+
+pytestmark = pytest.mark.anyio
+
+PROGRESS = "notifications/progress"
+LOG = "notifications/message"
+ELICIT = "elicitation/create"
+FORM = {"method": ELICIT, "params": {"message": "your name?", "requestedSchema": {}}}
+SAID = {"level": "warning", "data": "hot"}
+LEGACY_ONLY = [name for name in RELAYING if name.endswith("legacy")]
+legacy = pytest.mark.parametrize("subject", LEGACY_ONLY, indirect=True)
+
+
+@pytest.fixture(params=RELAYING)
+async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+    opens, era = RELAYING[request.param]
+    async with opens(era) as subject:
+        yield subject
+
+
+@pytest.fixture
+def ears() -> Ears:
+    return Ears()
+
+
+@pytest.fixture
+async def link(subject: Subject, ears: Ears) -> AsyncIterator[Link]:
+    link = await subject.opener(subject.record, ears, known_era=None)
+    yield link
+    await link.aclose()
+
+
+@pytest.fixture
+def has_own_streams(subject: Subject) -> bool:
+    """Whether each request has a stream of its own, or all share one."""
+    return subject.record.transport == "streamable_http"
+
+
+async def put(link: Link, name: str, client: Client | None, *, timeout_s: float = 5.0, **sent: Any) -> Any:
+    """The `echo` in the result of a tool that `client` calls; keyword `meta` is its `_meta`."""
+    members = {"_meta": sent.pop("meta")} if "meta" in sent else {}
+    reply = await link.request(CALL, params(name, sent, **members), timeout_s=timeout_s, client=client)
+    assert reply.result is not None, reply
+    return msgspec.json.decode(reply.result).get("echo")
+
+
+def progress(token: object, at: int = 1) -> Json:
+    return {"method": PROGRESS, "params": {"progressToken": token, "progress": at, "vendor": [1]}}
+
+
+def putting(link: Link, name: str, client: Client | None, **sent: Any) -> asyncio.Task[Any]:
+    return asyncio.create_task(put(link, name, client, **sent))
+
+
+async def asking(link: Link, client: Client, *, times: int = 1, **sent: Any) -> asyncio.Task[Any]:
+    """A call whose client has been asked, and has not answered yet."""
+    before = len(client.asked)
+    call = putting(link, "ask", client, questions=[FORM] * times, **sent)
+    await until(lambda: len(client.asked) == before + times or call.done())
+    return call
+
+
+# Progress
+
+
+@pytest.mark.parametrize("token", ["mine", 7, 'x"é\n', 1.5])
+async def test_progress_reaches_its_client_under_the_client_s_own_token(link: Link, token: object) -> None:
+    client = Client()
+
+    await put(
+        link,
+        "tell",
+        client,
+        messages=[progress("$token"), progress("$token", 2)],
+        meta={"progressToken": token},
+    )
+
+    assert client.told == [
+        (PROGRESS, {"progressToken": token, "progress": at, "vendor": [1]}) for at in (1, 2)
+    ]
+
+
+async def test_the_same_token_of_two_clients_is_two(link: Link) -> None:
+    clients = [Client() for _ in range(20)]
+
+    await asyncio.gather(
+        *(
+            put(link, "tell", client, messages=[progress("$token", n)], meta={"progressToken": 1})
+            for n, client in enumerate(clients)
+        )
+    )
+    seen = [await put(link, "meta", client, meta={"progressToken": 1}) for client in clients]
+
+    assert [client.told[0][1]["progress"] for client in clients] == list(range(20))
+    assert [len(client.told) for client in clients] == [1] * 20
+    assert len({meta["progressToken"] for meta in seen}) == 20
+
+
+async def test_progress_under_any_other_token_is_dropped(link: Link) -> None:
+    client, without = Client(), Client()
+    tokens: list[object] = ["mine", 0, None, "1", 10**6, [1], {}]
+    others = [progress(token) for token in tokens]
+
+    await put(link, "tell", client, messages=others, meta={"progressToken": "mine"})
+    await put(link, "tell", client, messages=[{"method": PROGRESS, "params": [1]}], meta={"progressToken": 1})
+    await put(link, "tell", without, messages=[progress(n) for n in range(50)])
+    meta = await put(link, "meta", without)
+
+    assert (client.told, without.told) == ([], [])
+    assert "progressToken" not in meta
+
+
+async def test_progress_after_the_answer_reaches_nobody(link: Link) -> None:
+    client, other = Client(), Client()
+    token = (await put(link, "meta", client, meta={"progressToken": "t"}))["progressToken"]
+
+    await put(link, "tell", other, messages=[progress(token)], meta={"progressToken": "t"})
+
+    assert (client.told, other.told) == ([], [])
+
+
+# Log messages
+
+
+async def test_log_messages_during_a_request_reach_its_client(link: Link, ears: Ears) -> None:
+    client = Client()
+
+    await put(link, "tell", client, messages=[{"method": LOG, "params": SAID}, {"method": LOG, "params": 5}])
+
+    assert (client.told, ears.notifications) == ([(LOG, SAID)], [])
+
+
+async def test_log_messages_reach_no_client_where_it_is_not_certain_whose_they_are(
+    link: Link, has_own_streams: bool
+) -> None:
+    waiting, talking = Client(), Client()
+    hanging = putting(link, "hang", waiting)
+    await ask(link, "echo")
+
+    await put(link, "tell", talking, messages=[{"method": LOG, "params": SAID}])
+    await put(link, "tell", None, messages=[{"method": LOG, "params": SAID}])
+    hanging.cancel()
+
+    assert talking.told == ([(LOG, SAID)] if has_own_streams else [])
+    # One request has a client, and another is being answered: on one stream for all, that is who is meant.
+    assert waiting.told == ([] if has_own_streams else [(LOG, SAID)])
+
+
+async def test_a_server_is_as_verbose_as_any_client_wants(link: Link) -> None:
+    levels = [
+        (await put(link, "level", Client(log_level=level)), await put(link, "meta", Client(log_level=level)))
+        for level in ("warning", "error", "debug", "", "nonsense", "info")
+    ]
+
+    if link.hello.era == "legacy":
+        assert [level for level, _ in levels] == ["warning", "warning", "debug", "debug", "debug", "debug"]
+        assert all(LOG_LEVEL_KEY not in meta for _, meta in levels)
+    else:
+        wanted = ["warning", "error", "debug", None, "nonsense", "info"]
+        assert [meta.get(LOG_LEVEL_KEY) for _, meta in levels] == wanted
+
+
+# Questions
+
+
+@legacy
+@pytest.mark.parametrize("method", [ELICIT, "sampling/createMessage", "roots/list"])
+@pytest.mark.parametrize(
+    "answer", [ACCEPTED, Reply(error=b'{"code":-32042,"message":"no","data":{"x":[1.50]}}')]
+)
+async def test_a_server_s_question_goes_to_the_client_and_its_answer_back_as_it_came(
+    link: Link, method: str, answer: Reply
+) -> None:
+    async def reply(_method: str, _params: Json) -> Reply:
+        return answer
+
+    client = Client(reply)
+    answers = await put(
+        link, "ask", client, questions=[{"method": method, "params": {"message": "?", "x": [1]}}]
+    )
+
+    assert client.asked == [(method, {"message": "?", "x": [1]})]
+    error, result = answer.error, answer.result
+    assert answers == [
+        {"error": msgspec.json.decode(error)} if error else {"result": msgspec.json.decode(result or b"")}
+    ]
+
+
+@legacy
+async def test_answers_find_their_questions_in_any_order(link: Link) -> None:
+    turns = [asyncio.Event() for _ in range(4)]
+
+    async def in_turn(_method: str, members: Json) -> Reply:
+        await turns[members["n"]].wait()
+        return Reply(result=b'{"n":%d}' % members["n"])
+
+    client = Client(in_turn)
+    questions = [{"method": ELICIT, "params": {"n": n}} for n in range(4)]
+    call = putting(link, "ask", client, questions=questions)
+    await until(lambda: len(client.asked) == 4)
+    for turn in reversed(turns):
+        turn.set()
+        await asyncio.sleep(0)
+
+    assert await call == [{"result": {"n": n}} for n in range(4)]
+
+
+@legacy
+async def test_two_clients_are_asked_at_once_only_where_each_has_a_stream_of_its_own(
+    link: Link, has_own_streams: bool
+) -> None:
+    waiting, asked = Client(), Client()
+    hanging = putting(link, "hang", waiting)
+    await ask(link, "echo")
+
+    [answer] = await put(link, "ask", asked, questions=[FORM])
+    hanging.cancel()
+
+    if has_own_streams:
+        assert answer == {"result": msgspec.json.decode(ACCEPTED.result or b"")}
+    else:
+        assert (answer["error"]["code"], asked.asked) == (-32601, [])
+        assert 'sharing = "per_session"' in answer["error"]["message"]
+    assert waiting.asked == []
+
+
+@legacy
+async def test_chd_11_a_question_that_nobody_stands_behind_is_refused(link: Link) -> None:
+    [nobody] = await put(link, "ask", None, questions=[FORM])
+    client = Client()
+    odd = [{"method": "no/such", "params": {}}, {"method": ELICIT, "params": []}, {"method": "ping"}]
+    unknown, no_object, pong = await put(link, "ask", client, questions=odd)
+
+    assert [nobody["error"]["code"], unknown["error"]["code"]] == [-32601, -32601]
+    assert (no_object["error"]["code"], pong, client.asked) == (-32602, {"result": {}}, [])
+
+
+async def test_chd_11_a_modern_server_has_no_questions(subject: Subject, link: Link) -> None:
+    if link.hello.era == "legacy":
+        return
+    client = Client()
+    if subject.record.transport == "streamable_http":
+        with pytest.raises(CallTimedOut):  # there is no way to answer it
+            await put(link, "ask", client, questions=[FORM], timeout_s=0.3)
+    else:
+        [answer] = await put(link, "ask", client, questions=[FORM])
+        assert answer["error"]["code"] == -32601
+
+    assert client.asked == []
+
+
+@legacy
+async def test_a_flood_of_questions_is_bounded(link: Link) -> None:
+    client = Client(never)
+    flood = putting(link, "ask", client, questions=[FORM] * 500)
+    await until(lambda: len(client.asked) == relay.MAX_ASKS_EACH)
+    echoed = await ask(link, "echo", arguments={"a": 1})
+    flood.cancel()
+    await until(lambda: client.cut_off == relay.MAX_ASKS_EACH)
+    [answer] = await put(link, "ask", Client(), questions=[FORM])
+
+    assert (echoed, len(client.asked)) == ({"a": 1}, relay.MAX_ASKS_EACH)
+    assert "result" in answer
+
+
+# Time, and ends
+
+
+@legacy
+async def test_the_time_a_client_takes_does_not_count(link: Link) -> None:
+    loop = asyncio.get_running_loop()
+    answers_s = loop.time() + 0.6
+
+    async def late(_method: str, _params: Json) -> Reply:
+        await asyncio.sleep(answers_s - loop.time())
+        return ACCEPTED
+
+    [answer] = await put(link, "ask", Client(late), questions=[FORM], timeout_s=0.3)
+
+    assert "result" in answer
+
+
+@legacy
+async def test_bud_2_the_ceiling_holds_however_long_a_client_thinks(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "CALL_CEILING_S", 0.6)
+    client = Client(never)
+
+    with pytest.raises(CallTimedOut):
+        await put(link, "ask", client, questions=[FORM], timeout_s=0.3)
+    await until_stopped(link, times=1)
+
+    assert (len(client.asked), client.cut_off) == (1, 1)
+
+
+@legacy
+async def test_a_server_that_does_nothing_with_an_answer_has_only_the_time_that_was_left(link: Link) -> None:
+    client = Client()
+
+    with pytest.raises(CallTimedOut):
+        await put(link, "half_ask", client, questions=[FORM], timeout_s=0.3)
+
+    assert len(client.asked) == 1
+
+
+@legacy
+async def test_a_caller_that_goes_away_is_asked_no_more_and_its_late_answer_reaches_nobody(
+    link: Link,
+) -> None:
+    turn = asyncio.Event()
+
+    async def stubborn(_method: str, _params: Json) -> Reply:
+        try:
+            await turn.wait()
+        except asyncio.CancelledError:
+            return ACCEPTED  # as a client would that answers in that very moment
+        raise AssertionError
+
+    client = Client(stubborn)
+    call = await asking(link, client)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    await until_stopped(link, times=1)
+
+    assert await ask(link, "late") == []
+
+
+@legacy
+async def test_a_server_that_dies_asks_no_more(link: Link, ears: Ears) -> None:
+    client = Client(never)
+    call = await asking(link, client)
+
+    with pytest.raises(ServerUnavailable):
+        await ask(link, "die")
+    outcome = await asyncio.gather(call, return_exceptions=True)
+    await until(lambda: client.cut_off == 1)
+
+    assert isinstance(outcome[0], ServerUnavailable)
+
+
+@legacy
+async def test_a_link_that_is_closed_asks_no_more(link: Link) -> None:
+    client = Client(never)
+    call = await asking(link, client)
+
+    await link.aclose()
+    outcome = await asyncio.gather(call, return_exceptions=True)
+
+    assert isinstance(outcome[0], ServerUnavailable)
+    assert client.cut_off == 1
+
+
+@legacy
+async def test_a_server_may_take_its_question_back(link: Link) -> None:
+    client = Client(never)
+    call = await asking(link, client)
+    number = (await put(link, "asked", None))[0]
+    taken_back = {"method": "notifications/cancelled", "params": {"requestId": number}}
+
+    await put(link, "tell", None, messages=[taken_back])
+    await until(lambda: client.cut_off == 1)
+    still_runs = not call.done()
+    call.cancel()
+
+    assert still_runs
+
+
+# What the server is told of its clients
+
+
+async def test_a_server_hears_what_the_client_can_do(subject: Subject, link: Link, ears: Ears) -> None:
+    can = b'{"roots":{"listChanged":true}}'
+    own = await subject.opener(subject.record, ears, known_era=None, capabilities=can)
+    try:
+        handshakes = [await ask(link, "handshake"), await ask(own, "handshake")]
+        meta = await put(own, "meta", Client(capabilities=can))
+    finally:
+        await own.aclose()
+
+    if link.hello.era == "modern":
+        assert meta[CLIENT_CAPABILITIES_KEY] == msgspec.json.decode(can)
+    else:
+        assert msgspec.json.decode(can) in handshakes
+        assert CLIENT_CAPABILITIES_KEY not in meta
+
+
+# Watching
+
+
+async def until_watched(link: Link, *uris: str) -> None:
+    async with asyncio.timeout(5):
+        while await ask(link, "watched") != sorted(uris):
+            await asyncio.sleep(0.01)
+
+
+async def test_resources_are_watched_as_long_as_somebody_wants_to_know(link: Link, ears: Ears) -> None:
+    link.watch(frozenset({"file:///a", "x:ü"}))
+    await until_watched(link, "file:///a", "x:ü")
+    for uris in ({"b:1"}, {"b:2"}, {"file:///a", "b:1"}):
+        link.watch(frozenset(uris))
+    await until_watched(link, "b:1", "file:///a")
+    params = {"uri": "file:///a", "vendor": 1}
+    await ask(link, "announce", arguments={"method": "notifications/resources/updated", "params": params})
+    await until(lambda: ears.notifications)
+    link.watch(frozenset())
+    await until_watched(link)
+
+    heard = list(zip(ears.notifications, map(msgspec.json.decode, ears.params), strict=True))
+    assert heard == [("notifications/resources/updated", params)]
+
+
+async def test_a_modern_server_is_asked_for_every_kind_of_change_it_announces(link: Link) -> None:
+    async def filters() -> Any:
+        return await ask(link, "filters")
+
+    changes = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+    async with asyncio.timeout(5):
+        while link.hello.era == "modern" and await filters() != [changes]:
+            await asyncio.sleep(0.01)
+        link.watch(frozenset({"b:1", "a:1"}))
+        wanted = [changes | {"resourceSubscriptions": ["a:1", "b:1"]}]
+        while link.hello.era == "modern" and await filters() != wanted:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+async def test_changes_of_every_list_reach_the_listener(link: Link, ears: Ears, kind: str) -> None:
+    method = f"notifications/{kind}/list_changed"
+    async with asyncio.timeout(5):
+        while not ears.notifications:
+            await ask(link, "announce", arguments={"method": method})
+            await asyncio.sleep(0.02)
+
+    assert set(ears.notifications) == {method}
+
+
+# Secrets
+
+
+async def test_what_a_server_says_to_a_client_shows_no_credential(link: Link) -> None:
+    client = Client()
+    told = [
+        {"method": LOG, "params": {"level": "info", "data": f"key {SECRET}"}},
+        {"method": PROGRESS, "params": {"progressToken": "$token", "progress": 1, "message": SECRET}},
+    ]
+    await put(link, "tell", client, messages=told, meta={"progressToken": 1})
+    if link.hello.era == "legacy":
+        await put(link, "ask", client, questions=[{"method": ELICIT, "params": {"message": SECRET}}])
+
+    heard = [members for _, members in (*client.told, *client.asked)]
+    assert len(heard) == (3 if link.hello.era == "legacy" else 2)
+    assert SECRET not in str(heard)
+    assert str(heard).count("[redacted]") == len(heard)
