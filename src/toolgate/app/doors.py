@@ -95,7 +95,10 @@ async def open_gateway(
             gateway.on_tools_changed(server_id)
             on_change()
 
-        pool = Pool(openers, on_change=changed, metrics=metrics)
+        def updated(server_id: str, uri: str) -> None:
+            gateway.on_updated(server_id, uri)
+
+        pool = Pool(openers, on_change=changed, on_updated=updated, metrics=metrics)
         gateway = Gateway(
             pool,
             audit,
