@@ -19,10 +19,16 @@ from toolgate.model.tools import Era
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import SHARED_CAPABILITIES, ClientSide, Hello, LinkListener, Params, Reply
 from toolgate.upstream.pool import Pool
-from toolgate.upstream.wire import LIST_CHANGED, params_for
+from toolgate.upstream.wire import params_for
 
 Json = dict[str, Any]
 Handler = Callable[[Json], Awaitable[Reply]]
+
+_OTHER_LISTS: Mapping[str, tuple[str, str]] = {
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("templates", "resourceTemplates"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +78,15 @@ class MemoryServer:
     era: Era = "modern"
     capabilities: Mapping[str, Json] = field(default_factory=lambda: {"tools": {"listChanged": True}})
     tools: Sequence[bytes] = (definition("echo"),)
+    prompts: Sequence[bytes] = ()
+    resources: Sequence[bytes] = ()
+    templates: Sequence[bytes] = ()
     on_start: Callable[[], Awaitable[None]] | None = None
     """Awaited while a link is opened; may hang, or raise StartFailed."""
     on_list: Callable[[Json], Awaitable[Reply]] | None = None
     """Answers `tools/list` instead of `tools` on one page."""
+    on_lists: Mapping[str, Callable[[Json], Awaitable[Reply]]] = field(default_factory=dict)
+    """The same for other lists, by method."""
     on_close: Callable[[], Awaitable[None]] | None = None
     """Awaited while a link is closed; may hang, or raise."""
     on_call: Mapping[str, Handler] = field(default_factory=dict)
@@ -87,6 +98,9 @@ class MemoryServer:
     """What each handshake said of the clients."""
     watched: list[frozenset[str]] = field(default_factory=list)
     lists_s: list[float] = field(default_factory=list)
+    """When `tools/list` was asked for."""
+    lists: list[str] = field(default_factory=list)
+    """All lists that were asked for, as their methods."""
     calls: list[Seen] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     """Tools that were told to stop: the caller went away, or its time was up."""
@@ -103,8 +117,11 @@ class MemoryServer:
 
     def announce_tools(self, *tools: bytes) -> None:
         self.tools = tools
+        self.notify("notifications/tools/list_changed")
+
+    def notify(self, method: str, params: bytes = b"{}") -> None:
         for link in self.links:
-            link.listener.on_notification(LIST_CHANGED, b"{}")
+            link.listener.on_notification(method, params)
 
     def complain(self, text: bytes) -> None:
         for link in self.links:
@@ -115,6 +132,11 @@ class MemoryServer:
             if self.on_list is not None:
                 return await self.on_list(members)
             return Reply(result=b'{"tools":[%b]}' % b",".join(self.tools))
+        if method in _OTHER_LISTS:
+            if method in self.on_lists:
+                return await self.on_lists[method](members)
+            attribute, member = _OTHER_LISTS[method]
+            return Reply(result=b'{"%b":[%b]}' % (member.encode(), b",".join(getattr(self, attribute))))
         handler = self.on_call.get(members["name"], _echo)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -162,9 +184,11 @@ class MemoryLink:
         sent = params_for(self.hello.era, params)
         members: Json = {name: msgspec.json.decode(raw) for name, raw in sent.items()}
         meta: Json = members.pop("_meta", {})
+        if method.endswith("/list"):
+            self._server.lists.append(method)
         if method == "tools/list":
             self._server.lists_s.append(asyncio.get_running_loop().time())
-        else:
+        elif method not in _OTHER_LISTS:
             self._server.calls.append(Seen(method, members, timeout_s, headers, meta, client))
         answer = asyncio.ensure_future(self._server.handle(method, members))
         waited: set[asyncio.Future[Any]] = {answer, self._ended}
@@ -201,9 +225,21 @@ class MemoryLink:
         return True
 
 
-def pool_of(net: "MemoryNet", *, on_change: Callable[[str], None] = lambda _: None, **limits: Any) -> Pool:
+def pool_of(
+    net: "MemoryNet",
+    *,
+    on_change: Callable[[str], None] = lambda _: None,
+    on_updated: Callable[[str, str], None] = lambda _id, _uri: None,
+    **limits: Any,
+) -> Pool:
     """A pool over `net` in which chance plays no part."""
-    return Pool({"stdio": net.open}, on_change=on_change, limits=PoolLimits(**limits), jitter=lambda: 0.0)
+    return Pool(
+        {"stdio": net.open},
+        on_change=on_change,
+        on_updated=on_updated,
+        limits=PoolLimits(**limits),
+        jitter=lambda: 0.0,
+    )
 
 
 class MemoryNet:

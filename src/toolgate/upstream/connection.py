@@ -141,7 +141,8 @@ class Connection:
         self._is_stopped = True
         self._drain_s = drain_s
         self._announce_start_ended()
-        if self._task is not None:
+        # One that ends itself, by a step of its task, must not cut its own winding down short.
+        if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
 
     def replace_record(self, record: ServerRecord) -> None:
@@ -194,7 +195,7 @@ class Connection:
 
     async def _run(self) -> None:
         try:
-            while True:
+            while not self._is_stopped:
                 await self._step()
         finally:
             await self._wind_down()
