@@ -15,17 +15,15 @@ from toolgate.upstream.connection import Act, Common, Connection, Surroundings
 from toolgate.upstream.discovery import Discovery
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.link import Link, StartFailed
-from toolgate.upstream.lists import ListFailed, Read, read_list
+from toolgate.upstream.lists import FORMS, ListFailed, Read, read_list
 from toolgate.upstream.per_session import SessionLinks
-from toolgate.upstream.wire import UNREADABLE
+from toolgate.upstream.wire import LIST_CHANGES, UNREADABLE, UPDATED
 
-CHANGES: Final[Mapping[str, tuple[ListKind, ...]]] = {
-    "notifications/tools/list_changed": ("tools",),
-    "notifications/prompts/list_changed": ("prompts",),
-    "notifications/resources/list_changed": ("resources", "templates"),
+CHANGED: Final[Mapping[str, tuple[ListKind, ...]]] = {
+    method: tuple(kind for kind, form in FORMS.items() if form.feature == feature)
+    for feature, method in LIST_CHANGES.items()
 }
 """Which lists are no longer what they were when a server says so."""
-UPDATED: Final = "notifications/resources/updated"
 
 Reading = asyncio.Task[Read | ListFailed]
 
@@ -140,7 +138,7 @@ class Supervisor(Connection):
     def on_notification(self, method: str, params: bytes) -> None:
         if method == UPDATED:
             self._on_updated(params)
-        elif kinds := CHANGES.get(method):
+        elif kinds := CHANGED.get(method):
             for kind in kinds:
                 self._discovery.on_list_changed(kind, self._clock())
             self._wake.set()
