@@ -19,7 +19,7 @@ from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, too_many_tools
 from toolgate.policy.offers import is_unlisted, may_hold, offered_names
 from toolgate.policy.resolve import Resolved, resolve
-from toolgate.policy.rules import Rules, ToolRule, compiled
+from toolgate.policy.rules import ToolRule, compiled
 from toolgate.policy.scope import Decision, Layer, Reason, Scope
 
 _LIST_FAULTS: Final[dict[ListState, Reason]] = {
@@ -50,7 +50,7 @@ def compose(
     resolved = resolve(platform, ceiling, task=task, request=request)
     servers: list[str] = []
     decisions: list[Decision] = []
-    for server_id in sorted(servers_in_question(platform, resolved.rules) | resolved.unknown.keys()):
+    for server_id in sorted(servers_in_question(platform, resolved) | resolved.unknown.keys()):
         if server_id in resolved.unknown:
             decisions.append(resolved.unknown[server_id])
             continue
@@ -98,13 +98,21 @@ def decide_one(
     return _Judge(offer, platform.pins.get(ref.server_id), resolved.rules.tools).decide(ref.name)
 
 
-def servers_in_question(platform: Snapshot, rules: Rules) -> AbstractSet[str]:
-    """The servers that every list of ids admits. What else there is cannot be in the scope."""
-    lists = [rule.ids for rule in rules.servers if rule.ids is not None]
-    if not lists:
-        return platform.servers.keys()
-    first, *others = sorted(lists, key=len)
-    return first.intersection(*others) & platform.servers.keys()
+def servers_in_question(platform: Snapshot, resolved: Resolved) -> AbstractSet[str]:
+    """The servers that lists of ids, and of patterns, leave over. What else there is cannot be in the scope.
+
+    There may be thousands of others, so each step looks at no more than the one before it left.
+    """
+    lists = [rule.ids for rule in resolved.rules.servers if rule.ids is not None]
+    found: AbstractSet[str] = platform.servers.keys()
+    for ids in sorted(lists, key=len):
+        found = ids & found
+    for rule in resolved.rules.tools:
+        if rule.names_servers:
+            found = {server_id for server_id in found if rule.patterns.names_server(server_id)}
+    if resolved.tools is not None:
+        found = {server_id for server_id in found if may_hold(platform.servers[server_id], resolved.tools)}
+    return found
 
 
 def exclude(offer: ServerTools, resolved: Resolved) -> Decision | None:
@@ -120,6 +128,9 @@ def exclude(offer: ServerTools, resolved: Resolved) -> Decision | None:
     for rule in resolved.rules.servers:
         if not rule.admits(record):
             return rule.exclude(record.server_id)
+    for allowlist in resolved.rules.tools:
+        if allowlist.names_servers and not allowlist.patterns.names_server(record.server_id):
+            return _against(offer, allowlist.layer, allowlist.reason, allowlist.name)
     if resolved.tools is not None and not may_hold(offer, resolved.tools):
         return _against(offer, "request", Reason.NOT_IN_REQUEST_ALLOWLIST, "?tools=")
     return None
@@ -177,7 +188,8 @@ class _Judge:
         ref = ToolRef(self._offer.record.server_id, name)
         is_tool = not kind_of(name)
         if name in self._offer.quarantined:
-            reason = f"tool definition: {self._offer.quarantined[name]}"
+            what = "tool definition" if is_tool else "definition"
+            reason = f"{what}: {self._offer.quarantined[name]}"
             return self._refuse(ref, Reason.INVALID_DEFINITION, reason)
         if self._pin is not None and is_tool and name in self._offer.tools:
             approved = self._pin.tools.get(name)

@@ -40,7 +40,7 @@ def explain(
     """What `compose` answers for the same arguments, with a decision for every registered tool."""
     scope = compose(platform, ceiling, task=task, request=request, limits=limits)
     resolved = resolve(platform, ceiling, task=task, request=request)
-    out_of_question = platform.servers.keys() - servers_in_question(platform, resolved.rules)
+    out_of_question = platform.servers.keys() - servers_in_question(platform, resolved)
     excluded = (exclude(platform.servers[server_id], resolved) for server_id in out_of_question)
     decisions = sorted(
         (*scope.decisions, *(one for one in excluded if one is not None)),

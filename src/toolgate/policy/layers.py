@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from toolgate.errors import InvalidParams, InvalidRecord, PolicyDenied
-from toolgate.model.names import MAX_SERVER_ID, parse_server_id, parse_task_id
+from toolgate.model.names import MAX_SERVER_ID, kind_of, parse_server_id, parse_task_id
 from toolgate.model.tasks import Selection, Task
 from toolgate.policy.patterns import check_patterns, has_wildcard, parse_pattern
 
@@ -224,6 +224,11 @@ def parse_servers_selection(items: Sequence[str]) -> tuple[str, ...]:
 
 def _parse_tool_entry(text: str) -> str:
     pattern = parse_pattern(text)
+    if kind_of(pattern):
+        raise InvalidRecord(
+            f"`{ascii(pattern[:80])[1:-1]}` is not a tool",
+            hint="prompts and resources come with their servers; the key or the task narrows them",
+        )
     server, separator, tool = pattern.partition("/" if "/" in pattern else ".")
     if not separator:
         return pattern

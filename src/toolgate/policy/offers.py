@@ -55,4 +55,6 @@ def may_hold(offer: ServerTools, patterns: Patterns) -> bool:
     server_id = offer.record.server_id
     if is_unlisted(offer):
         return patterns.has_bare or patterns.names_server(server_id)
-    return patterns.matches_any(server_id, offered_names(offer))
+    return patterns.matches_any(
+        server_id, offered_tools(offer) if patterns.are_about_tools else offered_names(offer)
+    )

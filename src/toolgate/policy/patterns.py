@@ -164,6 +164,14 @@ class Patterns:
     _refs: Mapping[str, frozenset[str]] = field(compare=False, repr=False)
     _wild: Mapping[str, tuple[_Wild, ...]] = field(compare=False, repr=False)
     """By kind: a wildcard never reaches from one into another."""
+    server_ids: frozenset[str] = field(compare=False, repr=False)
+    """The servers named outright, without a wildcard in their id."""
+    _servers: tuple[_Glob, ...] = field(compare=False, repr=False)
+    """The others that are named."""
+    has_bare: bool = field(compare=False, repr=False)
+    """Whether a pattern here names no server, and so speaks of all of them."""
+    are_about_tools: bool = field(compare=False, repr=False)
+    """Whether none here speaks of anything else."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Patterns":
@@ -171,8 +179,12 @@ class Patterns:
         names: set[str] = set()
         refs: dict[str, set[str]] = {}
         wild: dict[str, list[_Wild]] = {}
+        servers: set[str] = set()
+        has_bare = False
         for text in unique:
             server, name = _split(text)
+            has_bare |= server is None
+            servers |= set() if server is None else {server}
             if has_wildcard(text):
                 one = _Wild(text, None if server is None else _Glob(server), _Glob(name))
                 wild.setdefault(kind_of(text), []).append(one)
@@ -180,21 +192,16 @@ class Patterns:
                 refs.setdefault(server, set()).add(name)
             else:
                 names.add(name)
-        frozen = {server: frozenset(tools) for server, tools in refs.items()}
         return cls(
-            unique, frozenset(names), frozen, {kind: tuple(patterns) for kind, patterns in wild.items()}
+            texts=unique,
+            _names=frozenset(names),
+            _refs={server: frozenset(tools) for server, tools in refs.items()},
+            _wild={kind: tuple(patterns) for kind, patterns in wild.items()},
+            server_ids=frozenset(server for server in servers if not has_wildcard(server)),
+            _servers=tuple(_Glob(server) for server in servers if has_wildcard(server)),
+            has_bare=has_bare,
+            are_about_tools=not any(map(kind_of, unique)),
         )
-
-    @property
-    def has_bare(self) -> bool:
-        """Whether a pattern here names no server, and so speaks of all of them."""
-        return bool(self._names) or any(one.server is None for wild in self._wild.values() for one in wild)
-
-    @property
-    def server_ids(self) -> frozenset[str]:
-        """The servers named outright, without a wildcard in their id."""
-        servers = (_split(text)[0] for text in self.texts)
-        return frozenset(server for server in servers if server is not None and not has_wildcard(server))
 
     def speaks_of(self, kind: str) -> bool:
         """Whether a pattern here is about prompts, about resources, or about tools."""
@@ -202,13 +209,7 @@ class Patterns:
 
     def names_server(self, server_id: str) -> bool:
         """Whether a pattern here has a server part, and it is this server's."""
-        if server_id in self._refs:
-            return True
-        return any(
-            one.server is not None and one.server.matches(server_id)
-            for wild in self._wild.values()
-            for one in wild
-        )
+        return server_id in self.server_ids or any(glob.matches(server_id) for glob in self._servers)
 
     def first_match(self, ref: ToolRef) -> str | None:
         """The pattern that speaks of `ref`: an exact one if there is, else the first in order of text."""

@@ -57,6 +57,11 @@ class ToolRule:
     is_about_tools: bool = False
     """It selects tools, and has no say in what else their servers show."""
 
+    @property
+    def names_servers(self) -> bool:
+        """Whether it lets through nothing but what its patterns name together with a server."""
+        return not self.is_deny and not self.patterns.has_bare
+
     def decide(self, ref: ToolRef, match: str | None, *, allowed: bool) -> Decision:
         """The decision this rule makes on `ref`, of which its pattern `match` spoke, if any did."""
         return Decision(
