@@ -6,8 +6,8 @@ from typing import Final
 from pages.markdown import page, table
 from toolgate.audit import log as audit_log
 from toolgate.audit import sinks
-from toolgate.catalog import definitions, schemas
-from toolgate.gateway import identity, refusals, subscriptions, view
+from toolgate.catalog import definitions, members, schemas
+from toolgate.gateway import identity, places, refusals, subscriptions, view
 from toolgate.govern import changes, history, watches
 from toolgate.model import names, reports
 from toolgate.policy import layers, patterns
@@ -117,11 +117,15 @@ def _servers() -> Rows:
 def _definitions() -> Rows:
     sizes = ", ".join(f"{form.kind} {_size(form.max_bytes)}" for form in lists.FORMS.values())
     return (
-        ("of each kind, a server", f"{lists.MAX_LISTED:,}", "the rest is left out, and said"),
+        (
+            "tools, prompts, resources, templates of a server",
+            f"{lists.MAX_LISTED:,} of each",
+            "the rest is left out, and said",
+        ),
         ("a list", f"{lists.MAX_PAGES} pages; {sizes}", "the rest is left out, and said"),
         ("time for all pages", _time(_POOL.list_timeout_s), "the last good list stays"),
         ("name of a tool", f"{names.MAX_TOOL_NAME} characters", "that tool is left out"),
-        ("description", _size(definitions.MAX_DESCRIPTION_BYTES), "that tool is left out"),
+        ("description", _size(members.MAX_DESCRIPTION_BYTES), "that tool is left out"),
         ("schema", _size(definitions.MAX_SCHEMA_BYTES), "that tool is left out"),
         ("depth of a schema", f"{schemas.MAX_SCHEMA_DEPTH} levels", "that tool is left out"),
     )
@@ -166,7 +170,7 @@ def _fleet() -> Rows:
 
 def _process() -> Rows:
     wrong = f"{refusals.MAX_WRONG} in {_time(refusals.WINDOW_S)}"
-    share = subscriptions.MAX_OPEN // subscriptions.SHARE
+    share = subscriptions.MAX_OPEN // places.SHARE
     return (
         ("key of an administrator", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
         ("wrong credentials from one address", wrong, "429 `too_many_attempts`"),
