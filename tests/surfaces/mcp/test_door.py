@@ -262,6 +262,14 @@ async def test_discover_and_initialize_say_who_answers_and_in_which_versions() -
         assert newer.json["result"]["protocolVersion"] == "2025-11-25"
 
 
+async def test_the_handshake_is_no_method_of_the_stateless_era() -> None:
+    async with open_house(world(), GIT) as house:
+        answer = await house.modern("/api/mcp", "initialize", {"protocolVersion": MODERN})
+
+        assert (answer.status, answer.code) == (404, -32601)
+        assert "mcp-session-id" not in answer.headers
+
+
 async def test_an_empty_scope_says_so() -> None:
     async with open_house(world(), record("git")) as house:
         await house.modern("/api/mcp", "tools/list")  # from here on nothing is still to be listed

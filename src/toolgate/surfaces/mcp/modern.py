@@ -1,8 +1,6 @@
 """The stateless era (2026-07-28): every request carries its own envelope, and nothing is remembered."""
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -10,7 +8,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from toolgate.errors import (
-    HeaderMismatch,
     InvalidParams,
     MethodNotFound,
     ToolgateError,
@@ -33,6 +30,7 @@ from toolgate.surfaces.mcp.legacy import VERSIONS as LEGACY_VERSIONS
 from toolgate.surfaces.mcp.levels import parse_level
 from toolgate.surfaces.mcp.listening import Listening
 from toolgate.surfaces.mcp.methods import LISTS, REQUESTS, Methods, send_failure
+from toolgate.surfaces.mcp.mirrors import check_arguments, check_header
 from toolgate.surfaces.mcp.modern_client import ModernClient
 from toolgate.surfaces.mcp.rounds import Asked, Rounds
 from toolgate.surfaces.mcp.streams import Streams
@@ -92,6 +90,10 @@ class ModernEra:
         """What a server answers, or what it wants to know first."""
         client = ModernClient(exchange, envelope.capabilities, envelope.log_level)
         asked = Asked(exchange.principal.id, message, client)
+        if message.method == "tools/call":
+            route = binding.view(self._gateway).routes.get(message.text("name") or "")
+            if route is not None and route.tool is not None and route.tool.param_headers:
+                check_arguments(exchange, route.tool, message.params)
         try:
             if envelope.capabilities == NONE and "requestState" not in message.params:
                 answer = await self._methods.ask(message, binding, client=client)
@@ -139,11 +141,11 @@ class ModernEra:
         if envelope is None:
             envelope = self._parse_meta(exchange, raw)
         elif exchange.headers.get(b"mcp-protocol-version") != _VERSION_BYTES:
-            _check_header(exchange, b"mcp-protocol-version", MODERN_VERSION)
-        _check_header(exchange, b"mcp-method", message.method)
+            check_header(exchange, b"mcp-protocol-version", MODERN_VERSION)
+        check_header(exchange, b"mcp-method", message.method)
         named = _NAMED.get(message.method)
         if named is not None:
-            _check_header(exchange, b"mcp-name", message.text(named) or "")
+            check_header(exchange, b"mcp-name", message.text(named) or "")
         return envelope
 
     def _parse_meta(self, exchange: Exchange, raw: bytes) -> Envelope:
@@ -156,7 +158,7 @@ class ModernEra:
             raise InvalidParams(
                 f"`_meta` needs `{PROTOCOL_VERSION_KEY}` and `{CLIENT_CAPABILITIES_KEY}`"
             ) from exc
-        _check_header(exchange, b"mcp-protocol-version", version)
+        check_header(exchange, b"mcp-protocol-version", version)
         if version != MODERN_VERSION:
             data = {"supported": SUPPORTED, "requested": version}
             raise UnsupportedVersion(f"protocol version `{version[:40]}` is not served", data=data)
@@ -174,29 +176,8 @@ def is_modern(exchange: Exchange, message: Message) -> bool:
     """Body first: an envelope is modern whatever the headers say; then the header alone decides."""
     meta = message.params.get("_meta")
     if meta is not None and _VERSION_KEY_BYTES in bytes(meta):
-        return message.method != "initialize"
+        return True
     version = exchange.headers.get(b"mcp-protocol-version")
     if version is None or version in _LEGACY_BYTES:
         return False
     return message.method != "initialize" and b"mcp-session-id" not in exchange.headers
-
-
-def _check_header(exchange: Exchange, name: bytes, expected: str) -> None:
-    value = exchange.headers.get(name)
-    if value is not None and (value == expected.encode() or _decoded(value) == expected):
-        return
-    shown = name.decode()
-    if value is None:
-        raise HeaderMismatch(f"the header `{shown}` is missing")
-    raise HeaderMismatch(f"the header `{shown}` and the body disagree")
-
-
-def _decoded(value: bytes) -> str | None:
-    """A header value as the specification encodes text that is not plain ASCII; None when malformed."""
-    text = value.decode("latin-1").strip(" \t")
-    if not (text.startswith("=?base64?") and text.endswith("?=")):
-        return text
-    try:
-        return base64.b64decode(text[9:-2], validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return None
