@@ -5,7 +5,7 @@ Headers are made from the bytes that are sent, never from anything else the call
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -66,12 +66,15 @@ def _named(method: str, params: Params) -> Mapping[str, str]:
         return EMPTY
 
 
+def mirrored_values(tool: ToolDefinition, arguments: bytes) -> Iterator[tuple[str, str | None]]:
+    """Each header that repeats an argument of `tool`, and its value; None where there is none to repeat."""
+    for path, token in tool.param_headers:
+        yield f"Mcp-Param-{token}", _text_at(arguments, path)
+
+
 def _mirrored(tool: ToolDefinition, arguments: bytes) -> dict[str, str]:
-    return {
-        f"Mcp-Param-{token}": encode_header_value(text)
-        for path, token in tool.param_headers
-        if (text := _text_at(arguments, path)) is not None
-    }
+    values = mirrored_values(tool, arguments)
+    return {name: encode_header_value(text) for name, text in values if text is not None}
 
 
 def _text_at(raw: bytes, path: tuple[str, ...]) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.mcp.house import key, open_house, task
+from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, key, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
 from toolgate.upstream.link import Reply
 
@@ -245,3 +245,34 @@ async def test_the_audit_names_the_task_that_applied_also_where_it_is_the_keys_o
             ("ok", "review"),
             ("denied", "review"),
         ]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({"mcp-param-place": "Oslo"}, 200, id="it repeats the argument"),
+        pytest.param({"mcp-param-place": "=?base64?T3Nsbw==?="}, 200, id="in base64"),
+        pytest.param({}, 400, id="it is missing"),
+        pytest.param({"mcp-param-place": "Rome"}, 400, id="it says something else"),
+        pytest.param({"mcp-param-place": "Oslo", "mcp-param-unit": "C"}, 400, id="of an argument not there"),
+    ],
+)
+async def test_headers_that_repeat_arguments_tell_the_truth(headers: dict[str, str], status: int) -> None:
+    """Whoever routes by them must not be led astray."""
+    properties = {
+        "place": {"type": "string", "x-mcp-header": "Place"},
+        "unit": {"type": "string", "x-mcp-header": "Unit"},
+    }
+    tool = definition("weather", inputSchema={"type": "object", "properties": properties})
+    async with open_house(
+        MemoryNet(one=MemoryServer(tools=[tool])), record("one", allowed_tools=("*",))
+    ) as house:
+        await house.modern("/mcp", "tools/list")
+        params = {"name": "one.weather", "arguments": {"place": "Oslo"}, "_meta": META}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        own = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "one.weather"}
+        answer = await house.request("POST", "/mcp", json.dumps(body).encode(), JSON_HEADERS | own | headers)
+
+        assert answer.status == status
+        assert status == 200 or answer.code == -32020
+        assert len(house.net["one"].calls) == (status == 200)
