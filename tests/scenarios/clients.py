@@ -90,7 +90,7 @@ class LegacyClient(McpClient):
         """The methods of the notifications on the session's stream, once it is open."""
         with self._http.stream("GET", self.url, headers={**ACCEPT, **self.session}) as answer:
             lines = answer.iter_lines()
-            assert next(lines) == ": open"
+            next(lines)  # which comes as soon as it is open
             yield _methods_in(lines)
 
     def _post(self, method: str, params: dict[str, Any], headers: dict[str, str]) -> httpx2.Response:
@@ -106,5 +106,5 @@ def error_of(answer: Any) -> str:
 def _methods_in(lines: Iterator[str]) -> Iterator[str]:
     """Of the messages of an event stream; a result has none and counts as `result`."""
     for line in lines:
-        if line.startswith("data: "):
+        if line.startswith("data: {"):
             yield str(json.loads(line.removeprefix("data: ")).get("method", "result"))
