@@ -30,6 +30,8 @@ pytestmark = pytest.mark.xdist_group("scenario-clients")
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
+ARGS_PROMPT = ("--prompt-name", "everything.args-prompt", "--prompt-args", "city=Paris")
+DOCUMENT = "demo://resource/static/document/features.md"
 GIT_BRANCH = {"repo_path": ".", "branch_type": "local"}
 
 
@@ -229,6 +231,41 @@ def test_what_connect_writes_works_in_claude_code_with_the_key_it_refers_to(
     assert "✔ Connected" in listed.out
     assert (len(seen.tools_of("toolgate")), seen.answers) == (12, ["* main"])
     settle_on(lambda: json.loads(gateway.audit.splitlines()[-1])["principal"], f"key:{key_id}")
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_claude_code_offers_prompts_as_commands_and_lets_its_model_read_resources(
+    gateway: Gateway, tmp_path: Path, era: str
+) -> None:
+    claude, url = ClaudeCode(era, tmp_path), f"{gateway.url}/api/mcp?servers=everything,git"
+    listing = {"ListMcpResourcesTool": {"server": "gw"}}
+    reading = {"ReadMcpResourceTool": {"server": "gw", "uri": DOCUMENT}}
+
+    seen = claude.ask_with(url, "/mcp__gw__everything.args-prompt Paris", listing | reading)
+
+    assert "What's weather in Paris?" in seen.opening
+    assert DOCUMENT in seen.answers[0]
+    assert "# Everything Server" in seen.answers[1]
+
+
+@pytest.mark.parametrize(("era", "transport"), [("legacy", "http"), ("modern", "http"), ("legacy", "sse")])
+def test_the_inspector_lists_and_gets_prompts_and_resources(
+    gateway: Gateway, era: str, transport: str
+) -> None:
+    inspector = Inspector(era, transport)
+    url = f"{gateway.url}/api/mcp?servers=everything,git"
+
+    prompts = inspector.ask(url, "prompts/list")["prompts"]
+    prompt = inspector.ask(url, "prompts/get", *ARGS_PROMPT)
+    resources = inspector.ask(url, "resources/list")["resources"]
+    contents = inspector.ask(url, "resources/read", "--uri", DOCUMENT)["contents"]
+    templates = inspector.ask(url, "resources/templates/list")["resourceTemplates"]
+
+    assert "everything.args-prompt" in [one["name"] for one in prompts]
+    assert prompt["messages"][0]["content"] == {"type": "text", "text": "What's weather in Paris?"}
+    assert DOCUMENT in [one["uri"] for one in resources]
+    assert contents[0]["text"].startswith("# Everything Server")
+    assert "demo://resource/dynamic/text/{resourceId}" in [one["uriTemplate"] for one in templates]
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])

@@ -102,12 +102,12 @@ async def tour(client: Any, visitor: Visitor, *, by_listening: bool) -> Json:
     }
 
 
-async def progress(client: Any) -> list[tuple[float, float | None]]:
+async def progress(client: Any) -> list[list[float | None]]:
     """How far a long operation has come, each time that its server says so."""
-    seen: list[tuple[float, float | None]] = []
+    seen: list[list[float | None]] = []
 
     async def note(done: float, total: float | None, _: str | None) -> None:
-        seen.append((done, total))
+        seen.append([done, total])
 
     words = {"duration": 0.2, "steps": 4}
     await client.call_tool("trigger-long-running-operation", words, progress_callback=note)

@@ -1,0 +1,122 @@
+"""All that the reference servers can do, through the gateway, for clients of both eras.
+
+The oracle is the server itself: a client that is connected to it directly walks the same way. The server that
+has one of everything is of the handshake era, and the one for git of today's: with clients of both, these are
+the four ways in which eras can meet.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from tests.scenarios import reference
+from tests.scenarios.gateway import ROOT, Gateway, Json, Site, run, running
+from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python
+from tests.scenarios.tour import FEATURES, Visitor, by_name, plain, tour
+from tests.scenarios.waiting import settle_on
+
+pytestmark = [
+    pytest.mark.xdist_group("scenario-reference"),
+    pytest.mark.filterwarnings(
+        "ignore::mcp.MCPDeprecationWarning"
+    ),  # the handshake era is what is tried here
+]
+
+MODES = {"legacy": "legacy", "modern": "2026-07-28"}
+CALLS: dict[str, list[tuple[str, Json]]] = {
+    "filesystem": [("read_text_file", {"path": "read.me"}), ("read_text_file", {"path": "/etc/passwd"})],
+    "git": [("git_branch", {"repo_path": ".", "branch_type": "local"}), ("git_log", {"repo_path": "/"})],
+    "memory": [("search_nodes", {"query": "Ada"}), ("search_nodes", {"query": 5})],
+}
+"""What other servers are asked: something they do, and something they refuse."""
+
+
+def visit(server: str | StdioServerParameters, mode: str) -> Json:
+    """The tour of the official client."""
+
+    async def walk() -> Json:
+        visitor = Visitor()
+        async with Client(
+            server,
+            mode=mode,
+            elicitation_callback=visitor.elicit,
+            sampling_callback=visitor.sample,
+            logging_callback=visitor.log,
+            log_level="debug",
+            message_handler=visitor.hear,
+        ) as client:
+            return await tour(client, visitor, by_listening=mode != "legacy")
+
+    return asyncio.run(walk())
+
+
+def visit_with_older_sdk(url: str) -> Json:
+    """The tour of the client before it, in its own environment."""
+    ran = run([str(LEGACY_PYTHON), "-m", "tests.scenarios.old_sdk_client", url], {"PYTHONPATH": str(ROOT)})
+    assert ran.code == 0, ran.err
+    seen: Json = ran.json
+    return seen
+
+
+VISITS: dict[str, Callable[[str], Json]] = {
+    "legacy": lambda url: visit(url, MODES["legacy"]),
+    "modern": lambda url: visit(url, MODES["modern"]),
+    "older": visit_with_older_sdk,
+}
+"""Each has a server of its own: it is told to begin something, and told again it would end it."""
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    check_legacy_python()
+    site = Site(tmp_path_factory.mktemp("reference"))
+    others = [reference.filesystem(site), reference.git(site), reference.memory(site)]
+    site.place(*(reference.everything(site, server_id) for server_id in VISITS), *others)
+    eras = {**dict.fromkeys(VISITS, "legacy"), "filesystem": "legacy", "git": "modern", "memory": "legacy"}
+    with running(site) as gateway:
+        settle_on(lambda: {name: gateway.health(name)["era"] for name in eras}, eras, within_s=20)
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def direct(gateway: Gateway) -> Json:
+    """What is seen without a gateway."""
+    return visit(launch_of(gateway, "legacy"), MODES["legacy"])
+
+
+@pytest.fixture(scope="module")
+def visited(gateway: Gateway) -> Callable[[str], Json]:
+    """What a client sees through the gateway."""
+    return cache(lambda client: VISITS[client](f"{gateway.url}/api/mcp/s/{client}"))
+
+
+def launch_of(gateway: Gateway, server_id: str) -> StdioServerParameters:
+    return StdioServerParameters(**gateway.get(f"/admin/api/mcp/servers/{server_id}")["stdio"])
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("client", VISITS)
+def test_a_client_sees_of_a_server_what_it_sees_without_the_gateway(
+    direct: Json, visited: Callable[[str], Json], client: str, feature: str
+) -> None:
+    assert visited(client)[feature] == direct[feature]
+
+
+@pytest.mark.parametrize("server_id", CALLS)
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_a_server_lists_and_answers_to_either_era_as_it_does_itself(
+    gateway: Gateway, mode: str, server_id: str
+) -> None:
+    async def look(server: str | StdioServerParameters, mode: str) -> tuple[Json, list[Json]]:
+        async with Client(server, mode=mode) as client:
+            results = [plain(await client.call_tool(*call)) for call in CALLS[server_id]]
+            return by_name(await client.list_tools(), "tools"), results
+
+    tools, results = asyncio.run(look(f"{gateway.url}/api/mcp/s/{server_id}", mode))
+
+    assert (tools, results) == asyncio.run(look(launch_of(gateway, server_id), "auto"))
+    assert tools.keys() >= {name for name, _ in CALLS[server_id]}
+    assert [result["isError"] for result in results] == [False, True]
