@@ -64,6 +64,19 @@ async def test_a_server_asks_the_client_of_a_call_and_gets_its_answer() -> None:
         assert call.headers["content-type"] == "text/event-stream"
 
 
+async def test_a_stream_on_which_somebody_is_asked_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "KEEPALIVE_S", 0.001)
+    async with open_house(net_of(elicit), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        call = begin(session)
+        asked = await call.event()
+        async with asyncio.timeout(5):
+            assert await call.chunks.get() == b": keep-alive\n\n"
+        await session.reply(asked["id"], result={})
+
+        assert said(await call.event()) == {}
+
+
 async def test_an_error_of_the_client_goes_to_the_server_as_it_came() -> None:
     async with open_house(net_of(elicit), ONE) as house:
         session = await house.session("/api/mcp", capabilities=CAN)

@@ -8,6 +8,9 @@ EVENT_HEADERS: Final = [
     (b"x-accel-buffering", b"no"),
     (b"x-content-type-options", b"nosniff"),
 ]
+KEEPALIVE: Final = b": keep-alive\n\n"
+KEEPALIVE_S: Final = 15.0
+"""What a stream says while it has nothing to say, and how often."""
 _LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 
 

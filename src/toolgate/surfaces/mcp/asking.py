@@ -6,12 +6,13 @@ the same session, on the same node, and is found by an id that nobody else could
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from toolgate.errors import InvalidRequest
+from toolgate.surfaces.http.events import KEEPALIVE, KEEPALIVE_S
+from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import encode_notification, encode_request
 from toolgate.surfaces.mcp.envelope import ClientAnswer
 from toolgate.upstream.link import Reply
@@ -35,18 +36,23 @@ class Asks:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def put(self, say: Callable[[bytes], bool], method: str, params: bytes) -> Reply:
-        """Ask, and wait for the answer. A question that is given up is taken back."""
+    async def put(self, responder: Responder, method: str, params: bytes) -> Reply:
+        """Ask ahead of an answer, and wait for what comes back. A question that is given up is taken back."""
         if len(self._open) >= MAX_OPEN:
             return TOO_MANY
         ask_id = b'%b%b"' % (_ID_PREFIX, secrets.token_urlsafe(16).encode())
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._open[ask_id] = answer
         try:
-            return await answer if say(encode_request(ask_id, method, params)) else GONE
+            if not responder.say(encode_request(ask_id, method, params)):
+                return GONE
+            # People take their time, and whoever is between us and them may cut a stream that is silent.
+            while not (await asyncio.wait({answer}, timeout=KEEPALIVE_S))[0]:
+                await responder.write(KEEPALIVE)
+            return answer.result()
         except asyncio.CancelledError:
             taken_back = msgspec.json.encode({"requestId": msgspec.Raw(ask_id)})
-            say(encode_notification("notifications/cancelled", taken_back))
+            responder.say(encode_notification("notifications/cancelled", taken_back))
             raise
         finally:
             del self._open[ask_id]

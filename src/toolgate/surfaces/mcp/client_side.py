@@ -32,4 +32,4 @@ class SessionClient:
     async def ask(self, method: str, params: bytes) -> Reply:
         if not can_answer(self.capabilities, method, params):
             return CANNOT
-        return await self._session.asks.put(self._responder.say, method, params)
+        return await self._session.asks.put(self._responder, method, params)

@@ -10,11 +10,10 @@ from toolgate.gateway.identity import Identities
 from toolgate.gateway.subscriptions import Changes, Subscription, Subscriptions
 from toolgate.gateway.watches import Watch
 from toolgate.model.tools import ListKind
-from toolgate.surfaces.http.events import EVENT_HEADERS
+from toolgate.surfaces.http.events import EVENT_HEADERS, KEEPALIVE, KEEPALIVE_S
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.exchange import Exchange
 
-KEEPALIVE_S: Final = 15.0
 LIST_CHANGED: Final[Mapping[ListKind, str]] = {
     "tools": "notifications/tools/list_changed",
     "prompts": "notifications/prompts/list_changed",
@@ -79,7 +78,7 @@ async def announce_changes(responder: Responder, subscription: Subscription, enc
         if changes.lists or changes.uris:
             await responder.write(encode(changes))
         elif not subscription.is_over:
-            await responder.write(b": keep-alive\n\n")
+            await responder.write(KEEPALIVE)
 
 
 def methods_of(changes: Changes) -> list[str]:
