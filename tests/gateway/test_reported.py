@@ -295,6 +295,26 @@ async def test_records_that_go_are_forgotten_and_a_disabled_one_is_shown_as_such
         assert house.changed == []  # who applies knows
 
 
+async def test_prompts_and_resources_are_known_as_a_node_has_sent_them() -> None:
+    async with open_house() as house:
+        await house.report("n1", seen())
+        await house.define(
+            "one",
+            "echo",
+            prompts=(b'{"name":"greet"}', b"{}"),
+            resources=(b'{"uri":"f:/1","name":"x"}',),
+            templates=(b'{"uriTemplate":"f:/{x}","name":"x"}',),
+        )
+        offer = house.servers.tools()["one"]
+
+        assert (list(offer.prompts), list(offer.resources), list(offer.templates)) == (
+            ["greet"],
+            ["f:/1"],
+            ["f:/{x}"],
+        )
+        assert dict(offer.quarantined) == {"prompt:#2": "it has no name"}
+
+
 async def test_what_was_reported_before_the_start_is_there_at_once() -> None:
     reports = MemoryStore(now_ms).reports
     await reports.save_definitions(Definitions(server_id="one", digest="d1", tools=(definition("a"),)))

@@ -11,7 +11,8 @@ import pytest
 from tests.registry.control_play import MemoryControl
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, pool_of, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
-from toolgate.catalog.definitions import check_list, digest_list
+from toolgate.catalog.definitions import check_list
+from toolgate.catalog.lists import Lists, digest_lists
 from toolgate.errors import ServerUnavailable
 from toolgate.gateway import reporting
 from toolgate.gateway.reporting import Reporter
@@ -74,7 +75,7 @@ async def reporting_node(
 
 
 def digest_of(*raws: bytes) -> str:
-    return digest_list(*check_list("one", raws))
+    return digest_lists(Lists(*check_list("one", raws)))
 
 
 async def test_a_report_says_who_the_node_is_and_how_each_server_fares(control: MemoryControl) -> None:
@@ -170,6 +171,27 @@ async def test_no_report_holds_more_than_control_takes(
     assert [one.getMessage().split(":")[0] for one in caplog.records] == [
         "the definitions of `a` are too large to report"
     ]
+
+
+async def test_prompts_and_resources_are_reported_and_make_other_definitions(control: MemoryControl) -> None:
+    server = MemoryServer(
+        capabilities={"prompts": {}, "resources": {}},
+        prompts=[b'{"name":"a"}'],
+        resources=[b'{"uri":"f:/1","name":"x"}'],
+    )
+    control.wanted = ["one"]
+    async with reporting_node(control, MemoryNet(one=server), record()) as node:
+        await pass_time(2)
+        server.prompts = [b'{"name":"b"}']
+        await node.pool.refresh("one")
+        await pass_time(20)
+
+    sent = [one for _, definitions in control.reports for one in definitions]
+    assert [(one.prompts, one.resources) for one in sent[:1] + sent[-1:]] == [
+        ((b'{"name":"a"}',), (b'{"uri":"f:/1","name":"x"}',)),
+        ((b'{"name":"b"}',), (b'{"uri":"f:/1","name":"x"}',)),
+    ]
+    assert sent[0].digest != sent[-1].digest
 
 
 async def test_a_report_that_fails_is_logged_once_and_the_next_one_says_it_all(

@@ -102,12 +102,6 @@ def check_list(
     return MappingProxyType(tools), MappingProxyType(quarantined)
 
 
-def digest_list(tools: Mapping[str, ToolDefinition], quarantined: Mapping[str, str]) -> str:
-    """Tells one list of a server from another, whatever the order its tools came in."""
-    digests = {name: tool.digest for name, tool in tools.items()}
-    return hashlib.sha256(encode_canonical([digests, dict(quarantined)])).hexdigest()
-
-
 def check_definition(server_id: str, raw: bytes) -> ToolDefinition | Quarantined:
     """One definition, as the server sent it, checked and measured, or why it is not offered."""
     try:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import Final, NamedTuple, Self
 
-from toolgate.catalog.definitions import check_list
+from toolgate.catalog.lists import Lists, check_lists
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, ToolgateError
 from toolgate.model.reports import Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord, Transport
@@ -50,8 +50,7 @@ class _Parsed(NamedTuple):
     """The definitions of a server, checked."""
 
     digest: str
-    tools: Mapping[str, ToolDefinition]
-    quarantined: Mapping[str, str]
+    lists: Lists
 
 
 class _Word(NamedTuple):
@@ -291,9 +290,16 @@ def _parse(definitions: Definitions, known: Mapping[str, _Parsed]) -> _Parsed:
     before = known.get(definitions.server_id)
     if before is not None and before.digest == definitions.digest:
         return before
-    tools, refused = check_list(definitions.server_id, definitions.tools)
+    lists = check_lists(
+        definitions.server_id,
+        tools=definitions.tools,
+        prompts=definitions.prompts,
+        resources=definitions.resources,
+        templates=definitions.templates,
+    )
     # The node does not send what it refused. What this control refuses besides is not offered here either.
-    return _Parsed(definitions.digest, tools, MappingProxyType({**definitions.quarantined, **refused}))
+    quarantined = MappingProxyType({**definitions.quarantined, **lists.quarantined})
+    return _Parsed(definitions.digest, lists._replace(quarantined=quarantined))
 
 
 def _offer(record: ServerRecord, word: _Word | None, parsed: _Parsed | None) -> ServerTools:
@@ -302,7 +308,7 @@ def _offer(record: ServerRecord, word: _Word | None, parsed: _Parsed | None) -> 
         if word is None or word.worst.list_state == "ready":  # then its definitions are on their way
             return ServerTools(record=record)
         return ServerTools(record=record, state=word.worst.list_state, detail=word.worst.last_error)
-    offer = ServerTools(record=record, state="ready", tools=parsed.tools, quarantined=parsed.quarantined)
+    offer = ServerTools(record=record, state="ready", **parsed.lists._asdict())
     if word is None:
         return replace(offer, is_stale=True, detail="no node has reported it of late")
     return replace(offer, is_stale=True, detail=word.worst.last_error) if word.is_stale else offer

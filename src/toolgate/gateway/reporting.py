@@ -8,13 +8,15 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import is_
 from typing import Final, NamedTuple
 
-from toolgate.catalog.definitions import digest_list
+from toolgate.catalog.lists import Lists, digest_lists, lists_of
 from toolgate.errors import ToolgateError
 from toolgate.gateway.servers import Servers
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.tools import ServerTools
+from toolgate.policy.offers import is_unlisted
 from toolgate.registry.redaction import redact_text
 from toolgate.registry.sync import ControlLink, SyncStatus
 from toolgate.upstream.health import ServerHealth
@@ -31,6 +33,7 @@ _log: Final = logging.getLogger(__name__)
 
 class _Known(NamedTuple):
     offer: ServerTools
+    lists: Lists
     digest: str
 
 
@@ -113,11 +116,10 @@ class Reporter:
 
     def _digested(self, server_id: str, offer: ServerTools) -> _Known:
         """Digests are made once for each list."""
-        known = self._known.get(server_id)
-        if known is not None and known.offer.tools is offer.tools:
-            return _Known(offer, known.digest)
-        was_listed = offer.state == "ready" or offer.tools
-        return _Known(offer, digest_list(offer.tools, offer.quarantined) if was_listed else "")
+        known, lists = self._known.get(server_id), lists_of(offer)
+        if known is not None and all(map(is_, known.lists, lists)):
+            return _Known(offer, lists, known.digest)
+        return _Known(offer, lists, "" if is_unlisted(offer) else digest_lists(lists))
 
     def _definitions(self, wanted: Sequence[str]) -> Sequence[Definitions]:
         """Those of `wanted` that fit into one report, the others another time."""
@@ -127,7 +129,7 @@ class Reporter:
             known = self._known.get(server_id)
             if known is None or not known.digest:
                 continue
-            size = sum(len(tool.raw) for tool in known.offer.tools.values())
+            size = sum(map(len, known.lists.raws))
             if MAX_DEFINITION_BYTES >= size > room:
                 continue
             if size <= room:
@@ -140,11 +142,15 @@ class Reporter:
 
 
 def _definitions_of(server_id: str, known: _Known) -> Definitions:
+    lists = known.lists
     return Definitions(
         server_id=server_id,
         digest=known.digest,
-        tools=tuple(tool.raw for tool in known.offer.tools.values()),
-        quarantined=known.offer.quarantined,
+        tools=tuple(tool.raw for tool in lists.tools.values()),
+        prompts=tuple(prompt.raw for prompt in lists.prompts.values()),
+        resources=tuple(resource.raw for resource in lists.resources.values()),
+        templates=tuple(template.raw for template in lists.templates.values()),
+        quarantined=lists.quarantined,
     )
 
 

@@ -57,12 +57,15 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definitions:
-    """The tools of one server as a node discovered them."""
+    """What one server offers, as a node discovered it."""
 
     server_id: str
     digest: str
     tools: tuple[bytes, ...] = ()
+    prompts: tuple[bytes, ...] = ()
+    resources: tuple[bytes, ...] = ()
+    templates: tuple[bytes, ...] = ()
     """Each definition as the server wrote it."""
     quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Tool name → why its definition was refused."""
+    """Name, as policy has it → why its definition was refused."""
     at_ms: int = 0

@@ -75,7 +75,7 @@ class ServerReport(_message.Message):
     def __init__(self, server_id: _Optional[str] = ..., state: _Optional[str] = ..., list_state: _Optional[str] = ..., since_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., restarts: _Optional[int] = ..., tools: _Optional[int] = ..., quarantined: _Optional[int] = ..., calls: _Optional[int] = ..., is_stale: _Optional[bool] = ..., definitions: _Optional[str] = ...) -> None: ...
 
 class Definitions(_message.Message):
-    __slots__ = ("server_id", "digest", "tools", "quarantined")
+    __slots__ = ("server_id", "digest", "tools", "quarantined", "prompts", "resources", "templates")
     class QuarantinedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -87,11 +87,17 @@ class Definitions(_message.Message):
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     TOOLS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATES_FIELD_NUMBER: _ClassVar[int]
     server_id: str
     digest: str
     tools: _containers.RepeatedScalarFieldContainer[bytes]
     quarantined: _containers.ScalarMap[str, str]
-    def __init__(self, server_id: _Optional[str] = ..., digest: _Optional[str] = ..., tools: _Optional[_Iterable[bytes]] = ..., quarantined: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    prompts: _containers.RepeatedScalarFieldContainer[bytes]
+    resources: _containers.RepeatedScalarFieldContainer[bytes]
+    templates: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, server_id: _Optional[str] = ..., digest: _Optional[str] = ..., tools: _Optional[_Iterable[bytes]] = ..., quarantined: _Optional[_Mapping[str, str]] = ..., prompts: _Optional[_Iterable[bytes]] = ..., resources: _Optional[_Iterable[bytes]] = ..., templates: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("node_id", "url", "version", "epoch", "revision", "is_degraded", "servers", "definitions")

@@ -309,7 +309,13 @@ def encode_report(report: NodeReport, definitions: Sequence[Definitions]) -> nod
         servers=[node_pb2.ServerReport(**asdict(server)) for server in report.servers],
         definitions=[
             node_pb2.Definitions(
-                server_id=one.server_id, digest=one.digest, tools=one.tools, quarantined=one.quarantined
+                server_id=one.server_id,
+                digest=one.digest,
+                tools=one.tools,
+                prompts=one.prompts,
+                resources=one.resources,
+                templates=one.templates,
+                quarantined=one.quarantined,
             )
             for one in definitions
         ],

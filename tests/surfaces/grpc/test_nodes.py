@@ -255,6 +255,31 @@ def test_definitions_are_checked_like_those_of_a_server() -> None:
     assert set(kept.quarantined) == {"#2", "bad", "worse"}
 
 
+def test_prompts_and_resources_are_checked_like_those_of_a_server() -> None:
+    prompt, resource = b'{"name":"p"}', b'{"uri":"a:b","name":"x"}'
+    sent = node_pb2.Definitions(
+        server_id="git",
+        prompts=[prompt, b"{}"],
+        resources=[resource, b'{"uri":"/etc"}'],
+        templates=[b'{"uriTemplate":"a:{"}'],
+    )
+    kept = parse_definitions(sent, 5)
+
+    assert (kept.prompts, kept.resources, kept.templates) == ((prompt,), (resource,), ())
+    assert set(kept.quarantined) == {"prompt:#2", "resource:/etc", "resource:a:{"}
+
+
+def test_definitions_of_all_kinds_share_one_limit() -> None:
+    large = [tool(name=f"t{n}", _meta={"x": "y" * 900_000}) for n in range(9)]
+    sent = node_pb2.Definitions(
+        server_id="git", tools=large, prompts=[b'{"name":"p","_meta":{"x":"%b"}}' % (b"y" * 900_000)]
+    )
+    kept = parse_definitions(sent, 0)
+
+    assert kept.prompts == ()
+    assert "prompt:p" in kept.quarantined
+
+
 def test_definitions_past_the_limit_are_named_and_not_kept() -> None:
     large = [tool(name=f"t{n}", _meta={"x": "y" * 900_000}) for n in range(12)]
     kept = parse_definitions(node_pb2.Definitions(server_id="git", tools=large), 0)

@@ -10,12 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeVar, get_args
 
-from toolgate.catalog.definitions import check_list
+from toolgate.catalog.lists import check_lists
 from toolgate.errors import InvalidRequest, SessionLimit
 from toolgate.govern.control import Control
+from toolgate.model.names import PROMPT, RESOURCE
 from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, HealthState, NodeReport, ServerReport
-from toolgate.model.tools import ListState
+from toolgate.model.tools import Listing, ListState, ToolDefinition
 from toolgate.proto import node_pb2
 from toolgate.registry.records import printable
 from toolgate.registry.redaction import redact_text
@@ -148,22 +149,47 @@ def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
 
 def parse_definitions(sent: node_pb2.Definitions, at_ms: int) -> Definitions:
     """The definitions that hold, as they were written; the others by name, with what is wrong with them."""
-    tools, refused = check_list(sent.server_id, sent.tools)
-    quarantined = dict(_texts(sent.quarantined)) | dict(refused)
-    kept, size = [], 0
-    for name, definition in tools.items():
-        size += len(definition.raw)
-        if size > MAX_DEFINITIONS_BYTES:
-            quarantined[name] = "control keeps no more definitions of this server: they are too large"
-        else:
-            kept.append(definition.raw)
+    lists = check_lists(
+        sent.server_id,
+        tools=sent.tools,
+        prompts=sent.prompts,
+        resources=sent.resources,
+        templates=sent.templates,
+    )
+    room = _Room()
     return Definitions(
         server_id=sent.server_id,
         digest=_digest(sent.digest),
-        tools=tuple(kept),
-        quarantined=MappingProxyType(quarantined),
+        tools=room.keep(lists.tools),
+        prompts=room.keep(lists.prompts, PROMPT),
+        resources=room.keep(lists.resources, RESOURCE),
+        templates=room.keep(lists.templates, RESOURCE),
+        quarantined=MappingProxyType(
+            {**dict(_texts(sent.quarantined)), **lists.quarantined, **room.left_out}
+        ),
         at_ms=at_ms,
     )
+
+
+class _Room:
+    """What control keeps of one server, and what has no place any more."""
+
+    def __init__(self) -> None:
+        self._left = MAX_DEFINITIONS_BYTES
+        self.left_out: dict[str, str] = {}
+
+    def keep(
+        self, found: Mapping[str, ToolDefinition] | Mapping[str, Listing], kind: str = ""
+    ) -> tuple[bytes, ...]:
+        kept = []
+        for name, definition in found.items():
+            self._left -= len(definition.raw)
+            if self._left >= 0:
+                kept.append(definition.raw)
+            else:
+                reason = "control keeps no more definitions of this server: they are too large"
+                self.left_out[kind + name] = reason
+        return tuple(kept)
 
 
 def _texts(sent: Mapping[str, str]) -> Iterable[tuple[str, str]]:
