@@ -154,19 +154,27 @@ async def test_sco_22_prompts_and_resources_of_a_hidden_server_are_unknown(clien
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 async def test_what_servers_can_do_is_announced_where_the_caller_can_have_it(client: Era) -> None:
-    async def announced(house: House, url: str = "/api/mcp") -> set[str]:
+    async def announced(house: House, url: str = "/api/mcp") -> Any:
         if client == "modern":
-            return set((await house.modern(url, "server/discover")).json["result"]["capabilities"])
-        return set((await house.session(url)).initialized["capabilities"])
+            return (await house.modern(url, "server/discover")).json["result"]["capabilities"]
+        return (await house.session(url)).initialized["capabilities"]
 
-    expected = set(FEATURES) - ({"logging"} if client == "modern" else set())
     async with settled(world(), docs(), PLAIN) as house:
-        assert await announced(house) == expected
-        assert await announced(house, "/api/mcp?servers=plain") == {"tools"}
+        assert await announced(house) == FEATURES
+        assert (await announced(house, "/api/mcp?servers=plain")).keys() == {"tools"}
     async with settled(world(), docs(allowed_tools=("*",)), PLAIN) as house:
-        assert await announced(house) == expected - {"prompts", "resources"}
+        assert (await announced(house)).keys() == FEATURES.keys() - {"prompts", "resources"}
     async with open_house(world(), docs(), PLAIN) as house:
-        assert await announced(house) == expected  # nobody knows yet: rather too much than too little
+        assert await announced(house) == FEATURES  # nobody knows yet: rather too much than too little
+
+
+async def test_what_is_announced_before_servers_are_known_is_not_kept() -> None:
+    async with open_house(world(), docs(), PLAIN) as house:
+        early = (await house.modern("/api/mcp", "server/discover")).json["result"]
+        await house.modern("/api/mcp", "tools/list")
+        late = (await house.modern("/api/mcp", "server/discover")).json["result"]
+
+        assert (early["ttlMs"], late["ttlMs"]) == (0, 300_000)
 
 
 # Resources that clients want to hear of

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from toolgate.gateway.view import View
-from toolgate.model.tools import FEATURES, Era
+from toolgate.model.tools import FEATURES
 
 NONE: Final = b"{}"
 MAX_BYTES: Final = 1_024
@@ -23,6 +23,7 @@ _ANNOUNCED: Final[Mapping[str, dict[str, bool]]] = {
     "prompts": {"listChanged": True},
     "resources": {"listChanged": True, "subscribe": True},
     "completions": {},
+    "logging": {},
 }
 
 _Members = dict[str, msgspec.Raw]
@@ -48,16 +49,10 @@ def carried_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
     return _encode({name: _EMPTY for name in carried if name != "extensions"})
 
 
-def announced_capabilities(view: View, *, era: Era) -> dict[str, dict[str, bool]]:
-    """What clients of `era` are told that the servers of a view can do, those not known yet included.
-
-    The stateless era has no capability for log messages: whoever wants some says so in each request.
-    """
+def announced_capabilities(view: View) -> dict[str, dict[str, bool]]:
+    """What clients are told that the servers of a view can do, those not known yet included."""
     can = FEATURES if view.is_partial else view.features
-    capabilities = {name: settings for name, settings in _ANNOUNCED.items() if name == "tools" or name in can}
-    if era == "legacy" and "logging" in can:
-        capabilities["logging"] = {}
-    return capabilities
+    return {name: settings for name, settings in _ANNOUNCED.items() if name == "tools" or name in can}
 
 
 def names_in(capabilities: bytes) -> frozenset[str]:

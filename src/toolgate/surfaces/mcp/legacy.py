@@ -262,7 +262,7 @@ def _narrowed(binding: Binding, raw: msgspec.Raw) -> Caller:
 def _initialized(version: str, view: View) -> bytes:
     result = {
         "protocolVersion": version,
-        "capabilities": announced_capabilities(view, era="legacy"),
+        "capabilities": announced_capabilities(view),
         "serverInfo": msgspec.Raw(SERVER_INFO),
     }
     if view.warnings:

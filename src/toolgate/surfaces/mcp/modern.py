@@ -124,9 +124,9 @@ class ModernEra:
         view = binding.view(self._gateway)
         result = {
             "supportedVersions": SUPPORTED,
-            "capabilities": announced_capabilities(view, era="modern"),
+            "capabilities": announced_capabilities(view),
             "resultType": "complete",
-            "ttlMs": DISCOVER_TTL_MS,
+            "ttlMs": 0 if view.is_partial else DISCOVER_TTL_MS,
             "cacheScope": "private",
             "_meta": {SERVER_INFO_KEY: msgspec.Raw(SERVER_INFO)},
         }
