@@ -183,6 +183,7 @@ async def test_prompts_and_resources_are_reported_and_make_other_definitions(con
     async with reporting_node(control, MemoryNet(one=server), record()) as node:
         await pass_time(2)
         server.prompts = [b'{"name":"b"}']
+        control.wanted = ["one"]
         await node.pool.refresh("one")
         await pass_time(20)
 
