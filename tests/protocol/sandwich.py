@@ -17,6 +17,7 @@ from mcp import Client
 from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 
+from tests.protocol.suite import EVERYTHING
 from tests.scenarios.waiting import eventually
 
 GATEWAY = "SANDWICH_GATEWAY"
@@ -98,7 +99,7 @@ def main(upstream: str) -> None:
         "server_id": server_id,
         "transport": "streamable_http",
         "http": {"url": upstream},
-        "allowed_tools": ["*"],
+        "allowed_tools": EVERYTHING,
     }
     with httpx2.Client(base_url=os.environ[GATEWAY], trust_env=False) as http:
         path = f"/admin/api/mcp/servers/{server_id}"

@@ -13,6 +13,8 @@ HANDSHAKE = "2025-11-25"
 STATELESS = "2026-07-28"
 SUITE = "@modelcontextprotocol/conformance/dist/index.js"
 RUN_S = 60.0
+EVERYTHING = ["*", "prompt:*", "resource:*"]
+"""What a record allows when its server is to be seen whole."""
 
 Findings = dict[str, list[str]]
 """Scenario → what it objected to, in its words. What only SHOULD be is an objection too."""
