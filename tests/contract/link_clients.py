@@ -27,6 +27,7 @@ class Client:
     """Remembers all it hears."""
 
     answer: Callable[[str, Json], Awaitable[Reply]] = accept
+    principal_id: str = "ada"
     capabilities: bytes = b'{"elicitation":{"form":{}},"sampling":{},"roots":{}}'
     log_level: str = ""
     told: list[tuple[str, Json]] = field(default_factory=list)

@@ -240,6 +240,39 @@ async def test_two_clients_are_asked_at_once_only_where_each_has_a_stream_of_its
 
 
 @legacy
+async def test_what_a_server_says_for_somebody_who_has_left_reaches_no_other_principal(
+    link: Link, has_own_streams: bool
+) -> None:
+    """SCO-17: it may not have stopped when it was told to, and on one stream for all nobody can tell."""
+    left = putting(link, "hang", Client(principal_id="ada"))
+    await ask(link, "echo")
+    left.cancel()
+    await until_stopped(link, times=1)
+    eve = Client(principal_id="eve")
+
+    await put(link, "tell", eve, messages=[{"method": LOG, "params": SAID}])
+    [answer] = await put(link, "ask", eve, questions=[FORM])
+
+    if has_own_streams:
+        assert (len(eve.told), len(eve.asked)) == (1, 1)
+    else:
+        assert (eve.told, eve.asked, answer["error"]["code"]) == ([], [], -32601)
+
+
+@legacy
+async def test_a_principal_that_was_alone_for_as_long_as_a_call_may_last_is_reached_again(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "CALL_CEILING_S", 0.0)
+    eve = Client(principal_id="eve")
+
+    await put(link, "tell", Client(principal_id="ada"), messages=[])
+    await put(link, "ask", eve, questions=[FORM])
+
+    assert len(eve.asked) == 1
+
+
+@legacy
 async def test_chd_11_a_question_that_nobody_stands_behind_is_refused(link: Link) -> None:
     [nobody] = await put(link, "ask", None, questions=[FORM])
     client = Client()

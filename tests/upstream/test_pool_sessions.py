@@ -39,6 +39,7 @@ def anyio_backend() -> object:
 class Client:
     capabilities: bytes = ROOTS
     log_level: str = ""
+    principal_id: str = "ada"
 
     def notify(self, method: str, params: bytes) -> None:
         raise AssertionError

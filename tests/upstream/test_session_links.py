@@ -41,6 +41,7 @@ class Client:
 
     capabilities: bytes = b'{"roots":{"listChanged":true}}'
     log_level: str = ""
+    principal_id: str = "ada"
 
     def notify(self, method: str, params: bytes) -> None:
         raise AssertionError

@@ -127,13 +127,17 @@ class AskedOutside:
     The call that made it ends it before it leaves the gate: an answer may come later than the call's end.
     """
 
-    __slots__ = ("_asked", "_client", "_gate", "_is_over", "capabilities", "log_level", "notify")
+    __slots__ = (
+        *("_asked", "_client", "_gate", "_is_over"),
+        *("capabilities", "log_level", "notify", "principal_id"),
+    )
 
     def __init__(self, client: ClientSide, gate: Gate) -> None:
         self._client = client
         self._gate = gate
         self._asked = 0
         self._is_over = False
+        self.principal_id = client.principal_id
         self.capabilities = client.capabilities
         self.log_level = client.log_level
         self.notify = client.notify

@@ -43,6 +43,8 @@ class Reply:
 class ClientSide(Protocol):
     """The client behind one request, as far as its server may reach it while the request runs."""
 
+    principal_id: str
+    """Whose it is."""
     capabilities: bytes
     """What it says it can do, within what the gateway carries: a JSON object."""
     log_level: str

@@ -2,11 +2,14 @@
 
 A server reaches a client only about a request of that client's, and only where it is certain whose request it
 means: on a stream that belongs to one request, by the number of the request, or while there is only one that
-it can mean. Everything else is dropped or refused. What is open is bounded, and ends with its request.
+it can mean. That is so while one is in flight, and one principal alone has used the link for as long as a
+call may last: a server may still be busy with what somebody else has given up. Everything else is dropped or
+refused. What is open is bounded, and ends with its request.
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -39,7 +42,7 @@ _NOT_FOUND: Final = _error(-32601, "method not found")
 _NOBODY: Final = _error(-32601, "there is no client to be asked: no call is in flight")
 _UNCERTAIN: Final = _error(
     -32601,
-    "whose client is meant is not certain, because several calls are in flight on one connection: "
+    "whose client is meant is not certain, because several share one connection: "
     'set `sharing = "per_session"` in the record of this server',
 )
 _NO_OBJECT: Final = _error(-32602, "`params` is not an object")
@@ -102,6 +105,9 @@ class Relay:
         self._tokens: dict[bytes, bytes] = {}
         """What the clients of some call the progress of theirs."""
         self._asked: dict[bytes, _Asked] = {}
+        self._principal_id = ""
+        self._alone_since_s = -math.inf
+        """Since when nobody but that principal has made requests."""
         self.era: Era = "modern"
         """Only a legacy server has requests of its own."""
         self.size = 0
@@ -120,11 +126,18 @@ class Relay:
         members = wire.parse_meta(params) if "_meta" in params else None
         token = members.pop(wire.PROGRESS_KEY, None) if members else None
         if client is not None:
+            if client.principal_id != self._principal_id:
+                self._change_principal(client.principal_id)
             self._requests[key] = (client, deadline, timeout_s)
             if members is not None and token is not None:
                 self._tokens[key] = bytes(token)
                 members[wire.PROGRESS_KEY] = msgspec.Raw(key)
         return wire.with_meta(self.era, params, members, client)
+
+    def _change_principal(self, principal_id: str) -> None:
+        if self._principal_id:
+            self._alone_since_s = self._clock()
+        self._principal_id = principal_id
 
     def leave(self, key: bytes) -> None:
         """Request `key` is over: its client is asked nothing any more, and hears nothing."""
@@ -163,7 +176,9 @@ class Relay:
         """The request that is certainly meant; empty where none is."""
         if request:
             return request if request in self._requests else b""
-        return next(iter(self._requests)) if len(self._requests) == 1 else b""
+        if len(self._requests) != 1 or self._clock() - self._alone_since_s < CALL_CEILING_S:
+            return b""
+        return next(iter(self._requests))
 
     def _take_progress(self, params: msgspec.Raw) -> None:
         members = _members(params)
@@ -203,7 +218,7 @@ class Relay:
         if self.era == "modern" or message.method not in _ASKABLE:
             return _NOT_FOUND
         if not owner:
-            return _UNCERTAIN if len(self._requests) > 1 else _NOBODY
+            return _UNCERTAIN if self._requests else _NOBODY
         if not _is_object(message.params):
             return _NO_OBJECT
         asked = self._asked.get(owner)

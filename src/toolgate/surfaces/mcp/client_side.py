@@ -17,11 +17,12 @@ DEFAULT_LEVEL: Final = "info"
 class SessionClient:
     """Behind one request of a session. A client that takes no event stream can be told and asked nothing."""
 
-    __slots__ = ("_responder", "_session", "capabilities", "log_level")
+    __slots__ = ("_responder", "_session", "capabilities", "log_level", "principal_id")
 
     def __init__(self, session: Session, responder: Responder, *, hears: bool) -> None:
         self._session = session
         self._responder = responder
+        self.principal_id = session.principal_id
         self.capabilities = session.capabilities if hears else NONE
         self.log_level = session.log_level or DEFAULT_LEVEL if hears else ""
 

@@ -15,10 +15,11 @@ from toolgate.upstream.link import Reply
 class ModernClient:
     """Behind one request."""
 
-    __slots__ = ("_exchange", "capabilities", "log_level", "missing")
+    __slots__ = ("_exchange", "capabilities", "log_level", "missing", "principal_id")
 
     def __init__(self, exchange: Exchange, capabilities: bytes, log_level: str) -> None:
         self._exchange = exchange
+        self.principal_id = exchange.principal.id
         self.capabilities = capabilities
         self.log_level = log_level
         self.missing: MissingCapability | None = None
