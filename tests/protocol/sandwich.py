@@ -16,6 +16,7 @@ import mcp_types as types
 from mcp import Client
 from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from tests.protocol.suite import EVERYTHING
 from tests.scenarios.waiting import eventually
@@ -27,6 +28,7 @@ NOT_THERE = [
 ]
 """Tools that the suite lists and that must not be called; the gateway is asked for them all the same."""
 
+ERAS = {"legacy": ("legacy", HANDSHAKE_PROTOCOL_VERSIONS), "modern": ("auto", MODERN_PROTOCOL_VERSIONS)}
 EXAMPLES = {"number": 1, "integer": 1, "string": "word"}
 
 Json = dict[str, Any]
@@ -85,10 +87,11 @@ async def use_rest(client: Client) -> None:
 
 
 async def use(url: str) -> None:
-    mode = os.environ[ERA]
+    mode, versions = ERAS[os.environ[ERA]]
     async with Client(
         url, mode=mode, elicitation_callback=accept, sampling_callback=sample, list_roots_callback=roots
     ) as client:
+        assert client.protocol_version in versions
         await use_tools(client)
         await use_rest(client)
 

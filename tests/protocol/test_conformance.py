@@ -82,7 +82,7 @@ def test_fuz_14_a_server_behind_the_gateway_conforms(
     assert (stale, len(findings)) == ([], SCENARIOS[revision])
 
 
-BOTH = ("legacy", STATELESS)
+BOTH = ("legacy", "modern")
 CLIENT_SCENARIOS = {
     (HANDSHAKE, "initialize"): ("legacy",),
     (HANDSHAKE, "tools_call"): BOTH,
@@ -90,11 +90,11 @@ CLIENT_SCENARIOS = {
     (HANDSHAKE, "sse-retry"): BOTH,
     (HANDSHAKE, "json-schema-2020-12-preservation"): ("legacy",),
     (STATELESS, "tools_call"): BOTH,
-    (STATELESS, "request-metadata"): (STATELESS,),
+    (STATELESS, "request-metadata"): ("modern",),
     (STATELESS, "http-standard-headers"): BOTH,
     (STATELESS, "http-custom-headers"): BOTH,
-    (STATELESS, "http-invalid-tool-headers"): (STATELESS,),
-    (STATELESS, "json-schema-ref-no-deref"): (STATELESS,),
+    (STATELESS, "http-invalid-tool-headers"): ("modern",),
+    (STATELESS, "json-schema-ref-no-deref"): ("modern",),
     (STATELESS, "sep-2322-client-request-state"): BOTH,
     (STATELESS, "json-schema-2020-12-preservation"): BOTH,
 }
