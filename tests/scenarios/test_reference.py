@@ -11,6 +11,8 @@ from functools import cache
 
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client import Transport
+from mcp.client.sse import sse_client
 
 from tests.scenarios import reference
 from tests.scenarios.gateway import ROOT, Gateway, Json, Site, run, running
@@ -34,7 +36,7 @@ CALLS: dict[str, list[tuple[str, Json]]] = {
 """What other servers are asked: something they do, and something they refuse."""
 
 
-def visit(server: str | StdioServerParameters, mode: str) -> Json:
+def visit(server: str | StdioServerParameters | Transport, mode: str) -> Json:
     """The tour of the official client."""
 
     async def walk() -> Json:
@@ -65,6 +67,7 @@ VISITS: dict[str, Callable[[str], Json]] = {
     "legacy": lambda url: visit(url, MODES["legacy"]),
     "modern": lambda url: visit(url, MODES["modern"]),
     "older": visit_with_older_sdk,
+    "sse": lambda url: visit(sse_client(url), MODES["legacy"]),
 }
 """Each has a server of its own: it is told to begin something, and told again it would end it."""
 
