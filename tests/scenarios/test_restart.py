@@ -1,7 +1,9 @@
 """What outlives the process: writes that were acknowledged, legacy sessions, the numbers of the audit log."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -82,6 +84,58 @@ def test_rep_1_a_legacy_session_goes_on_after_a_restart_with_the_scope_it_was_op
         assert listed == after.tools() == ["one.echo"]
         assert after.text("one.echo", text="still here") == "still here"
         assert after.call("one.pid")["error"]["message"] == "Unknown tool: one.pid"
+
+
+@contextmanager
+def listening(
+    gateway: Gateway, session: dict[str, str], seen: str = ""
+) -> Iterator[tuple[str, Iterator[str]]]:
+    """A session's stream: the id it opened with, and its lines from then on."""
+    resumed = {"last-event-id": seen} if seen else {}
+    headers = {"accept": "text/event-stream", **session, **resumed}
+    with gateway.http.stream("GET", "/api/mcp", headers=headers) as answer:
+        lines = answer.iter_lines()
+        yield next(lines).removeprefix("id: "), lines
+
+
+def next_event(lines: Iterator[str]) -> tuple[str, str]:
+    """The id and the method of the next message."""
+    event_id = ""
+    for line in lines:
+        if line.startswith("id: "):
+            event_id = line.removeprefix("id: ")
+        elif line.startswith("data: {"):
+            return event_id, json.loads(line.removeprefix("data: "))["method"]
+    raise AssertionError
+
+
+def test_rep_1_a_stream_taken_up_after_kill_9_is_told_what_changed_meanwhile_and_nothing_else(
+    site: Site,
+) -> None:
+    changed = "notifications/tools/list_changed"
+    site.place(site.stage("one", "tools=echo,pid"))
+    with running(site) as first:
+        client = first.legacy()
+        client.tools()
+        with listening(first, client.session) as (before, _):
+            first.kill()
+    with running(site, listen=first.address) as second:
+        with listening(second, client.session, before) as (still, lines):
+            site.place(site.stage("one", "tools=echo"))
+            told = next_event(lines)
+        with listening(second, client.session) as (fresh, _):
+            second.kill()
+    site.place(site.stage("one", "tools=pid"))
+    with (
+        running(site, listen=first.address) as third,
+        listening(third, client.session, fresh) as (_, lines),
+    ):
+        told_at_once = next_event(lines)
+
+    assert still == before
+    assert told == (fresh, changed)
+    assert told_at_once[1] == changed
+    assert len({before, fresh, told_at_once[0]}) == 3
 
 
 def test_sco_14_the_session_of_another_installation_does_not_exist_here(
