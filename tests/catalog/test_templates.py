@@ -25,9 +25,7 @@ from toolgate.catalog.templates import MAX_EXPRESSIONS, Uri, UriTemplate
         pytest.param("file://{/x*}", "file:///a/b", True, id="path segments"),
         pytest.param("file:///a{?q,r}", "file:///a?q=1&r=/", True, id="a query"),
         pytest.param("file:///a{#f}", "file:///a#x", True, id="a fragment"),
-        pytest.param(
-            "file:///{+a}x{b}y", "file:///1x/2x3y", True, id="not the first place"
-        ),
+        pytest.param("file:///{+a}x{b}y", "file:///1x/2x3y", True, id="not the first place"),
         pytest.param("file:///{x}y", "file:///z", False, id="a tail that is not there"),
         pytest.param("note://{x}", "file:///a", False, id="another scheme"),
         pytest.param("file:///.*", "file:///ab", False, id="no regular expression"),

@@ -315,6 +315,28 @@ def test_explain_finds_a_tool_however_it_is_written(
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "queries"),
+    [
+        ("prompt:greet", [{"tool": "prompt:greet"}]),
+        ("prompt:git/greet", [{"server": "git", "tool": "prompt:greet"}, {"tool": "prompt:git/greet"}]),
+        ("resource:file:///a", [{"tool": "resource:file:///a"}]),
+        (
+            "resource:fs/file:///a",
+            [{"server": "fs", "tool": "resource:file:///a"}, {"tool": "resource:fs/file:///a"}],
+        ),
+    ],
+)
+def test_explain_reads_prompts_and_resources_as_patterns_do(
+    gateway: FakeGateway, run: Run, name: str, queries: list[dict[str, str]]
+) -> None:
+    gateway.answer("GET /api/v1/mcp/explain", explanation())
+
+    run("explain", name)
+
+    assert [asked.query for asked in gateway.asked] == queries
+
+
 def test_explain_of_an_unknown_tool_tries_both_readings_of_a_dot_and_fails(
     gateway: FakeGateway, run: Run
 ) -> None:

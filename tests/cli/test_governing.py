@@ -123,6 +123,25 @@ def test_the_tools_of_a_server_come_with_what_decided_about_each(gateway: FakeGa
     ]
 
 
+def test_prompts_and_resources_of_a_server_follow_its_tools(gateway: FakeGateway, run: Run) -> None:
+    others = [
+        tool("prompt:greet"),
+        tool("resource:note://1", "not_in_server_allowlist", rule="allowed_tools"),
+    ]
+    gateway.answer(TOOLS, {"revision": 3, "tools": [tool("git_a")], "others": others})
+
+    assert run("servers", "tools", "git").lines == [
+        "   TOOL       TOKENS  DIGEST        DECIDED BY",
+        "✓  git.git_a      80  aaaaaaaaaaaa  `*`",
+        "",
+        "1 of 1 tool offered",
+        "",
+        "   PROMPT OR RESOURCE  DECIDED BY",
+        "✓  prompt:greet        `*`",
+        "✗  resource:note://1   platform: not_in_server_allowlist allowed_tools",
+    ]
+
+
 def test_a_server_without_tools_says_where_to_look(gateway: FakeGateway, run: Run) -> None:
     gateway.answer(TOOLS, {"revision": 3, "tools": []})
 

@@ -192,6 +192,20 @@ def test_an_explanation_groups_tools_by_the_rule_that_decided() -> None:
     ]
 
 
+def test_an_explanation_counts_each_kind_for_itself() -> None:
+    answer = explanation(
+        decision("git", "git_log"),
+        decision("git", "prompt:review"),
+        decision("git", "prompt:bye", "denied_by_task"),
+        decision("git", "resource:file:///a", "denied_by_task"),
+        decision("git", "resource:file:///b", "denied_by_task"),
+    )
+    lines = shown(render_explanation(answer))
+
+    assert lines[0] == "1 tool, 1 prompt visible"
+    assert "1 prompt, 2 resources hidden" in lines
+
+
 def test_a_refusal_comes_first_with_what_to_do() -> None:
     refusal = {"code": "too_many_tools", "message": "131 tools are more than 128", "hint": "narrow the scope"}
 

@@ -131,6 +131,43 @@ async def test_the_tools_of_a_server_show_with_their_names_and_what_becomes_of_t
         assert [one["reason"] for one in narrowed["tools"] if one["tool"] == "log"] == ["denied_by_task"]
 
 
+async def test_sco_2_prompts_and_resources_show_with_what_becomes_of_them() -> None:
+    notes = MemoryServer(
+        capabilities={"tools": {}, "prompts": {}, "resources": {}},
+        prompts=[b'{"name":"greet"}', b'{"name":"bye"}'],
+        resources=[b'{"uri":"note://1","name":"one"}'],
+        templates=[b'{"uriTemplate":"note://{id}","name":"any"}'],
+    )
+    agent = secret_of("agent")
+    async with open_rest(MemoryNet(notes=notes)) as house:
+        await house.seed(server=[stdio("notes", allowed_tools=["prompt:greet", "resource:note://*"])])
+        shown = await house.get(f"{SERVERS}/notes/tools")
+        scope = await house.get("/api/v1/mcp/scope", key=agent)
+        explained = await house.get("/api/v1/mcp/explain", key=agent)
+        reached = await house.get("/api/v1/mcp/servers", key=agent)
+        hidden = await house.get("/api/v1/mcp/explain?tool=prompt:bye")
+
+        assert {one["tool"]: one["reason"] for one in shown["others"]} == {
+            "prompt:bye": "not_in_server_allowlist",
+            "prompt:greet": None,
+            "resource:note://1": None,
+            "resource:note://{id}": None,
+        }
+        assert (scope["tools"], scope["prompts"], scope["resources"]) == (
+            [],
+            ["notes.greet"],
+            ["note://1", "note://{id}"],
+        )
+        assert scope["servers"] == ["notes"]
+        assert [one["tool"] for one in explained["tools"]] == [
+            "prompt:greet",
+            "resource:note://1",
+            "resource:note://{id}",
+        ]
+        assert [(one["server_id"], one["tools"]) for one in reached["servers"]] == [("notes", 0)]
+        assert [one["reason"] for one in hidden["tools"]] == ["not_in_server_allowlist"]
+
+
 async def test_a_preview_of_what_is_not_there_says_so() -> None:
     async with open_rest() as house:
         await house.seed(server=[http("web")])
@@ -353,6 +390,8 @@ async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_noth
             "task_id": "review",
             "servers": ["git"],
             "tools": ["git.log"],
+            "prompts": [],
+            "resources": [],
             "tokens": 0,
             "warnings": [],
             "refusal": None,

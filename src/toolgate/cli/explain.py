@@ -11,6 +11,7 @@ from toolgate.cli.failure import CommandFailed
 from toolgate.cli.options import Connection, ScopeOptions
 from toolgate.cli.render.scope import render_explanation
 from toolgate.cli.spreading import spread_options
+from toolgate.model.names import kind_of
 
 app = typer.Typer(add_completion=False)
 
@@ -21,11 +22,12 @@ def explain_command(
     scope: ScopeOptions,
     connection: Connection,
     tool: Annotated[
-        str | None, Argument(help="One tool: `git/git_log`, `git.git_log` or `git_log`. Default: all.")
+        str | None,
+        Argument(help="One tool: `git/git_log`, `git.git_log` or `git_log`; or `prompt:…`. Default: all."),
     ] = None,
     key: Annotated[str | None, Option("--key", help="As this key sees it: its id, for admins.")] = None,
 ) -> None:
-    """Say for every tool which layer and rule decided about it."""
+    """Say for every tool, prompt and resource which layer and rule decided about it."""
     query = scope.query | ({} if key is None else {"key": key})
     with connection.open() as client:
         answer = explain_tool(client, query, tool) if tool else client.get("/api/v1/mcp/explain", query)
@@ -49,6 +51,12 @@ def explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Map
 
 
 def _readings(tool: str) -> list[dict[str, str]]:
+    kind = kind_of(tool)
+    if kind:
+        # As in a pattern: a server may stand before the first slash, unless it is a URI's own scheme.
+        server_id, slash, name = tool[len(kind) :].partition("/")
+        is_server = slash and ":" not in server_id
+        return ([{"server": server_id, "tool": kind + name}] if is_server else []) + [{"tool": tool}]
     if "/" in tool:
         server_id, _, name = tool.partition("/")
         return [{"server": server_id, "tool": name}]

@@ -155,7 +155,7 @@ def tools_command(
     """List a server's tools with their names on the doors, and why one is held back."""
     with connection.open() as client:
         answer = client.get(f"{record_path('server', server_id)}/tools", {"task": task} if task else None)
-    connection.output.show(answer["tools"], render_server_tools(answer))
+    connection.output.show([*answer["tools"], *answer.get("others", ())], render_server_tools(answer))
 
 
 @app.command("import")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.listing import encode_definition, encode_listing, encode_page
+from toolgate.catalog.pages import encode_definition, encode_listing, encode_page
 from toolgate.errors import InvalidParams
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.resources import Decide, Resources

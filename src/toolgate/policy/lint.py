@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.names import ToolRef
+from toolgate.model.names import PROMPT, RESOURCE, ToolRef
 from toolgate.model.principals import Key
 from toolgate.model.revisions import Kind
 from toolgate.model.snapshot import Snapshot
@@ -31,6 +31,8 @@ FindingCode = Literal[
     "unknown_server",
     "unknown_task",
 ]
+_WHATEVER_IT_HAS: Final = frozenset({f"{PROMPT}*", f"{RESOURCE}*"})
+"""Meant for servers that have none as well: most have tools alone."""
 _PROFILE_NAMES: Final = Names("servers", "tags", "allow", "deny")
 _TASK_NAMES: Final = Names("mcp.allowed_server_ids", "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist")
 
@@ -158,7 +160,7 @@ def _lint_patterns(
 ) -> Iterator[Finding]:
     for text in texts:
         patterns = Patterns.of((text,))
-        if not any(may_hold(offer, patterns) for offer in offers):
+        if text not in _WHATEVER_IT_HAS and not any(may_hold(offer, patterns) for offer in offers):
             yield at.find("matches_nothing", rule, text, f"nothing it speaks of matches `{text}`")
 
 

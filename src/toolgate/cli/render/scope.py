@@ -1,7 +1,8 @@
-"""Scopes: the tools of a URL, and why the others are not among them."""
+"""Scopes: what a URL shows, and why the rest is not among it."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -19,7 +20,9 @@ from toolgate.cli.render.layout import (
     stack,
     warnings,
 )
+from toolgate.model.names import PROMPT, RESOURCE, kind_of
 
+_WORDS: Final = {PROMPT: "prompt", RESOURCE: "resource"}
 Answer = Mapping[str, Any]
 Decision = Mapping[str, Any]
 
@@ -68,7 +71,7 @@ def _refusal(refusal: Answer | None) -> RenderableType | None:
 
 
 def _visible(decisions: Sequence[Decision]) -> RenderableType:
-    title = Text(f"{count(len(decisions), 'tool')} visible", style=f"bold {OK if decisions else WARN}")
+    title = Text(f"{_count_kinds(decisions)} visible", style=f"bold {OK if decisions else WARN}")
     if not decisions:
         return title
     table = grid("SERVER", "TOOLS", "ALLOWED BY", flexible={"TOOLS", "ALLOWED BY"})
@@ -98,10 +101,18 @@ def _hidden(tools: Sequence[Decision], servers: Sequence[Decision]) -> Renderabl
 
 def _hidden_count(tools: Sequence[Decision], servers: Sequence[Decision]) -> str:
     parts = [
-        count(len(tools), "tool") if tools else "",
+        _count_kinds(tools) if tools else "",
         count(len(servers), "whole server") if servers else "",
     ]
     return f"{', '.join(filter(None, parts))} hidden"
+
+
+def _count_kinds(decisions: Sequence[Decision]) -> str:
+    """`3 tools`, and prompts and resources beside them where there are any."""
+    kinds = Counter(kind_of(one["tool"]) for one in decisions)
+    parts = [count(kinds[""], "tool")] if kinds[""] or not decisions else []
+    parts += [count(kinds[kind], word) for kind, word in _WORDS.items() if kinds[kind]]
+    return ", ".join(parts)
 
 
 def _because(layer: str, reason: str, rule: str) -> Text:

@@ -1,4 +1,4 @@
-"""The tools of one server as they are exposed, and why some are not."""
+"""What one server offers as it is exposed, and why some of it is not."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,8 @@ Answer = Mapping[str, Any]
 def render_server_tools(answer: Answer) -> RenderableType:
     """One line a tool: its name on the MCP door, what it costs, and what decided about it."""
     tools: Sequence[Answer] = answer["tools"]
-    if not tools:
+    others: Sequence[Answer] = answer.get("others") or ()
+    if not tools and not others:
         return Text("no tools are known: see `toolgate servers test` for why")
     table = grid("", "TOOL", "TOKENS", "DIGEST", "DECIDED BY", flexible={"DECIDED BY"})
     table.columns[2].justify = "right"
@@ -27,7 +28,22 @@ def render_server_tools(answer: Answer) -> RenderableType:
             _decision(one),
         )
     allowed = sum(one["allowed"] for one in tools)
-    return stack(table, Text(f"{allowed} of {count(len(tools), 'tool')} offered", style=DIM))
+    return stack(
+        table if tools else None,
+        Text(f"{allowed} of {count(len(tools), 'tool')} offered", style=DIM),
+        _others(others),
+    )
+
+
+def _others(others: Sequence[Answer]) -> RenderableType | None:
+    """Prompts and resources, as a pattern names them."""
+    if not others:
+        return None
+    table = grid("", "PROMPT OR RESOURCE", "DECIDED BY", flexible={"PROMPT OR RESOURCE", "DECIDED BY"})
+    for one in others:
+        mark = Text("✓", style=OK) if one["allowed"] else Text("✗", style=BAD)
+        table.add_row(mark, cell(one["tool"], "bold" if one["allowed"] else ""), _decision(one))
+    return table
 
 
 def _decision(tool: Answer) -> Text:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from toolgate.model.reports import HealthState
 from toolgate.model.revisions import Kind
 from toolgate.policy.lint import FindingCode
-from toolgate.policy.scope import Layer, Reason, Refusal, RefusalCode
+from toolgate.policy.scope import Decision, Layer, Reason, Refusal, RefusalCode
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 
@@ -117,7 +117,10 @@ class ScopeSeen(Shown):
     """The task that applies."""
     servers: list[str]
     tools: list[str]
+    prompts: list[str]
     """As on the MCP door."""
+    resources: list[str]
+    """Their URIs, and the templates for those that are not listed."""
     tokens: int
     """About what their definitions cost a model."""
     warnings: list[str]
@@ -159,12 +162,24 @@ class DecisionShown(Shown):
 
     server_id: str
     tool: str | None
-    """Null: the whole server."""
+    """A tool's name, `prompt:<name>` or `resource:<uri>`. Null: the whole server."""
     allowed: bool
     layer: Layer
     reason: Reason | None
     """Null exactly when allowed."""
     rule: str
+
+
+def show_decision(decision: Decision) -> DecisionShown:
+    """A decision as answers hold it."""
+    return DecisionShown(
+        server_id=decision.server_id,
+        tool=decision.tool,
+        allowed=decision.allowed,
+        layer=decision.layer,
+        reason=decision.reason,
+        rule=decision.rule,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import principal_of
 from toolgate.gateway.roles import reaches
 from toolgate.govern.control import Serving
-from toolgate.model.names import ToolRef, kind_of, parse_server_id, parse_task_id
+from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.policy.explain import explain
 from toolgate.policy.offers import Registered, is_unlisted, may_hold, registered
@@ -34,6 +34,7 @@ from toolgate.surfaces.rest.policy_shapes import (
     ServersSeen,
     ToolSeen,
     ToolsSeen,
+    show_decision,
     show_refusal,
 )
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
@@ -132,6 +133,8 @@ async def show_scope(serving: Serving, call: Call[None]) -> Answer:
             task_id=caller.effective_task_id,
             servers=[one for one in scope.servers if one in named or _may_show(gateway, call.caller, one)],
             tools=[door_name(ref) for ref in scope.tools],
+            prompts=[door_name(ToolRef(ref.server_id, ref.name[len(PROMPT) :])) for ref in scope.prompts],
+            resources=sorted({ref.name[len(RESOURCE) :] for ref in (*scope.resources, *scope.templates)}),
             tokens=scope.tokens,
             warnings=list(scope.warnings),
             refusal=show_refusal(scope.refusal),
@@ -176,7 +179,7 @@ def _url(serving: Serving, call: Call[None], caller: Caller) -> str:
 
 
 async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
-    """Every tool, in or out, by which layer and rule. An agent is told of its own tools alone."""
+    """Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone."""
     gateway, query = serving.gateway, call.query
     caller = _parse_caller(_subject(gateway, call.caller, query.get("key")), query)
     found = explain(
@@ -218,14 +221,7 @@ def _show_decisions(
         is_asked_for = query.get("server", one.server_id) == one.server_id
         is_asked_for &= one.tool is None or query.get("tool", one.tool) == one.tool
         if is_asked_for and (one.allowed or knows_all):
-            yield DecisionShown(
-                server_id=one.server_id,
-                tool=one.tool,
-                allowed=one.allowed,
-                layer=one.layer,
-                reason=one.reason,
-                rule=one.rule,
-            )
+            yield show_decision(one)
 
 
 def _parse_caller(principal: Principal, query: Mapping[str, str]) -> Caller:
@@ -291,7 +287,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=explain_scope,
         query=(
             *SELECTION,
-            Parameter("tool", "Only what is said about tools of this name."),
+            Parameter("tool", "Only what is said about this tool, or `prompt:<name>`, or `resource:<uri>`."),
             Parameter("server", "Only what is said about this server."),
             Parameter("key", "Explain for this key instead of your own (administrators only)."),
         ),

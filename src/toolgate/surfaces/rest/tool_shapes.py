@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from toolgate.model.tools import ListState
 from toolgate.policy.scope import Layer, Reason
+from toolgate.surfaces.rest.policy_shapes import DecisionShown
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 
@@ -32,7 +33,7 @@ class ToolPreview(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewAnswer(Shown):
-    """All tools a server lists, after filtering."""
+    """All that a server lists, after filtering."""
 
     revision: Revision
     server_id: str
@@ -43,3 +44,5 @@ class PreviewAnswer(Shown):
     tools: list[ToolPreview]
     tokens: int
     """Of those that are allowed."""
+    others: list[DecisionShown]
+    """Its prompts and resources, as rules name them: `prompt:<name>` and `resource:<uri>`."""

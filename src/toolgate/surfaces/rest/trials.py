@@ -15,7 +15,7 @@ from toolgate.govern.changes import check_saving, note
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
 from toolgate.govern.records import find_record
-from toolgate.model.names import ToolRef, parse_task_id
+from toolgate.model.names import ToolRef, kind_of, parse_task_id
 from toolgate.model.principals import Ceiling
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
@@ -27,6 +27,7 @@ from toolgate.policy.scope import Decision
 from toolgate.registry.records import parse_server
 from toolgate.registry.redaction import redact_text
 from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.policy_shapes import show_decision
 from toolgate.surfaces.rest.record_shapes import RefreshAnswer, ServerSent, TrialAnswer
 from toolgate.surfaces.rest.routing import NOTHING, PLAN, Call, Endpoint, Parameter, unchecked
 from toolgate.surfaces.rest.servers import SERVERS, show_health
@@ -98,7 +99,8 @@ async def preview_tools(control: Control, call: Call[None]) -> Answer:
     snapshot = control.gateway.snapshot
     task = _task(snapshot, call.query.get("task"))
     offer = snapshot.servers.get(server_id)
-    tools = [] if offer is None else _preview(snapshot, offer, task)
+    decisions = {} if offer is None else _decisions(snapshot, offer, task)
+    tools = [] if offer is None else _preview(offer, decisions)
     return Answer(
         PreviewAnswer(
             revision=snapshot.revision,
@@ -107,6 +109,7 @@ async def preview_tools(control: Control, call: Call[None]) -> Answer:
             is_stale=offer is not None and offer.is_stale,
             tools=tools,
             tokens=sum(tool.tokens for tool in tools if tool.allowed),
+            others=[show_decision(one) for name, one in decisions.items() if kind_of(name)],
         )
     )
 
@@ -124,14 +127,19 @@ def _task(snapshot: Snapshot, task_id: str | None) -> TaskPolicy | None:
     return parse_task_policy(task)
 
 
-def _preview(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | None) -> list[ToolPreview]:
-    record = offer.record
-    alone = replace(snapshot, servers=MappingProxyType({record.server_id: offer}))
+def _decisions(snapshot: Snapshot, offer: ServerTools, task: TaskPolicy | None) -> Mapping[str, Decision]:
+    """By the name they are about, sorted."""
+    server_id = offer.record.server_id
+    alone = replace(snapshot, servers=MappingProxyType({server_id: offer}))
     found = explain(alone, Ceiling(), task=task, request=SessionRequest())
+    return {one.tool: one for one in found.tools if one.server_id == server_id and one.tool is not None}
+
+
+def _preview(offer: ServerTools, decisions: Mapping[str, Decision]) -> list[ToolPreview]:
+    record = offer.record
     refs = [ToolRef(record.server_id, name) for name in sorted(offered_tools(offer))]
     aliases = chat_names(refs, {record.server_id: record.tool_namespace})
     by_ref = {ref: alias for alias, ref in aliases.items()}
-    decisions = {one.tool: one for one in found.tools if one.server_id == record.server_id}
     return [_show_tool(offer, ref, by_ref[ref], decisions[ref.name]) for ref in refs if ref.name in decisions]
 
 

@@ -1,4 +1,4 @@
-"""Lists and results as clients of both eras take them, with the official SDK's models as the judge."""
+"""Lists as clients of both eras take them, with the official SDK's models as the judge."""
 
 from typing import Any
 
@@ -6,13 +6,19 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_types import ListToolsResult
+from mcp_types import (
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+)
 from mcp_types.methods import parse_server_result
 
 from tests.catalog.definition_samples import INPUT, JSON, REVISIONS, checked, tool
 from toolgate.catalog.definitions import check_list
-from toolgate.catalog.listing import encode_definition, encode_page
-from toolgate.model.tools import Era, ToolDefinition
+from toolgate.catalog.listings import check_prompts, check_resources, check_templates
+from toolgate.catalog.pages import encode_definition, encode_listing, encode_page
+from toolgate.model.tools import Era, ListKind, ToolDefinition
 
 META = {"io.modelcontextprotocol/serverInfo": {"name": "toolgate", "version": "1"}}
 
@@ -144,3 +150,58 @@ def test_whatever_passes_the_check_the_official_sdk_takes(members: dict[str, Any
     tools, _ = check_list("fs", [tool(**members)])
 
     assert listed_by_sdk(list(tools.values()), era) == [f"fs.{name}" for name in tools]
+
+
+METHODS: dict[ListKind, str] = {
+    "prompts": "prompts/list",
+    "resources": "resources/list",
+    "templates": "resources/templates/list",
+}
+CHECKS = {"prompts": check_prompts, "resources": check_resources, "templates": check_templates}
+NAMED_BY = {"prompts": "name", "resources": "uri", "templates": "uriTemplate"}
+
+
+def test_a_listing_under_its_own_name_is_the_very_same_object() -> None:
+    raw = b' {"name" : "greet"} '
+    (listing,) = check_prompts("fs", [raw])[0].values()
+
+    assert encode_listing(listing, "greet", kind="prompts") is listing.raw
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "expected"),
+    [
+        ("prompts", b'{"name":"a","x":[1 ]}', b'{"name":"fs.a","x":[1 ]}'),
+        ("resources", b'{"uri":"a:","name":"n"}', b'{"uri":"fs.a","name":"n"}'),
+        ("templates", b'{"uriTemplate":"a:","name":"n"}', b'{"uriTemplate":"fs.a","name":"n"}'),
+    ],
+)
+def test_only_what_names_a_listing_changes(kind: ListKind, raw: bytes, expected: bytes) -> None:
+    (listing,) = CHECKS[kind]("fs", [raw])[0].values()
+
+    assert encode_listing(listing, "fs.a", kind=kind) == expected
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+@pytest.mark.parametrize("kind", METHODS)
+@given(
+    members=st.dictionaries(
+        st.sampled_from(
+            ["title", "description", "icons", "_meta", "arguments", "mimeType", "size", "annotations"]
+        ),
+        JSON | st.fixed_dictionaries({}, optional={"audience": JSON, "priority": JSON, "lastModified": JSON}),
+        max_size=4,
+    )
+)
+def test_whatever_listing_passes_the_check_the_official_sdk_takes(
+    kind: ListKind, members: dict[str, Any], era: Era
+) -> None:
+    raw = msgspec.json.encode({"name": "a", NAMED_BY[kind]: "a:b", **members})
+    listings, _ = CHECKS[kind]("fs", [raw])
+    listed = [encode_listing(each, each.name, kind=kind) for each in listings.values()]
+
+    page = encode_page(kind, listed, era=era, next_cursor=None, ttl_ms=60_000, meta=META)
+
+    result = parse_server_result(METHODS[kind], REVISIONS[era], msgspec.json.decode(page))
+
+    assert isinstance(result, ListPromptsResult | ListResourcesResult | ListResourceTemplatesResult)

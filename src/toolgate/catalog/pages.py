@@ -10,11 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.catalog.schemas import legacy_form
 from toolgate.model.tools import Era, Listing, ListKind, ToolDefinition
-
-__all__ = ["InputNeeded", "adapt_result", "encode_definition", "encode_listing", "encode_page"]
 
 _MEMBER: Final[Mapping[ListKind, str]] = {
     "tools": "tools",
