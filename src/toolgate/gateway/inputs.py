@@ -66,9 +66,7 @@ def can_answer(capabilities: bytes, method: str, params: bytes) -> bool:
 
 async def answer_inputs(client: ClientSide, needed: InputNeeded) -> Params:
     """What the next request brings beside its own params. Raises InputNotGiven and ServerUnavailable."""
-    if len(needed.input_requests) > MAX_INPUTS:
-        raise ServerUnavailable(f"the server asks for more than {MAX_INPUTS} things at once")
-    asked = {key: _parse(raw) for key, raw in needed.input_requests.items()}
+    asked = _parse_all(needed)
     params: Params = {}
     if asked:
         params["inputResponses"] = msgspec.Raw(msgspec.json.encode(await _ask_all(client, asked)))
@@ -77,6 +75,13 @@ async def answer_inputs(client: ClientSide, needed: InputNeeded) -> Params:
     if needed.request_state is not None:
         params["requestState"] = needed.request_state
     return params
+
+
+def check_inputs(capabilities: bytes, needed: InputNeeded) -> None:
+    """Whether a client of these capabilities may be asked all of it. Raises MissingCapability where not."""
+    for one in _parse_all(needed).values():
+        if not can_answer(capabilities, one.method, bytes(one.params)):
+            raise missing_capability(one.method, bytes(one.params))
 
 
 def missing_capability(method: str, params: bytes) -> MissingCapability:
@@ -111,6 +116,12 @@ def _given(reply: Reply) -> bytes:
         return reply.result
     said = parse_error(reply.error).message[:_MAX_QUOTED]
     raise InputNotGiven(f"the client did not answer the server's question: {said or 'no reason given'}")
+
+
+def _parse_all(needed: InputNeeded) -> dict[str, _InputRequest]:
+    if len(needed.input_requests) > MAX_INPUTS:
+        raise ServerUnavailable(f"the server asks for more than {MAX_INPUTS} things at once")
+    return {key: _parse(raw) for key, raw in needed.input_requests.items()}
 
 
 def _parse(raw: msgspec.Raw) -> _InputRequest:

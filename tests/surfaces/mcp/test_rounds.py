@@ -167,9 +167,11 @@ async def test_a_parked_call_is_answered_once() -> None:
         assert len(house.net["one"].calls) == 1
 
 
+@pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])
 @pytest.mark.parametrize("can", [{}, {"roots": {}}], ids=["nothing", "something else"])
-async def test_a_client_that_cannot_answer_is_told_what_it_lacks(can: Json) -> None:
-    async with open_house(legacy_net(), SERVER) as house:
+async def test_a_client_that_cannot_answer_is_told_what_it_lacks(net: Any, can: Json) -> None:
+    """Also where a modern server asks although it was told."""
+    async with open_house(net(), SERVER) as house:
         refused = await call(house, CALL, can)
 
         assert (refused.status, refused.code) == (400, -32021)

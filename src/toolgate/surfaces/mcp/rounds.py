@@ -13,6 +13,7 @@ import msgspec
 
 from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.errors import InvalidParams
+from toolgate.gateway.inputs import check_inputs
 from toolgate.gateway.parking import ParkableCall, Parking, Waiting
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.modern_client import ModernClient
@@ -69,7 +70,10 @@ class Rounds:
         return Reply(result=self._ask_back(asked, questions, "parked", came.handle))
 
     def conclude(self, asked: Asked, answer: Answer) -> Reply:
-        """What a server answered, as this client takes it: its questions under our seal."""
+        """What a server answered, as this client takes it: its questions under our seal.
+
+        Raises MissingCapability where the client may not be asked, and ServerUnavailable.
+        """
         reply = answer.reply
         if reply.result is None:
             return self._as_question(asked, reply)
@@ -101,6 +105,7 @@ class Rounds:
 
     def _seal_in(self, asked: Asked, needed: InputNeeded) -> bytes:
         """The server's own result, with its state in our seal. One without a state needs none from us."""
+        check_inputs(asked.client.capabilities, needed)
         if needed.request_state is None:
             return needed.result
         members = _decode_members(needed.result)
