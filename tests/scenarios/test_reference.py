@@ -13,6 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client import Transport
 from mcp.client.sse import sse_client
+from mcp.types import ListRootsResult
 
 from tests.scenarios import reference
 from tests.scenarios.gateway import ROOT, Gateway, Json, Site, run, running
@@ -76,9 +77,10 @@ VISITS: dict[str, Callable[[str], Json]] = {
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     check_legacy_python()
     site = Site(tmp_path_factory.mktemp("reference"))
-    others = [reference.filesystem(site), reference.git(site), reference.memory(site)]
+    own = {**reference.everything(site, "own"), "sharing": "per_session"}
+    others = [own, reference.filesystem(site), reference.git(site), reference.memory(site)]
     site.place(*(reference.everything(site, server_id) for server_id in VISITS), *others)
-    eras = {**dict.fromkeys(VISITS, "legacy"), "filesystem": "legacy", "git": "modern", "memory": "legacy"}
+    eras = {**dict.fromkeys([*VISITS, "own", "filesystem", "memory"], "legacy"), "git": "modern"}
     with running(site) as gateway:
         settle_on(lambda: {name: gateway.health(name)["era"] for name in eras}, eras, within_s=20)
         yield gateway
@@ -106,6 +108,36 @@ def test_a_client_sees_of_a_server_what_it_sees_without_the_gateway(
     direct: Json, visited: Callable[[str], Json], client: str, feature: str
 ) -> None:
     assert visited(client)[feature] == direct[feature]
+
+
+async def roots_told(gateway: Gateway, mode: str, uri: str) -> str:
+    """What a server says of the client's roots that has a connection for each session."""
+
+    async def answer(context: object) -> ListRootsResult:
+        return ListRootsResult.model_validate({"roots": [{"uri": uri, "name": "One"}]})
+
+    async with Client(f"{gateway.url}/api/mcp/s/own", mode=mode, list_roots_callback=answer) as client:
+        return str(plain(await client.call_tool("get-roots-list"))["content"][0]["text"])
+
+
+def test_a_server_learns_the_roots_of_the_client_whose_session_it_serves(gateway: Gateway) -> None:
+    async def ask_both() -> tuple[str, str]:
+        told = (roots_told(gateway, "legacy", uri) for uri in ("file:///here", "file:///away"))
+        here, away = await asyncio.gather(*told)
+        return here, away
+
+    here, away = asyncio.run(ask_both())
+
+    assert "1. One\n   URI: file:///here\n" in here
+    assert "1. One\n   URI: file:///away\n" in away
+
+
+def test_a_server_that_asks_for_roots_in_a_call_gets_those_of_a_client_without_a_session(
+    gateway: Gateway,
+) -> None:
+    told = asyncio.run(roots_told(gateway, MODES["modern"], "file:///there"))
+
+    assert "1. One\n   URI: file:///there\n" in told
 
 
 @pytest.mark.parametrize("server_id", CALLS)
