@@ -40,8 +40,10 @@ class Exchange:
     @property
     def hears(self) -> bool:
         """Whether the client takes an event stream for an answer."""
-        accepted = self.headers.get(b"accept", b"*/*").lower()
-        return b"text/event-stream" in accepted or b"*/*" in accepted
+        accepted = self.headers.get(b"accept", b"*/*")
+        if b"text/event-stream" in accepted:  # as nearly all write it
+            return True
+        return b"*/*" in accepted or b"text/event-stream" in accepted.lower()
 
     def header(self, name: bytes) -> str | None:
         """A header's value, without the white space around it."""

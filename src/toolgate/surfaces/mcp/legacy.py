@@ -43,8 +43,7 @@ VERSIONS: Final = LEGACY_VERSIONS[:3]
 
 _VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in VERSIONS)})
 MAX_SELECTION: Final = 1_000
-# A modern server would take them for an answer to what it asked this client, or another.
-_OTHER_ERAS_WORDS: Final = ("inputResponses", "requestState")
+_OF_A_ROUND: Final = frozenset({"inputResponses", "requestState"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,9 @@ class LegacyEra:
         """Answer what goes to a server. The client may take it back while it runs."""
         request_id, handler = message.id or b"null", responder.task
         session.calls[request_id] = handler
-        for word in _OTHER_ERAS_WORDS:
-            message.params.pop(word, None)
+        if "requestState" in message.params or "inputResponses" in message.params:
+            # A modern server would take them for an answer to what it asked this client, or another.
+            message.params = {name: raw for name, raw in message.params.items() if name not in _OF_A_ROUND}
         try:
             try:
                 answer = await self._methods.ask(

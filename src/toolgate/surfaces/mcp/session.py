@@ -64,6 +64,7 @@ class Session:
         "last_used",
         "log_level",
         "nonce",
+        "principal_id",
         "stream",
         "version",
         "watch",
@@ -71,6 +72,8 @@ class Session:
 
     def __init__(self, claims: _Claims, binding: Binding, now: float) -> None:
         self.nonce = claims.nonce
+        self.principal_id = claims.principal
+        """Whose it is."""
         self.version = claims.version
         self.capabilities = bytes(claims.capabilities)
         """What the client can do, as far as it is carried to servers."""
@@ -86,11 +89,6 @@ class Session:
         """The one stream it listens on."""
         self.has_ended = False
         """Nobody can come back to it here."""
-
-    @property
-    def principal_id(self) -> str:
-        """Whose it is."""
-        return self.binding.caller.principal.id
 
     @property
     def is_busy(self) -> bool:
