@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.scenarios.gateway import Json, Site
+from tests.scenarios.gateway import Gateway, Json, Site
+from tests.scenarios.waiting import settle_on
 
 SCRIPT = Path(__file__).with_name("tally_server.py")
 AT_ONCE = {"max_concurrency": 128}
@@ -60,6 +61,11 @@ def open_tally_http(*words: str) -> Iterator[TallyHttp]:
         yield server
     finally:
         server.kill()
+
+
+def wait_listed(gateway: Gateway, *server_ids: str) -> None:
+    """Passes once the tools of these servers are known."""
+    settle_on(lambda: {gateway.health(server_id)["tools"] > 0 for server_id in server_ids}, {True})
 
 
 def executed(log: Path) -> Counter[str]:

@@ -12,6 +12,8 @@ Of what is in flight at once the newest is answered first. Its tools:
     echo    says the same
     slow    says the same a fifth of a second later, whether or not anybody still wants it
     late    says the same once the call is taken back; over HTTP, where nobody listens any more, never
+    tell    reports progress three times, and says the same
+    ask     asks the client with this text, and says what it answers; `refused` where it does not
 
 SIGHUP makes it forget the sessions of the handshake era, as a server does that was replaced.
 """
@@ -23,17 +25,28 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 Message = dict[str, Any]
-Send = Callable[[Message], None]
 WORDS = dict(word.partition("=")[::2] for word in sys.argv[1:])
 IS_MODERN = "modern" in WORDS
 INFO = {"name": "tally", "version": "1"}
 SLOW_S = 0.2
-TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "slow", "late")]
+TOOLS = [
+    {"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "slow", "late", "tell", "ask")
+]
 LISTED = {"tools": TOOLS, "resultType": "complete", "ttlMs": 60_000, "cacheScope": "public"}
 CAPABILITIES: Message = {"capabilities": {"tools": {}}}
+
+
+class Voice(Protocol):
+    """How a request is answered."""
+
+    def say(self, message: Message) -> None:
+        """Something ahead of the answer."""
+
+    def send(self, message: Message) -> None:
+        """The answer."""
 
 
 class Tally:
@@ -43,33 +56,84 @@ class Tally:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._log = os.open(WORDS["log"], flags, 0o600) if "log" in WORDS else None
         self._late: dict[Any, Callable[[], None]] = {}
+        self._asked: dict[str, Callable[[Message], None]] = {}
+        self._tools = {
+            "echo": self._echo,
+            "slow": self._slow,
+            "late": self._wait,
+            "tell": self._tell,
+            "ask": self._ask,
+        }
 
-    def take(self, message: Message, send: Send) -> None:
-        """Act on one message; `send` takes the answer, now or later."""
-        method, number = message["method"], message.get("id")
+    def take(self, message: Message, voice: Voice) -> None:
+        """Act on one message, and answer it now or later."""
+        method, number = message.get("method"), message.get("id")
         if method == "tools/call":
-            self._call(message, send)
+            self._call(message, voice)
         elif method == "notifications/cancelled":
-            self._take_back(message["params"]["requestId"])
+            self._late.pop(message["params"]["requestId"], _nothing)()
+        elif method is None:
+            self._asked.pop(message["id"])(message)
         elif number is not None:
-            send({"jsonrpc": "2.0", "id": number, **plain_answer(method)})
+            voice.send({"jsonrpc": "2.0", "id": number, **plain_answer(method)})
 
-    def _call(self, message: Message, send: Send) -> None:
-        name, text = message["params"]["name"], message["params"]["arguments"]["text"]
+    def _call(self, message: Message, voice: Voice) -> None:
+        params = message["params"]
+        text = params["arguments"]["text"]
         if self._log is not None:
             os.write(self._log, text.encode() + b"\n")
-        result = {"content": [{"type": "text", "text": text}], "resultType": "complete"}
-        answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-        if name == "echo":
-            send(answer)
-        elif name == "slow":
-            asyncio.get_running_loop().call_later(SLOW_S, send, answer)
-        else:
-            self._late[message["id"]] = partial(send, answer)
+        self._tools[params["name"]](message, text, voice)
 
-    def _take_back(self, number: Any) -> None:
-        if number in self._late:
-            self._late.pop(number)()
+    def _echo(self, message: Message, text: str, voice: Voice) -> None:
+        voice.send(said(message, text))
+
+    def _slow(self, message: Message, text: str, voice: Voice) -> None:
+        asyncio.get_running_loop().call_later(SLOW_S, voice.send, said(message, text))
+
+    def _wait(self, message: Message, text: str, voice: Voice) -> None:
+        self._late[message["id"]] = partial(voice.send, said(message, text))
+
+    def _tell(self, message: Message, text: str, voice: Voice) -> None:
+        token = message["params"]["_meta"]["progressToken"]
+        for done in (1, 2, 3):
+            progress = {"progressToken": token, "progress": done, "message": f"{text} {done}"}
+            voice.say({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
+        voice.send(said(message, text))
+
+    def _ask(self, message: Message, text: str, voice: Voice) -> None:
+        params = message["params"]
+        question = {"message": text, "requestedSchema": {"type": "object", "properties": {}}}
+        if not IS_MODERN:
+            ask_id = f"ask {message['id']}"
+            self._asked[ask_id] = lambda answer: voice.send(said(message, answer_in(answer.get("result"))))
+            ask = {"method": "elicitation/create", "params": question}
+            voice.say({"jsonrpc": "2.0", "id": ask_id, **ask})
+        elif "inputResponses" in params:
+            assert params["requestState"] == f"state of {text}"
+            voice.send(said(message, answer_in(params["inputResponses"]["it"])))
+        else:
+            asks = {"it": {"method": "elicitation/create", "params": question}}
+            result = {
+                "resultType": "input_required",
+                "inputRequests": asks,
+                "requestState": f"state of {text}",
+            }
+            voice.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+def _nothing() -> None:
+    """For a call that is not one of those."""
+
+
+def said(message: Message, text: str) -> Message:
+    """The answer to a call."""
+    result = {"content": [{"type": "text", "text": text}], "resultType": "complete"}
+    return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+
+def answer_in(result: Message | None) -> str:
+    """What a client said to a question."""
+    return "refused" if result is None else str(result["content"]["said"])
 
 
 def plain_answer(method: str) -> Message:
@@ -84,11 +148,14 @@ def plain_answer(method: str) -> Message:
 
 
 class Newest:
-    """Sends what there is to send at the end of a turn of the loop, the newest first."""
+    """Sends what there is to send at the end of a turn of the loop, the newest answers first."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
         self._due: list[bytes] = []
+
+    def say(self, message: Message) -> None:
+        self._write(json.dumps(message).encode() + b"\n")
 
     def send(self, message: Message) -> None:
         if not self._due:
@@ -112,7 +179,7 @@ class Pipe(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._tally.take(json.loads(line), self._newest.send)
+            self._tally.take(json.loads(line), self._newest)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._ended.set()
@@ -133,6 +200,7 @@ class Http(asyncio.Protocol):
         self._sessions = sessions
         self._rest = b""
         self._answered = 0
+        self._is_streaming = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -153,15 +221,16 @@ class Http(asyncio.Protocol):
         if verb != "post":
             return self._status("405 Method Not Allowed" if verb == "get" else "200 OK")
         message = json.loads(body)
-        if message["method"] == "initialize" and not IS_MODERN:
+        method = message.get("method")
+        if method == "initialize" and not IS_MODERN:
             return self._open_session(message)
-        is_probe = message["method"] in ("initialize", "server/discover")
+        is_probe = method in ("initialize", "server/discover")
         if not IS_MODERN and not is_probe and headers.get("mcp-session-id") not in self._sessions:
             return self._status("404 Not Found")
-        if "id" not in message:
-            self._tally.take(message, self._send)
+        if "id" not in message or method is None:
+            self._tally.take(message, self)
             return self._status("202 Accepted")
-        return self._tally.take(message, self._send)
+        return self._tally.take(message, self)
 
     def _open_session(self, message: Message) -> None:
         session = os.urandom(16).hex()
@@ -169,13 +238,24 @@ class Http(asyncio.Protocol):
         body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **plain_answer("initialize")}).encode()
         self._write(f"200 OK\r\nMcp-Session-Id: {session}\r\nContent-Type: application/json", body)
 
-    def _send(self, message: Message) -> None:
-        body = json.dumps(message, separators=(",", ":")).encode()
+    def say(self, message: Message) -> None:
+        if not self._is_streaming:
+            self._is_streaming = True
+            head = "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked"
+            self._transport.write(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode())
+        event = encode_event(message)
+        self._transport.write(b"%x\r\n%b\r\n" % (len(event), event))
+
+    def send(self, message: Message) -> None:
         self._answered += 1
-        if self._answered % 4 == 0:
-            event = b"event: message\ndata: " + body + b"\n\n"
-            self._write("200 OK\r\nContent-Type: text/event-stream", event)
+        if self._is_streaming:
+            self.say(message)
+            self._is_streaming = False
+            self._transport.write(b"0\r\n\r\n")
+        elif self._answered % 4 == 0:
+            self._write("200 OK\r\nContent-Type: text/event-stream", encode_event(message))
         else:
+            body = json.dumps(message, separators=(",", ":")).encode()
             self._write("200 OK\r\nContent-Type: application/json", body)
 
     def _status(self, status: str) -> None:
@@ -184,6 +264,10 @@ class Http(asyncio.Protocol):
     def _write(self, head: str, body: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+def encode_event(message: Message) -> bytes:
+    return b"event: message\ndata: " + json.dumps(message, separators=(",", ":")).encode() + b"\n\n"
 
 
 async def serve_pipe(tally: Tally) -> None:

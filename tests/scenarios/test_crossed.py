@@ -16,7 +16,7 @@ import uvloop
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.lines import Caller
 from tests.scenarios.soak import rounds
-from tests.scenarios.tally import open_tally_http, tally_child
+from tests.scenarios.tally import open_tally_http, tally_child, wait_listed
 from tests.scenarios.waiting import settle_on
 
 CALLS = rounds(suite=100_000, soak=1_000_000)
@@ -52,7 +52,7 @@ def open_gateway(site: Site) -> Iterator[Gateway]:
             tally_child(site, HASTY, tool_timeout_ms=100),
         )
         with running(site) as gateway:
-            settle_on(lambda: {gateway.health(name)["tools"] for name in (*SERVERS, HASTY)}, {3})
+            wait_listed(gateway, *SERVERS, HASTY)
             yield gateway
 
 

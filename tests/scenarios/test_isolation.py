@@ -14,8 +14,7 @@ import uvloop
 from tests.scenarios.busy import Crowd, crowd_of, open_crowd
 from tests.scenarios.gateway import Gateway, Json, Site, running
 from tests.scenarios.lines import Caller
-from tests.scenarios.tally import open_tally_http, tally_child
-from tests.scenarios.waiting import settle_on
+from tests.scenarios.tally import open_tally_http, tally_child, wait_listed
 
 SCRIPT = Path(__file__).with_name("rude_server.py")
 HEALTHY = ("child.echo", "remote.echo")
@@ -87,8 +86,7 @@ def test_lod_3_a_server_that_misbehaves_costs_callers_of_others_nothing(
     with open_rude(site, manner, transport) as rude, open_tally_http("modern") as remote:
         site.place(rude, tally_child(site, "child"), remote.record(site, "remote"))
         with running(site) as gateway:
-            names = ("rude", "child", "remote")
-            settle_on(lambda: [gateway.health(name)["tools"] for name in names], [1, 3, 3])
+            wait_listed(gateway, "rude", "child", "remote")
             crowd, codes = uvloop.run(play(gateway, is_told=bool(told)))
             sys.stdout.write(f"{manner} on {transport}: the loop's lag was {lag_ms(gateway):.1f} ms\n")
 

@@ -18,8 +18,8 @@ import uvloop
 from tests.scenarios.busy import Crowd, crowd_of, open_crowd
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.soak import rounds
-from tests.scenarios.tally import TallyHttp, executed, open_tally_http, tally_child
-from tests.scenarios.waiting import eventually, settle_on
+from tests.scenarios.tally import TallyHttp, executed, open_tally_http, tally_child, wait_listed
+from tests.scenarios.waiting import eventually
 
 GATEWAY_RESTARTS = rounds(suite=1, soak=20)
 SERVER_RESTARTS = rounds(suite=1, soak=3)
@@ -69,7 +69,7 @@ def house(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hous
         remote = stack.enter_context(open_tally_http(f"log={log}"))
         site.place(tally_child(site, "child", f"log={log}"), remote.record(site, "remote"))
         gateway = stack.enter_context(running(site))
-        settle_on(lambda: [gateway.health(name)["tools"] for name in ("child", "remote")], [3, 3])
+        wait_listed(gateway, "child", "remote")
         yield House(site, stack, remote, log, gateway)
 
 
