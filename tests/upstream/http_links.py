@@ -67,8 +67,11 @@ async def open_link(
     *,
     known_era: Era | None = None,
     limits: HttpLimits | None = None,
+    capabilities: bytes = b"{}",
 ) -> Link:
-    return await opener(limits)(record, heard or Heard(), known_era=known_era)
+    """Its clients can be asked nothing, unless `capabilities` say otherwise."""
+    open_it = opener(limits)
+    return await open_it(record, heard or Heard(), known_era=known_era, capabilities=capabilities)
 
 
 @asynccontextmanager

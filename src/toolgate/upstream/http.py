@@ -66,8 +66,8 @@ class HttpPool:
 
     @property
     def is_busy(self) -> bool:
-        """Whether any request is under way."""
-        return any(connection.has_request for connection in self._connections)
+        """Whether any request is under way whose answer somebody waits for."""
+        return any(connection.serves_call for connection in self._connections)
 
     async def send(self, request: bytes, *, deadline: float | None, sink: Sink | None = None) -> Answer:
         """Write `request` on a connection and wait for its answer, until `deadline` of the loop's clock.

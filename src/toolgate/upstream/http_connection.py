@@ -170,6 +170,11 @@ class HttpConnection(asyncio.Protocol):
         self._transport.write(request)
         return waiter
 
+    @property
+    def serves_call(self) -> bool:
+        """Whether somebody waits for its answer, and not only for what a server may say some day."""
+        return self.has_request and self._deadline < math.inf
+
     def _arm(self) -> None:
         """One timer serves many exchanges: it is moved forward when it fires, not set anew for each."""
         if self._timer is not None:

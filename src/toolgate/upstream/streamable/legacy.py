@@ -187,7 +187,8 @@ class LegacyDialect:
     def listen(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
-        if announces_to_tell(self._hello):
+        # Where our clients can be asked, servers of the older SDKs ask on this stream.
+        if announces_to_tell(self._hello) or self._endpoint.capabilities != b"{}":
             listening = Listening(
                 self._endpoint.pool, self._relay, request=self._stream_request, on_missed=self._tell_missed
             )

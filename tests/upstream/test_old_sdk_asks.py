@@ -1,0 +1,101 @@
+"""A server of the last SDK of the handshake era asks the client behind a call, over every transport."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from tests.contract.link_clients import Client, Json
+from tests.contract.links import Ears
+from tests.scenarios.stage_sse import LEGACY_PYTHON, check_legacy_python
+from tests.upstream.http_links import params
+from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch, Transport
+from toolgate.upstream.children import Warden
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.link import Link, Opener, Reply
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.sse_legacy import SseLegacyOpener
+from toolgate.upstream.stdio import StdioOpener
+from toolgate.upstream.streamable import StreamableOpener
+
+pytestmark = pytest.mark.anyio
+
+PROGRAM: Final = Path(__file__).with_name("asking_server.py")
+CAN: Final = b'{"elicitation":{"form":{}},"sampling":{},"roots":{}}'
+ANSWERS: Final[dict[str, Json]] = {
+    "elicitation/create": {"action": "accept", "content": {"name": "Ada"}},
+    "sampling/createMessage": {
+        "role": "assistant",
+        "content": {"type": "text", "text": "4"},
+        "model": "mine",
+    },
+    "roots/list": {"roots": [{"uri": "file:///work"}]},
+}
+
+
+@asynccontextmanager
+async def linked(word: str) -> AsyncIterator[Link]:
+    check_legacy_python()
+    command = [str(LEGACY_PYTHON), "-I", str(PROGRAM)]
+    if word == "stdio":
+        stdio = StdioLaunch(command=command[0], args=tuple(command[1:]))
+        record = ServerRecord(server_id="asking", transport="stdio", stdio=stdio)
+        warden = Warden()
+        try:
+            async with opened(StdioOpener(warden, Secrets(os.environ)), record) as link:
+                yield link
+        finally:
+            await warden.aclose()
+        return
+    with subprocess.Popen([*command, word], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            port = int(await asyncio.to_thread(server.stdout.readline))
+            async with opened(*over_http(word, port)) as link:
+                yield link
+        finally:
+            server.kill()
+
+
+def over_http(word: str, port: int) -> tuple[Opener, ServerRecord]:
+    how = (Secrets({}), Egress(allow_private=True))
+    opener: Opener = SseLegacyOpener(*how) if word == "sse" else StreamableOpener(*how)
+    transport: Transport = "http_sse_legacy" if word == "sse" else "streamable_http"
+    endpoint = HttpEndpoint(url=f"http://127.0.0.1:{port}/{'sse' if word == 'sse' else 'mcp'}")
+    return opener, ServerRecord(server_id="asking", transport=transport, http=endpoint)
+
+
+@asynccontextmanager
+async def opened(opener: Opener, record: ServerRecord) -> AsyncIterator[Link]:
+    link = await opener(record, Ears(), known_era=None, capabilities=CAN)
+    try:
+        yield link
+    finally:
+        await link.aclose()
+
+
+@pytest.mark.parametrize("word", ["stdio", "sse", "http"])
+async def test_a_person_a_model_and_the_roots_are_asked(word: str) -> None:
+    async def answer(method: str, _members: Json) -> Reply:
+        return Reply(result=msgspec.json.encode(ANSWERS[method]))
+
+    client = Client(answer, capabilities=CAN)
+    async with asyncio.timeout(20), linked(word) as link:
+        call = params(name="consult", arguments={}, _meta={"progressToken": "mine"})
+        reply = await link.request("tools/call", call, timeout_s=10, client=client)
+
+    result = msgspec.json.decode(reply.result or b"{}")
+    assert result["content"][0]["text"] == "Ada 4 file:///work"
+    assert [method for method, _ in client.asked] == list(ANSWERS)
+    assert [
+        (members["progressToken"], members["progress"])
+        for method, members in client.told
+        if method == "notifications/progress"
+    ] == [("mine", 1.0), ("mine", 2.0), ("mine", 3.0)]
+    assert [members["data"] for _, members in client.told if "data" in members] == ["met Ada"]
