@@ -17,20 +17,20 @@ DEFAULT_LEVEL: Final = "info"
 class SessionClient:
     """Behind one request of a session. A client that takes no event stream can be told and asked nothing."""
 
-    __slots__ = ("_responder", "_session", "capabilities", "log_level", "principal_id")
+    __slots__ = ("capabilities", "log_level", "principal_id", "responder", "session")
 
     def __init__(self, session: Session, responder: Responder, *, hears: bool) -> None:
-        self._session = session
-        self._responder = responder
+        self.session = session
+        self.responder = responder
         self.principal_id = session.principal_id
         self.capabilities = session.capabilities if hears else NONE
         self.log_level = session.log_level or DEFAULT_LEVEL if hears else ""
 
     def notify(self, method: str, params: bytes) -> None:
-        if self.log_level and (method != LOG_MESSAGE or is_heard(params, self._session.log_level)):
-            self._responder.say(encode_notification(method, params))
+        if self.log_level and (method != LOG_MESSAGE or is_heard(params, self.session.log_level)):
+            self.responder.say(encode_notification(method, params))
 
     async def ask(self, method: str, params: bytes) -> Reply:
         if not can_answer(self.capabilities, method, params):
             return CANNOT
-        return await self._session.asks.put(self._responder, method, params)
+        return await self.session.asks.put(self.responder, method, params)

@@ -77,8 +77,7 @@ class LegacyEra:
             _notified(session, message)
             send_empty(responder, 202)
         elif message.method in REQUESTS:
-            client = SessionClient(session, responder, hears=hears)
-            await self._ask(responder, message, session, client)
+            await self._ask(message, SessionClient(session, responder, hears=hears))
         elif message.method in LISTS:
             await self._methods.list(responder, message, session.binding, era="legacy")
         else:
@@ -86,10 +85,9 @@ class LegacyEra:
                 await self._hearing.change(message, session)
             send_result(responder, message.id, b"{}")
 
-    async def _ask(
-        self, responder: Responder, message: Message, session: Session, client: SessionClient, /
-    ) -> None:
+    async def _ask(self, message: Message, client: SessionClient) -> None:
         """Answer what goes to a server. The client may take it back while it runs."""
+        session, responder = client.session, client.responder
         request_id, handler = message.id or b"null", responder.task
         session.calls[request_id] = handler
         if "requestState" in message.params or "inputResponses" in message.params:
@@ -102,7 +100,7 @@ class LegacyEra:
                 )
                 send_answer(responder, message, answer, era="legacy")
             except InputNeeded as needed:
-                await self._go_on(responder, message, session, client, needed)
+                await self._go_on(message, client, needed)
         except ToolgateError as exc:
             if not send_failure(responder, message, exc, era="legacy"):
                 raise
@@ -115,24 +113,16 @@ class LegacyEra:
             if session.calls.get(request_id) is handler:
                 del session.calls[request_id]
 
-    async def _go_on(
-        self,
-        responder: Responder,
-        message: Message,
-        session: Session,
-        client: SessionClient,
-        needed: InputNeeded,
-        /,
-    ) -> None:
+    async def _go_on(self, message: Message, client: SessionClient, needed: InputNeeded) -> None:
         """Take the client through the questions of a modern server: each round is a request of its own."""
-        asked = message.params
+        session, asked = client.session, message.params
         for _ in range(MAX_ROUNDS):
             message.params = asked | await answer_inputs(client, needed)
             try:
                 answer = await self._methods.ask(
                     message, session.binding, client=client, session=session.nonce
                 )
-                send_answer(responder, message, answer, era="legacy")
+                send_answer(client.responder, message, answer, era="legacy")
             except InputNeeded as again:
                 needed = again
             else:
