@@ -22,15 +22,26 @@ from toolgate.upstream.link import ClientSide, Params, Reply
 
 CLIENT_INFO: Final = msgspec.json.encode({"name": "toolgate", "version": __version__})
 
-_OWN_INFO: Final = msgspec.Raw(CLIENT_INFO)
-_OWN_MEMBERS: Final[Params] = {
-    PROTOCOL_VERSION_KEY: msgspec.Raw(msgspec.json.encode(MODERN_VERSION)),
-    CLIENT_CAPABILITIES_KEY: msgspec.Raw(b"{}"),
-    CLIENT_INFO_KEY: _OWN_INFO,
-}
-OWN_META: Final = msgspec.Raw(msgspec.json.encode(_OWN_MEMBERS))
-"""The envelope of a request that no client stands behind."""
+_CLIENT_INFO: Final = msgspec.Raw(CLIENT_INFO)
 _MAX_KNOWN_BYTES: Final = 2_048
+
+
+def _encode_envelope(capabilities: bytes, log_level: str) -> bytes:
+    """The members that speak for a client, as the beginning of an object."""
+    members = {
+        PROTOCOL_VERSION_KEY: msgspec.Raw(msgspec.json.encode(MODERN_VERSION)),
+        CLIENT_CAPABILITIES_KEY: msgspec.Raw(capabilities),
+    }
+    if log_level:
+        members[LOG_LEVEL_KEY] = msgspec.Raw(msgspec.json.encode(log_level))
+    return msgspec.json.encode(members)[:-1]
+
+
+_known_envelope: Final = lru_cache(maxsize=64)(_encode_envelope)
+_OWN_ENVELOPE: Final = _encode_envelope(b"{}", "")
+_OWN_INFO: Final = b",%b" % msgspec.json.encode({CLIENT_INFO_KEY: _CLIENT_INFO})[1:]
+OWN_META: Final = msgspec.Raw(_OWN_ENVELOPE + _OWN_INFO)
+"""The whole `_meta` of a request that no client stands behind."""
 
 PROGRESS_KEY: Final = "progressToken"
 
@@ -196,33 +207,19 @@ def with_meta(era: Era, params: Params, members: Params | None, client: ClientSi
     rely on. A legacy one never sees a key that MCP reserves.
     """
     if members is None:
-        return {**params, "_meta": _bare_meta(client)} if era == "modern" else params
+        return {**params, "_meta": msgspec.Raw(_envelope(client) + _OWN_INFO)} if era == "modern" else params
     kept = {key: value for key, value in members.items() if not key.startswith(RESERVED_PREFIX)}
     if era == "modern":
-        kept |= _OWN_MEMBERS if client is None else _envelope(client.capabilities, client.log_level)
-        kept[CLIENT_INFO_KEY] = members.get(CLIENT_INFO_KEY, _OWN_INFO)
-    elif not kept:
-        return {name: value for name, value in params.items() if name != "_meta"}
-    return {**params, "_meta": msgspec.Raw(_encode(kept))}
+        kept[CLIENT_INFO_KEY] = members.get(CLIENT_INFO_KEY, _CLIENT_INFO)
+        return {**params, "_meta": msgspec.Raw(b"%b,%b" % (_envelope(client), _encode(kept)[1:]))}
+    if kept:
+        return {**params, "_meta": msgspec.Raw(_encode(kept))}
+    return {name: value for name, value in params.items() if name != "_meta"}
 
 
-def _envelope(capabilities: bytes, log_level: str) -> Params:
-    members = {**_OWN_MEMBERS, CLIENT_CAPABILITIES_KEY: msgspec.Raw(capabilities)}
-    if log_level:
-        members[LOG_LEVEL_KEY] = msgspec.Raw(_encode(log_level))
-    return members
-
-
-def _encode_envelope(capabilities: bytes, log_level: str) -> msgspec.Raw:
-    return msgspec.Raw(_encode(_envelope(capabilities, log_level)))
-
-
-_known_envelope = lru_cache(maxsize=64)(_encode_envelope)
-
-
-def _bare_meta(client: ClientSide | None) -> msgspec.Raw:
-    """The whole `_meta` of a request whose caller sent none: one for all clients that can do the same."""
+def _envelope(client: ClientSide | None) -> bytes:
+    """How the `_meta` of a modern request begins: one for all clients that can do the same."""
     if client is None:
-        return OWN_META
+        return _OWN_ENVELOPE
     is_short = len(client.capabilities) <= _MAX_KNOWN_BYTES
     return (_known_envelope if is_short else _encode_envelope)(client.capabilities, client.log_level)
