@@ -12,10 +12,16 @@ import pytest
 import uvicorn
 from mcp.server import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ResourceUpdated,
+    ToolsListChanged,
+)
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
+    ListResourcesResult,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
@@ -42,6 +48,7 @@ class Upstream:
             "sdk",
             version="1",
             on_list_tools=self._list,
+            on_list_resources=self._list_resources,
             on_call_tool=self._call,
             on_subscriptions_listen=ListenHandler(self.bus),
             get_tool_input_schema=lambda name: SCHEMA if name == "echo" else None,
@@ -51,6 +58,11 @@ class Upstream:
         self, ctx: ServerRequestContext[Any], listing: PaginatedRequestParams | None
     ) -> ListToolsResult:
         return ListToolsResult(tools=[Tool(name="echo", input_schema=SCHEMA)])
+
+    async def _list_resources(
+        self, ctx: ServerRequestContext[Any], listing: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        return ListResourcesResult(resources=[])
 
     async def _call(self, ctx: ServerRequestContext[Any], call: CallToolRequestParams) -> CallToolResult:
         text = (call.arguments or {}).get("text", "")
@@ -146,3 +158,16 @@ async def test_a_modern_server_s_changes_arrive() -> None:
             await asyncio.sleep(0.01)
 
         assert heard.notifications[0][0] == "notifications/tools/list_changed"
+
+
+async def test_a_modern_server_tells_of_the_resources_that_are_watched_and_no_others() -> None:
+    upstream, heard = Upstream(), Heard()
+    async with linked(upstream, "modern", heard=heard) as link:
+        link.watch(frozenset({"note:///a"}))
+        while not heard.notifications:  # the stream opens in the background
+            await upstream.bus.publish(ResourceUpdated(uri="note:///b"))
+            await upstream.bus.publish(ResourceUpdated(uri="note:///a"))
+            await asyncio.sleep(0.01)
+
+        told = {(method, json.loads(params)["uri"]) for method, params in heard.notifications}
+        assert told == {("notifications/resources/updated", "note:///a")}
