@@ -19,7 +19,7 @@ from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateEr
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift
 from toolgate.gateway.fetches import find_wanted
-from toolgate.gateway.routes import Route
+from toolgate.gateway.routes import Route, meant_ref
 from toolgate.gateway.servers import Servers
 from toolgate.gateway.subscriptions import Subscriptions
 from toolgate.gateway.view import View
@@ -344,20 +344,38 @@ class Gateway:
 
     def _record_unknown(self, view: View, name: str, trace: Trace, *, code: str) -> None:
         self.metrics.tool("", "").errors[code] += 1
+        # After the answer: how long it takes must not tell what is denied from what does not exist.
+        asyncio.get_running_loop().call_soon(
+            self._record_denied, view, name[:MAX_AUDITED_NAME], trace, code, int(time.time() * 1e3)
+        )
+
+    def _record_denied(self, view: View, name: str, trace: Trace, code: str, at_ms: int, /) -> None:
+        layer, rule = self._objection(view.caller, name)
         self.audit.record(
             CallRecorded(
-                at_ms=int(time.time() * 1e3),
+                at_ms=at_ms,
                 door=trace.door,
                 principal=view.caller.principal.id,
-                tool=name[:MAX_AUDITED_NAME],
+                tool=name,
                 outcome="denied",
                 task_id=view.caller.effective_task_id or "",
                 session=trace.session,
                 request_id=trace.request_id,
                 code=code,
+                layer=layer,
+                rule=rule,
                 revision=view.revision,
             )
         )
+
+    def _objection(self, caller: Caller, name: str) -> tuple[str, str]:
+        """The layer and rule that keep from a caller what it called `name`; empty where nothing does."""
+        ref = meant_ref(caller, name)
+        try:
+            decision = None if ref is None else self._decide(caller, ref)
+        except ToolgateError:  # its task is gone
+            decision = None
+        return ("", "") if decision is None or decision.allowed else (decision.layer, decision.rule)
 
 
 def _check_arguments(params: Params) -> None:

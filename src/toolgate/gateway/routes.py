@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from toolgate.catalog.naming import door_name
+from toolgate.catalog.naming import door_name, parse_door_name
 from toolgate.gateway.caller import Caller
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.snapshot import Snapshot
@@ -85,6 +85,16 @@ def prompt_routes(
         name = _name_on_door(caller, ToolRef(ref.server_id, own_name))
         routes[name] = route_to(admitted[ref], snapshot.servers[ref.server_id].prompts[own_name])
     return dict(sorted(routes.items()))
+
+
+def meant_ref(caller: Caller, name: str) -> ToolRef | None:
+    """What a tool or `prompt:<name>` would be that leads nowhere. A URI names no certain server."""
+    kind = kind_of(name)
+    own_name = name[len(kind) :]
+    if kind == RESOURCE:
+        return None
+    ref = ToolRef(caller.only_server, own_name) if caller.only_server else parse_door_name(own_name)
+    return None if ref is None else ToolRef(ref.server_id, kind + ref.name)
 
 
 def _name_on_door(caller: Caller, ref: ToolRef) -> str:

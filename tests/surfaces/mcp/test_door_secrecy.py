@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 import pytest
 
 import toolgate
-from tests.surfaces.mcp.house import House, Response, open_house, task
+from tests.surfaces.mcp.house import House, Response, Stream, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 
 pytestmark = pytest.mark.anyio
@@ -33,11 +33,13 @@ async def open_review() -> AsyncIterator[House]:
 
 
 async def work_of(act: Callable[[], Awaitable[Response]]) -> list[CodeType]:
-    """Every call of a function of ours, or from one, that `act` leads to."""
+    """Every call of a function of ours, or from one, that `act` leads to, until the answer is out."""
     calls: list[CodeType] = []
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
-        if event in ("call", "c_call") and frame.f_code.co_filename.startswith(f"{OURS}/"):
+        if frame.f_code is Stream.send.__code__:
+            sys.setprofile(None)
+        elif event in ("call", "c_call") and frame.f_code.co_filename.startswith(f"{OURS}/"):
             calls.append(frame.f_code)
 
     sys.setprofile(note)
