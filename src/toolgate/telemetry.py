@@ -119,7 +119,10 @@ class _NodeCollector(Collector):
             "mcp_injection", "Lists answered, by server and status.", metrics.injections, "status"
         )
         yield _counters(
-            "mcp_denied_reason", "Exclusions when a scope is compiled.", metrics.denials, "reason"
+            "mcp_denied_reason",
+            "Exclusions when a scope is compiled, of what it was asked for.",
+            metrics.denials,
+            "reason",
         )
         yield _counters("mcp_server_connect", "Connections tried, by outcome.", metrics.connects, "status")
         listed = HistogramMetricFamily(

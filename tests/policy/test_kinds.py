@@ -331,6 +331,17 @@ def test_the_cost_of_a_scope_follows_what_is_asked_for_and_not_what_is_registere
     assert servers.at == {"s3", "s5"}
 
 
+def test_a_server_without_any_tool_that_is_asked_for_is_left_out_whole() -> None:
+    platform = snapshot(offer("fs", "read", "prompt:greet", allowed=EVERYTHING), offer("git", "log"))
+
+    found = explain(platform, OPEN, task=None, request=SessionRequest(tools=("log",)))
+
+    assert found.scope.servers == ("git",)
+    assert [(one.server_id, one.reason, one.rule) for one in found.servers] == [
+        ("fs", Reason.NOT_IN_REQUEST_ALLOWLIST, "?tools=")
+    ]
+
+
 def test_what_compose_leaves_out_is_in_the_explanation() -> None:
     platform = snapshot(*(offer(f"s{number}", "read") for number in range(5)))
     ceiling = Ceiling(allow=("s1/*",))
