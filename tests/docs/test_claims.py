@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.docs.documents import ROOT, document
+from tests.protocol.exceptions import EXCEPTIONS, REQUIRED
 from toolgate.model.revisions import Write
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.surfaces.http import intake, protocol
@@ -17,6 +18,7 @@ from toolgate.upstream.secrets import BASE_ENVIRONMENT
 
 SOURCE = ROOT / "src" / "toolgate"
 PACKAGES = {path.stem for path in SOURCE.iterdir() if not path.name.startswith(("_", "py."))}
+CLIENTS = "docs/guides/clients.md"
 MIB = 2**20
 
 
@@ -51,6 +53,23 @@ def test_security_names_the_limits_of_the_code() -> None:
         f"{limits.CALL_CEILING_S:g} s at most",
     ):
         assert claim in text
+
+
+def test_the_guide_to_clients_says_how_many_conformance_scenarios_pass() -> None:
+    rows = re.findall(
+        r"^\| (stateless|with sessions) \| (.+) \| (.+) \|$", document(CLIENTS).text, re.MULTILINE
+    )
+
+    assert rows == [
+        (
+            words,
+            *(
+                f"{total - len(EXCEPTIONS[name, revision])} of {total}"
+                for revision, total in REQUIRED.items()
+            ),
+        )
+        for words, name in (("stateless", "modern"), ("with sessions", "legacy"))
+    ]
 
 
 def test_the_base_environment_of_children_is_the_one_the_guide_lists() -> None:
