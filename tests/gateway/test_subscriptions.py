@@ -6,13 +6,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from toolgate.errors import SessionLimit
+from toolgate.errors import NotFound, SessionLimit
 from toolgate.gateway import subscriptions as subscriptions_module
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.identity import LOCAL_ADMIN
 from toolgate.gateway.subscriptions import Changes, Subscriptions
 from toolgate.gateway.view import View
 from toolgate.gateway.views import Views
+from toolgate.gateway.watches import MAX_TOLD, Watch
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
@@ -111,3 +112,25 @@ async def test_who_sees_nothing_any_more_is_told_that_all_lists_changed() -> Non
         listener.change({})
 
         assert await listener.wait(5) == Changes(("prompts", "resources", "templates", "tools"))
+
+
+async def test_a_listener_whose_scope_is_refused_hears_of_no_resource_any_more() -> None:
+    is_refused = False
+
+    def view(caller: Caller) -> View:
+        if is_refused:
+            raise NotFound("no such task")
+        return empty_view(caller)
+
+    subscriptions = Subscriptions(view)
+    watch = Watch("ada")
+    for number in range(MAX_TOLD + 1):
+        subscriptions.watches.add(watch, f"x:{number}", server_id="one", uri=f"x:{number}")
+        subscriptions.watches.on_updated("one", f"x:{number}")
+    with subscriptions.open(Caller(LOCAL_ADMIN), watch=watch) as listener:
+        is_refused = True
+
+        assert await listener.wait(5) == Changes()
+        assert watch.has_news  # one was too many at once
+        assert await listener.wait(5) == Changes()
+        assert not watch.has_news

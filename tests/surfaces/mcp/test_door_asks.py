@@ -219,6 +219,15 @@ async def test_a_client_that_has_too_much_to_answer_is_asked_no_more(monkeypatch
         assert said(await first.event()) == {}
 
 
+async def test_a_client_that_reads_nothing_is_not_waited_for() -> None:
+    async with open_house(net_of(elicit), ONE) as house:
+        session = await house.session("/api/mcp", capabilities=CAN)
+        call = begin(session)
+        call.say = lambda _message: False
+
+        assert said((await call.whole()).json)["message"] == "the client reads nothing at the moment"
+
+
 # What is only told
 
 

@@ -267,6 +267,32 @@ async def test_subscribing_needs_a_uri() -> None:
         assert (await session.send("resources/unsubscribe", {"uri": 1})).code == -32602
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"notifications": []}, id="a list"),
+        pytest.param({"notifications": {"toolsListChanged": "yes"}}, id="a word"),
+        pytest.param({"notifications": {"resourceSubscriptions": [1]}}, id="a number"),
+        pytest.param({"notifications": {"resourceSubscriptions": ["docs://a"] * 1_001}}, id="too many"),
+    ],
+)
+async def test_what_nobody_can_listen_for_is_refused(params: Any) -> None:
+    async with settled(world(), docs(), PLAIN) as house:
+        assert (await house.modern("/api/mcp", "subscriptions/listen", params)).code == -32602
+        assert len(house.gateway.subscriptions.watches) == 0
+
+
+async def test_who_listens_hears_nothing_of_resources_it_cannot_see() -> None:
+    async with settled(world(), docs(), PLAIN) as house:
+        wanted = {"notifications": {"resourceSubscriptions": ["docs://a"]}}
+        stream = house.open_modern("/api/mcp?servers=plain", "subscriptions/listen", wanted)
+
+        assert (await stream.event())["params"]["notifications"] == {}
+        assert len(house.gateway.subscriptions.watches) == 0
+        await stream.leave()
+
+
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 async def test_each_list_that_changed_is_told_by_its_own_name(client: Era) -> None:
     async with settled(world(), docs(), PLAIN) as house:

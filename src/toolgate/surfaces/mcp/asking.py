@@ -33,9 +33,6 @@ class Asks:
     def __init__(self) -> None:
         self._open: dict[bytes, asyncio.Future[Reply]] = {}
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     async def put(self, responder: Responder, method: str, params: bytes) -> Reply:
         """Ask ahead of an answer, and wait for what comes back. A question that is given up is taken back."""
         if len(self._open) >= MAX_OPEN:
