@@ -18,11 +18,12 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from tests.protocol.suite import EVERYTHING
 from tests.scenarios.waiting import eventually
 
 GATEWAY = "SANDWICH_GATEWAY"
 ERA = "SANDWICH_ERA"
+EVERYTHING = ["*", "prompt:*", "resource:*"]
+"""What a record allows when its server is to be seen whole."""
 NOT_THERE = [
     f"invalid_{kind}" for kind in ("empty_header", "object_header", "space_in_name", "control_char_name")
 ]

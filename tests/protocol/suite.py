@@ -13,8 +13,6 @@ HANDSHAKE = "2025-11-25"
 STATELESS = "2026-07-28"
 SUITE = "@modelcontextprotocol/conformance/dist/index.js"
 RUN_S = 60.0
-EVERYTHING = ["*", "prompt:*", "resource:*"]
-"""What a record allows when its server is to be seen whole."""
 
 NOT_TRIED = re.compile("Client did not send a (?:tools|prompts|resources)/")
 """The suite skips what its client does not do; ours does all there is."""
