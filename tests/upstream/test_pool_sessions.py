@@ -132,17 +132,22 @@ async def test_calls_of_a_session_that_ends_fail_and_those_of_others_go_on() -> 
 async def test_an_unused_link_of_a_session_is_closed_and_the_next_call_opens_another(
     timeout_s: int, idle_s: float
 ) -> None:
-    net = MemoryNet()
+    closings: list[str] = []
+
+    async def on_close() -> None:
+        closings.append("to the end")
+
+    net = MemoryNet(one=MemoryServer(on_close=on_close))
     async with pool_of(net) as pool:
-        await start(pool, own(idle_timeout_s=timeout_s))
+        await start(pool, own(idle_timeout_s=timeout_s, prewarm=True))
         await call(pool, "a")
         await pass_time(idle_s - 1)
         kept = pool.health()["one"].session_links
         await pass_time(2)
-        closed = pool.health()["one"].session_links
+        closed = (pool.health()["one"].session_links, session_pids(net), tuple(closings))
         await call(pool, "a")
 
-        assert (kept, closed, pool.health()["one"].session_links) == (1, 0, 1)
+        assert (kept, closed, pool.health()["one"].session_links) == (1, (0, [], ("to the end",)), 1)
 
 
 async def test_a_link_with_a_call_in_flight_is_not_unused() -> None:
@@ -274,6 +279,7 @@ async def test_leaving_closes_the_links_of_sessions_and_cuts_their_drains_short(
         await pass_time(1)
         await start(pool, own(command="other"))
         await call(pool, "a")
+        pool.apply({"one": own(command="other")})
         left_s = asyncio.get_running_loop().time()
     ended = await asyncio.gather(calling, return_exceptions=True)
 

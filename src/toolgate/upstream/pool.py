@@ -225,8 +225,8 @@ class Pool:
                 link = await server.connected(until_s)
             era = link.hello.era
             headers = EMPTY if era == "legacy" else server.headers.of(method, tool, params)
-            if client is not None and era == "legacy" and client.capabilities != _NOTHING:
-                # Only servers of that era ask in the middle of a call.
+            # Only servers of the handshake era ask in the middle of a call.
+            if era == "legacy" and client is not None and client.capabilities != _NOTHING:
                 client = asked = AskedOutside(client, gate)
             reply = await link.request(
                 method, params, timeout_s=until_s - clock(), headers=headers, client=client
