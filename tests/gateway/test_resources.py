@@ -123,6 +123,13 @@ def test_a_uri_that_several_servers_list_is_listed_for_each_under_an_alias() -> 
     assert found(view, "f:/x y") is None
 
 
+def test_a_template_does_not_decide_between_servers_that_list_the_same_uri() -> None:
+    view = view_of(server("a", resources=["f:/x"], templates=["f:/{x}"]), server("b", resources=["f:/x"]))
+
+    assert found(view, "f:/x") is None
+    assert found(view, "f:/y") == "resource:a/f:/y"
+
+
 def test_sco_22_an_alias_never_leads_past_the_scope() -> None:
     hidden = server("git", resources=["g:/1"])
     denied = server("fs", resources=["f:/1"], allowed=("*",))
