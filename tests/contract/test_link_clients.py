@@ -251,12 +251,9 @@ async def test_what_a_server_says_for_somebody_who_has_left_reaches_no_other_pri
     eve = Client(principal_id="eve")
 
     await put(link, "tell", eve, messages=[{"method": LOG, "params": SAID}])
-    [answer] = await put(link, "ask", eve, questions=[FORM])
+    await put(link, "ask", eve, questions=[FORM])
 
-    if has_own_streams:
-        assert (len(eve.told), len(eve.asked)) == (1, 1)
-    else:
-        assert (eve.told, eve.asked, answer["error"]["code"]) == ([], [], -32601)
+    assert (len(eve.told), len(eve.asked)) == ((1, 1) if has_own_streams else (0, 0))
 
 
 @legacy
