@@ -7,6 +7,7 @@ task while the link is up. A server's failures must never reach another server o
 import asyncio
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -78,11 +79,10 @@ class _Reports:
         self._connection.common.stderr.add(text)
 
 
-class Connection:
+class Connection(ABC):
     """One link to one server, for as long as the server's `launch` stays the same.
 
-    By itself it opens the link for a call that waits, and no sooner; what else it is for, and when it has
-    done its work, is said by who derives from it.
+    What it is for, and so when it opens and closes the link, is said by who derives from it.
     """
 
     def __init__(
@@ -181,6 +181,7 @@ class Connection:
 
     # What the link reports
 
+    @abstractmethod
     def on_notification(self, method: str, params: bytes) -> None:
         """The server says something that belongs to no call."""
 
@@ -215,9 +216,9 @@ class Connection:
             else:
                 self.on_lost(f"internal error: {exc!r}")
 
+    @abstractmethod
     def _next(self) -> tuple[float, Act]:
         """What to do next, and the loop time at which."""
-        return (self._restarts.not_before_s if self._is_demanded else math.inf), self._start
 
     async def _sleep(self, until_s: float) -> None:
         with suppress(TimeoutError):
