@@ -32,18 +32,6 @@ async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
         yield subject
 
 
-@pytest.fixture
-def ears() -> Ears:
-    return Ears()
-
-
-@pytest.fixture
-async def link(subject: Subject, ears: Ears) -> AsyncIterator[Link]:
-    link = await subject.opener(subject.record, ears, known_era=None)
-    yield link
-    await link.aclose()
-
-
 def params(name: str, arguments: Any = None, **members: Any) -> Params:
     sent = {"name": name, "arguments": arguments or {}, **members}
     return {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in sent.items()}

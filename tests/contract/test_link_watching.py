@@ -1,0 +1,68 @@
+"""What a server is asked to keep telling, whatever link carries it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.contract.links import RELAYING, Ears, Subject
+from tests.contract.test_link import ask, until
+from toolgate.upstream.link import Link
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=RELAYING)
+async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+    opens, era = RELAYING[request.param]
+    async with opens(era) as subject:
+        yield subject
+
+
+async def until_watched(link: Link, *uris: str) -> None:
+    async with asyncio.timeout(5):
+        while await ask(link, "watched") != sorted(uris):
+            await asyncio.sleep(0.01)
+
+
+async def test_resources_are_watched_as_long_as_somebody_wants_to_know(link: Link, ears: Ears) -> None:
+    link.watch(frozenset({"file:///a", "x:ü"}))
+    await until_watched(link, "file:///a", "x:ü")
+    for uris in ({"b:1"}, {"b:2"}, {"file:///a", "b:1"}):
+        link.watch(frozenset(uris))
+    await until_watched(link, "b:1", "file:///a")
+    params = {"uri": "file:///a", "vendor": 1}
+    await ask(link, "announce", arguments={"method": "notifications/resources/updated", "params": params})
+    await until(lambda: ears.notifications)
+    link.watch(frozenset())
+    await until_watched(link)
+
+    heard = list(zip(ears.notifications, map(msgspec.json.decode, ears.params), strict=True))
+    assert heard == [("notifications/resources/updated", params)]
+
+
+async def test_a_modern_server_is_asked_for_every_kind_of_change_it_announces(link: Link) -> None:
+    async def filters() -> Any:
+        return await ask(link, "filters")
+
+    changes = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+    async with asyncio.timeout(5):
+        while link.hello.era == "modern" and await filters() != [changes]:
+            await asyncio.sleep(0.01)
+        link.watch(frozenset({"b:1", "a:1"}))
+        wanted = [changes | {"resourceSubscriptions": ["a:1", "b:1"]}]
+        while link.hello.era == "modern" and await filters() != wanted:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+async def test_changes_of_every_list_reach_the_listener(link: Link, ears: Ears, kind: str) -> None:
+    method = f"notifications/{kind}/list_changed"
+    async with asyncio.timeout(5):
+        while not ears.notifications:
+            await ask(link, "announce", arguments={"method": method})
+            await asyncio.sleep(0.02)
+
+    assert set(ears.notifications) == {method}
