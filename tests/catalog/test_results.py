@@ -10,16 +10,22 @@ from mcp_types import CallToolResult
 from mcp_types.methods import parse_server_result
 
 from tests.catalog.definition_samples import JSON, REVISIONS
-from toolgate.catalog.results import InputNeeded, adapt_result
+from toolgate.catalog import results
+from toolgate.catalog.results import InputNeeded, Members
 from toolgate.errors import ServerUnavailable
 from toolgate.model.tools import Era
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_result_of_the_clients_own_era_is_the_very_same_object(era: Era) -> None:
-    result = b' {"content" : [], "resultType":"complete"} '
+def adapt_result(result: bytes, *, upstream: Era, client: Era, method: str = "tools/call") -> bytes:
+    members = msgspec.json.decode(result, type=Members)
+    return results.adapt_result(members, upstream=upstream, client=client, method=method)
 
-    assert adapt_result(result, upstream=era, client=era) is result
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_result_of_the_clients_own_era_passes_as_it_came(era: Era) -> None:
+    result = b'{"content":[ {"type" : "x"}, 1.0 ],"resultType":"complete"}'
+
+    assert adapt_result(result, upstream=era, client=era) == result
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
@@ -111,7 +117,7 @@ def test_other_results_lose_only_what_legacy_has_no_words_for(method: str) -> No
         pytest.param(b" { } ", b'{"resultType":"complete"}', id="empty, with spaces"),
         pytest.param(b'{"content":[]}', b'{"resultType":"complete","content":[]}', id="members"),
         pytest.param(
-            b' { "a" : 1.50 }\n', b'{"resultType":"complete","a" : 1.50 }', id="members, with spaces"
+            b' { "a" : [1.50, 2] }\n', b'{"resultType":"complete","a":[1.50, 2]}', id="members, with spaces"
         ),
         pytest.param(
             b'{"content":[{"resultType":"x"}]}',
@@ -127,10 +133,11 @@ def test_a_modern_client_is_told_that_a_result_is_complete(
     assert adapt_result(result, upstream=upstream, client="modern") == expected
 
 
-def test_a_legacy_result_that_says_so_already_is_the_very_same_object() -> None:
-    result = b'{"content":[],"resultType":"complete"}'
+@pytest.mark.parametrize("word", [b'"complete"', b'"c\\u006fmplete"'])
+def test_a_legacy_result_that_says_so_already_passes_as_it_came(word: bytes) -> None:
+    result = b'{"content":[],"resultType":%b}' % word
 
-    assert adapt_result(result, upstream="legacy", client="modern") is result
+    assert adapt_result(result, upstream="legacy", client="modern") == result
 
 
 @pytest.mark.parametrize(
@@ -204,23 +211,13 @@ def test_ups_13_a_kind_of_result_the_client_cannot_act_on_is_an_error(
 @pytest.mark.parametrize(
     "result",
     [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"[]", id="not an object"),
-        pytest.param(b"{", id="cut off"),
-        pytest.param(b'{"\xff":1}', id="not UTF-8"),
         pytest.param(b'{"structuredContent":[],"content":7}', id="content that is no list"),
-        pytest.param(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="bottomless"),
+        pytest.param(b'{"resultType":"input_required","inputRequests":7}', id="questions that are none"),
     ],
 )
 def test_a_result_that_cannot_be_read_is_an_error(result: bytes) -> None:
     with pytest.raises(ServerUnavailable, match="a result that cannot be read"):
         adapt_result(result, upstream="modern", client="legacy")
-
-
-@pytest.mark.parametrize("result", [b"", b"null", b"5", b'"x"', b"[]"])
-def test_chd_10_a_legacy_result_that_is_no_object_is_an_error_for_legacy_clients_too(result: bytes) -> None:
-    with pytest.raises(ServerUnavailable, match="a result that cannot be read"):
-        adapt_result(result, upstream="legacy", client="legacy")
 
 
 def test_text_too_deep_to_read_is_left_alone() -> None:

@@ -107,8 +107,11 @@ def calling(era: str, script: Script) -> FakeMcp:
     return FakeMcp(era, faults={"tools/call": script})
 
 
-def response(request: Request, result: Any = "ok") -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": request.message["id"], "result": result}
+OK = Reply(result=b'{"said":"ok"}')
+
+
+def response(request: Request, result: Any = None) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request.message["id"], "result": result or {"said": "ok"}}
 
 
 async def hang(request: Request, peer: Peer) -> None:

@@ -44,7 +44,7 @@ async def test_sec_9_a_childs_own_token_is_masked_in_errors_and_on_stderr() -> N
         await until(lambda: b"was refused\n" in listener.stderr)
 
     assert error.error == b'{"code": -32000, "message": "401 for [redacted]"}'
-    assert tool_error.result == b'{"isError": true, "content": [{"type": "text", "text": "[redacted]"}]}'
+    assert tool_error.result == b'{"isError":true,"content":[{"type": "text", "text": "[redacted]"}]}'
     await until(lambda: listener.stderr.count(b"[redacted]") == 2)
     assert TOKEN.encode() not in listener.stderr
 

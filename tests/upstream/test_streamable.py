@@ -8,6 +8,7 @@ import pytest
 
 from tests.upstream.faulty_http import LEGACY, MODERN, FakeMcp, Peer, Request
 from tests.upstream.http_links import (
+    OK,
     Heard,
     call,
     calling,
@@ -16,7 +17,6 @@ from tests.upstream.http_links import (
     params,
     response,
 )
-from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -112,7 +112,7 @@ async def test_an_answer_may_come_on_a_stream_between_other_messages(era: str) -
     async with linked(calling(era, script), heard) as (server, link):
         replies = [await call(link), await call(link)]
 
-        assert replies == [Reply(result=b'"ok"')] * 2
+        assert replies == [OK] * 2
         assert heard.notifications[:2] == [
             ("notifications/tools/list_changed", b'{"of": "tools/list_changed"}'),
             ("notifications/resources/updated", b'{"of": "resources/updated"}'),
@@ -128,7 +128,7 @@ async def test_chd_11_a_legacy_server_s_own_requests_are_answered_by_post() -> N
         await peer.event({"jsonrpc": "2.0", "id": "p", "method": "ping"})
         await peer.event({"jsonrpc": "2.0", "id": 5, "method": "sampling/createMessage", "params": {}})
         got = [await answers.get(), await answers.get()]
-        await peer.event(response(request, got))
+        await peer.event({**response(request), "result": {"got": got}})
         await peer.end_stream()
 
     async def take(request: Request, peer: Peer) -> None:
@@ -139,6 +139,6 @@ async def test_chd_11_a_legacy_server_s_own_requests_are_answered_by_post() -> N
     async with linked(mcp) as (_, link):
         reply = await call(link)
 
-        answers_by_id = {answer["id"]: answer for answer in json.loads(reply.result or b"")}
+        answers_by_id = {answer["id"]: answer for answer in json.loads(reply.result or b"")["got"]}
         assert answers_by_id["p"] == {"jsonrpc": "2.0", "id": "p", "result": {}}
         assert answers_by_id[5]["error"]["code"] == -32601

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from tests.upstream.faulty_http import FakeMcp, Peer, Request
 from tests.upstream.http_links import (
+    OK,
     SECRET,
     Heard,
     call,
@@ -15,7 +17,6 @@ from tests.upstream.http_links import (
     response,
 )
 from toolgate.errors import CallTimedOut, ServerUnavailable
-from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +77,7 @@ async def test_chd_10_a_stream_without_the_answer_is_an_error(era: str, event: s
 @pytest.mark.parametrize("is_stream", [False, True], ids=["in the body", "on a stream"])
 async def test_chd_12_an_answer_that_is_not_utf8_is_an_error(era: str, *, is_stream: bool) -> None:
     async def script(request: Request, peer: Peer) -> None:
-        body = json.dumps(response(request, "caf?")).encode().replace(b"?", b"\xe9")
+        body = json.dumps(response(request)).encode().replace(b"ok", b"caf\xe9")
         if is_stream:
             await peer.open_stream()
             await peer.chunk(b"data: %b\n\n" % body)
@@ -89,12 +90,34 @@ async def test_chd_12_an_answer_that_is_not_utf8_is_an_error(era: str, *, is_str
 
 
 @ERAS
+@pytest.mark.parametrize("result", [5, "x", []])
+async def test_chd_10_a_result_that_is_no_object_is_an_error(era: str, result: Any) -> None:
+    async def script(request: Request, peer: Peer) -> None:
+        await peer.result(request, result)
+
+    async with linked(calling(era, script)) as (_, link):
+        with pytest.raises(ServerUnavailable, match="not a JSON-RPC message: unknown outcome"):
+            await call(link)
+
+
+@ERAS
+async def test_chd_10_no_result_at_all_is_an_error(era: str) -> None:
+    async def script(request: Request, peer: Peer) -> None:
+        await peer.result(request, None)
+
+    async with linked(calling(era, script)) as (_, link):
+        reply = await call(link)
+
+    assert b"neither a result nor an error" in (reply.error or b"")
+
+
+@ERAS
 async def test_ups_2_silence_is_a_timeout_and_other_calls_go_on(era: str) -> None:
     async def script(request: Request, peer: Peer) -> None:
         if request.message["params"]["arguments"] == "hang":
             await peer.gone()
         else:
-            await peer.result(request, "ok")
+            await peer.result(request, {"said": "ok"})
 
     async with linked(calling(era, script)) as (_, link):
         hanging = asyncio.ensure_future(call(link, "hang", timeout_s=0.3))
@@ -102,7 +125,7 @@ async def test_ups_2_silence_is_a_timeout_and_other_calls_go_on(era: str) -> Non
 
         with pytest.raises(CallTimedOut, match=r"within 0\.3 s"):
             await hanging
-        assert others == [Reply(result=b'"ok"')] * 10
+        assert others == [OK] * 10
 
 
 @ERAS
@@ -152,7 +175,7 @@ async def test_a_status_that_is_no_answer_is_an_error_and_the_link_lives_on(
         if request.message["params"]["arguments"] == "fail":
             await peer.answer(status=status, headers=["Location: http://127.0.0.1:1/"])
         else:
-            await peer.result(request, "ok")
+            await peer.result(request, {"said": "ok"})
 
     heard = Heard()
     async with linked(calling(era, script), heard) as (_, link):
@@ -160,7 +183,7 @@ async def test_a_status_that_is_no_answer_is_an_error_and_the_link_lives_on(
             await call(link, "fail")
 
         assert (str(caught.value), caught.value.data) == (expected, {"status": status})
-        assert (await call(link), heard.closings) == (Reply(result=b'"ok"'), [])
+        assert (await call(link), heard.closings) == (OK, [])
 
 
 @ERAS

@@ -6,6 +6,7 @@ import pytest
 
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
 from tests.upstream.http_links import (
+    OK,
     SECRET,
     Heard,
     call,
@@ -18,7 +19,6 @@ from tests.upstream.http_links import (
 )
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.upstream.http_connection import HttpLimits
-from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -66,11 +66,11 @@ async def test_how_servers_say_that_a_session_is_lost(status: int, body: bytes, 
         if request.headers["mcp-session-id"] == "session-1":
             await peer.answer(body, status=status)
         else:
-            await peer.result(request, "ok")
+            await peer.result(request, {"said": "ok"})
 
     async with linked(calling("legacy", script)) as (server, link):
         if is_lost:
-            assert await call(link) == Reply(result=b'"ok"')
+            assert await call(link) == OK
         else:
             with pytest.raises(ServerUnavailable, match=f"status {status}"):
                 await call(link)
@@ -115,7 +115,7 @@ async def test_a_server_replaced_by_one_of_the_other_era_ends_the_link(was: str,
         if request.message["params"].get("arguments") == "bad":
             await peer.answer(status=400)
         else:
-            await peer.result(request, "ok")
+            await peer.result(request, {"said": "ok"})
 
     async def not_now(request: Request, peer: Peer) -> None:
         await peer.error(request, -32602, status=400)
@@ -126,7 +126,7 @@ async def test_a_server_replaced_by_one_of_the_other_era_ends_the_link(was: str,
         with pytest.raises(ServerUnavailable, match="status 400"):
             await call(link, "bad")  # wrong by itself: the server is asked, and the link stays
         asked = len(server.seen("ping" if was == "legacy" else "server/discover"))
-        assert (await call(link), heard.closings) == (Reply(result=b'"ok"'), [])
+        assert (await call(link), heard.closings) == (OK, [])
 
     other = FakeMcp(was)
     async with linked(other, heard) as (_, link):
@@ -169,7 +169,7 @@ async def test_a_refused_connection_does_not_end_a_link_that_serves_others(era: 
 
     async def script(request: Request, peer: Peer) -> None:
         await release.wait()
-        await peer.result(request, "ok")
+        await peer.result(request, {"said": "ok"})
 
     heard = Heard()
     server = FaultyHttp(calling(era, script))
@@ -183,7 +183,7 @@ async def test_a_refused_connection_does_not_end_a_link_that_serves_others(era: 
             await call(link)
         release.set()
 
-        assert (await first, heard.closings) == (Reply(result=b'"ok"'), [])
+        assert (await first, heard.closings) == (OK, [])
         await link.aclose()
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.upstream.faulty_http import FakeMcp, Peer, Request
-from tests.upstream.http_links import Heard, linked, params, response
+from tests.upstream.http_links import OK, Heard, linked, params, response
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.upstream.link import Reply
 
@@ -151,7 +151,7 @@ async def test_a_stream_that_stops_before_its_answer_is_resumed_where_it_stopped
     async with linked(mcp) as (server, link):
         reply = await link.request("tools/call", params(arguments=1), timeout_s=5)
 
-        assert reply == Reply(result=b'"ok"')
+        assert reply == OK
         assert len(server.seen("tools/call")) == 1
         assert [request.headers["last-event-id"] for request in server.seen("GET")] == ["first", "second"]
 
@@ -222,5 +222,5 @@ async def test_a_flood_of_requests_from_a_server_is_not_answered_without_bound()
         reply = await link.request("tools/call", params(arguments=1), timeout_s=5)
         release.set()
 
-        assert reply == Reply(result=b'"ok"')
+        assert reply == OK
         assert 32 <= answered <= 96  # so many at once, given up after two seconds

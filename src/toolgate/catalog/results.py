@@ -12,37 +12,29 @@ import msgspec
 from toolgate.errors import ServerUnavailable
 from toolgate.model.tools import Era
 
-_MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
+_MODERN_MEMBERS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
+_COMPLETE: Final = b'"complete"'
 _ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods a server may answer with `input_required`."""
 _EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
 _EMPTY_ARRAY: Final = msgspec.Raw(b"[]")
+_NULL: Final = msgspec.Raw(b"null")
 
-_Members = dict[str, msgspec.Raw]
+Members = dict[str, msgspec.Raw]
+"""Of a result, each still the JSON it came as."""
 _decode = msgspec.json.decode
-_decode_members = msgspec.json.Decoder(_Members).decode
+_decode_members = msgspec.json.Decoder(Members).decode
 _encode = msgspec.json.encode
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
-class _Typed(msgspec.Struct, rename="camel"):
-    result_type: Any = msgspec.UNSET
-
-
-class _Required(msgspec.Struct, rename="camel"):
-    input_requests: _Members = {}
-    request_state: msgspec.Raw = msgspec.Raw(b"null")
-
-
-_decode_typed = msgspec.json.Decoder(_Typed).decode
-_decode_required = msgspec.json.Decoder(_Required).decode
 _decode_state = msgspec.json.Decoder(str | None).decode
 
 
 class InputNeeded(Exception):
     """A modern server asks its client for something first. No caller sees this: the gateway sees to it."""
 
-    def __init__(self, *, input_requests: _Members, request_state: msgspec.Raw | None, result: bytes) -> None:
+    def __init__(self, *, input_requests: Members, request_state: msgspec.Raw | None, result: bytes) -> None:
         super().__init__("the server needs input")
         self.input_requests = input_requests
         """By the server's own keys, and not looked into."""
@@ -52,60 +44,56 @@ class InputNeeded(Exception):
         """All of it, as the server sent it."""
 
 
-def adapt_result(result: bytes, *, upstream: Era, client: Era, method: str = "tools/call") -> bytes:
-    """The result of `method` as a client of its era takes it; the very same object where it is.
+def adapt_result(result: Members, *, upstream: Era, client: Era, method: str = "tools/call") -> bytes:
+    """The result of `method` as a client of its era takes it.
 
     Raises InputNeeded where a modern server asks for input first, and ServerUnavailable where it answered
     with something that nobody can act on.
     """
-    if upstream == client == "legacy" and result.lstrip()[:1] == b"{":
-        return result
+    if upstream == client == "legacy":
+        return _encode(result)
+    kind = result.get("resultType")
     try:
-        kind = _decode_typed(result).result_type
-        if kind is not msgspec.UNSET and kind != "complete":
-            raise _uncommon(kind, result, upstream=upstream, method=method)
+        if kind is not None and bytes(kind) != _COMPLETE and _decode(kind) != "complete":
+            raise _uncommon(_decode(kind), result, upstream=upstream, method=method)
         if client == "legacy":
             return _as_legacy(result, method)
         if method == "resources/read":
             return _as_cacheable(result)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ServerUnavailable("the server answered with a result that cannot be read") from exc
-    return _as_complete(result) if kind is msgspec.UNSET else result
+    return _encode(result if kind is not None else {"resultType": msgspec.Raw(_COMPLETE), **result})
 
 
-def _uncommon(kind: object, result: bytes, *, upstream: Era, method: str) -> Exception:
+def _uncommon(kind: object, result: Members, *, upstream: Era, method: str) -> Exception:
     """What a result that is not complete comes to. One of no known kind is refused, never guessed at."""
     if kind != "input_required" or upstream == "legacy" or method not in _ASKING:
         return ServerUnavailable("the server answered with a kind of result that this gateway does not carry")
-    required = _decode_required(result)
-    state = None if _decode_state(required.request_state) is None else required.request_state
-    if not required.input_requests and state is None:
+    questions = _decode_members(result.get("inputRequests", _EMPTY_OBJECT))
+    state = result.get("requestState", _NULL)
+    is_stateless = _decode_state(state) is None
+    if not questions and is_stateless:
         return ServerUnavailable("the server needs input and does not say what")
-    return InputNeeded(input_requests=required.input_requests, request_state=state, result=result)
+    return InputNeeded(
+        input_requests=questions, request_state=None if is_stateless else state, result=_encode(result)
+    )
 
 
-def _as_complete(result: bytes) -> bytes:
-    members = result.strip()[1:].lstrip()
-    comma = b"" if members == b"}" else b","
-    return b'{"resultType":"complete"%b%b' % (comma, members)
-
-
-def _as_cacheable(result: bytes) -> bytes:
+def _as_cacheable(result: Members) -> bytes:
     """What was read is this caller's alone, whatever its server says of others."""
-    members = _decode_members(result)
-    ttl = _decode(members.get("ttlMs", b"0"))
-    members["resultType"] = msgspec.Raw(b'"complete"')
-    members["ttlMs"] = msgspec.Raw(b"%d" % (ttl if type(ttl) is int and ttl > 0 else 0))
-    members["cacheScope"] = msgspec.Raw(b'"private"')
-    return _encode(members)
+    ttl = _decode(result.get("ttlMs", b"0"))
+    own = {
+        "resultType": msgspec.Raw(_COMPLETE),
+        "ttlMs": msgspec.Raw(b"%d" % (ttl if type(ttl) is int and ttl > 0 else 0)),
+        "cacheScope": msgspec.Raw(b'"private"'),
+    }
+    return _encode({**result, **own})
 
 
-def _as_legacy(result: bytes, method: str) -> bytes:
-    members = _decode_members(result)
-    for key in _MODERN_MEMBERS:
-        members.pop(key, None)
-    structured = members.get("structuredContent", _EMPTY_OBJECT)
-    if method == "tools/call" and not isinstance(_decode(structured), dict):
+def _as_legacy(result: Members, method: str) -> bytes:
+    members = {name: raw for name, raw in result.items() if name not in _MODERN_MEMBERS}
+    structured = members.get("structuredContent")
+    if structured is not None and method == "tools/call" and bytes(structured)[:1] != b"{":
         del members["structuredContent"]
         members["content"] = _say_in_text(members.get("content", _EMPTY_ARRAY), structured)
     return _encode(members)

@@ -285,13 +285,12 @@ class Gateway:
                 client=client,
                 session=trace.session or view.session_key,
             )
-            result = answer.reply.result
-            if result is None:
+            reply = answer.reply
+            size = reply.size
+            if reply.members is None:
                 outcome, code = "error", "server_error"
-            else:
-                size = len(result)
-                if route.tool is not None and is_tool_error(result):
-                    outcome = "tool_error"
+            elif route.tool is not None and is_tool_error(reply.members):
+                outcome = "tool_error"
         except ToolgateError as exc:
             outcome, code = "error", exc.code
             raise

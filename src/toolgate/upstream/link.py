@@ -16,6 +16,8 @@ from toolgate.model.tools import Era, ListState
 
 Params = dict[str, msgspec.Raw]
 """The members of a request's `params`, each still the JSON it came as."""
+Members = dict[str, msgspec.Raw]
+"""The same of a result."""
 
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
@@ -32,12 +34,49 @@ PROBE_TIMEOUT_S: Final = 2.0
 """How long a silent server is given to answer `server/discover` before it counts as legacy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What the server answered: its result or its JSON-RPC error object, raw. Exactly one is set."""
+_decode_members = msgspec.json.Decoder(Members).decode
 
-    result: bytes | None = None
-    error: bytes | None = None
+
+class Reply:
+    """What the server answered: its result or its JSON-RPC error object, raw. Exactly one is set.
+
+    A result is looked at by its members and leaves as bytes. It is made of either, and becomes the other when
+    somebody asks: a long one is gone through once on its way, and not at every station.
+    """
+
+    __slots__ = ("_members", "_result", "error", "size")
+
+    def __init__(
+        self, result: bytes | None = None, error: bytes | None = None, *, members: Members | None = None
+    ) -> None:
+        self._result = result
+        self._members = members
+        self.error = error
+        self.size = len(result or b"") if members is None else sum(map(len, members.values()))
+        """Of the result, in bytes; made of its members, without their names."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Reply) or self.error != other.error:
+            return False
+        return self.result == other.result or self.members == other.members
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Reply(result={self.result!r}, error={self.error!r})"
+
+    @property
+    def result(self) -> bytes | None:
+        if self._result is None and self._members is not None:
+            self._result = msgspec.json.encode(self._members)
+        return self._result
+
+    @property
+    def members(self) -> Members | None:
+        """Of the result. Raises msgspec.DecodeError where it is no object."""
+        if self._members is None and self._result is not None:
+            self._members = _decode_members(self._result)
+        return self._members
 
 
 class ClientSide(Protocol):

@@ -236,8 +236,8 @@ class Pool:
             if asked is not None:
                 asked.end()
             gate.leave()
-        if reply.result is not None and len(reply.result) > server.max_output_bytes:
-            reply = Reply(result=_capped(method, reply.result, server.max_output_bytes))
+        if reply.size > server.max_output_bytes:
+            reply = Reply(result=_capped(method, reply.result or b"", server.max_output_bytes))
         return Answer(reply, era)
 
     def end_session(self, session: str) -> None:

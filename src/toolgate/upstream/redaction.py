@@ -51,15 +51,11 @@ class Redactor:
 
     def reply(self, reply: Reply) -> Reply:
         """`reply` as it is, unless it is an error of either kind that shows a credential."""
-        raw = (reply.result if reply.error is None else reply.error) or b""
-        if not self._is_shown_in(raw):
+        if not self._spellings:
             return reply
         if reply.error is not None:
-            return Reply(error=self.raw(raw))
-        return Reply(result=self.raw(raw)) if is_tool_error(raw) else reply
-
-    def _is_shown_in(self, raw: bytes) -> bool:
-        return any(spelling in raw for spelling in self._spellings)
+            return Reply(error=self.raw(reply.error))
+        return Reply(result=self.raw(reply.result or b"")) if is_tool_error(reply.members or {}) else reply
 
 
 def credentials_of_child(launch: StdioLaunch, env: Mapping[str, str]) -> list[str]:

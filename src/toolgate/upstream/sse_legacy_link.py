@@ -231,7 +231,7 @@ class SseLink:
             return
         if message.method:
             self._take_from_server(message, data)
-        elif message.id and (message.result or message.error):
+        elif message.id and message.is_response:
             self._answer(bytes(message.id), wire.reply_of(message) if wire.is_utf8(data) else wire.NOT_UTF8)
         else:
             self._take_noise(data)

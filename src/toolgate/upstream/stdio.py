@@ -197,7 +197,7 @@ class StdioLink:
     def _on_message(self, message: wire.Incoming, line: bytes) -> None:
         if message.method:
             self._on_server_message(message, line)
-        elif message.id and (message.result or message.error):
+        elif message.id and message.is_response:
             answer = self._pending.pop(bytes(message.id), None)
             if answer is None or answer.done():
                 self.dropped_answers += 1

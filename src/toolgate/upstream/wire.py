@@ -18,7 +18,7 @@ from toolgate.model.protocol import (
     RESERVED_PREFIX,
 )
 from toolgate.model.tools import Era
-from toolgate.upstream.link import ClientSide, Params, Reply
+from toolgate.upstream.link import ClientSide, Members, Params, Reply
 
 CLIENT_INFO: Final = msgspec.json.encode({"name": "toolgate", "version": __version__})
 
@@ -64,8 +64,12 @@ class Incoming(msgspec.Struct):
     id: msgspec.Raw = msgspec.Raw(b"")
     method: str = ""
     params: msgspec.Raw = msgspec.Raw(b"{}")
-    result: msgspec.Raw = msgspec.Raw(b"")
+    result: Members | msgspec.UnsetType | None = msgspec.UNSET
     error: msgspec.Raw = msgspec.Raw(b"")
+
+    @property
+    def is_response(self) -> bool:
+        return self.result is not msgspec.UNSET or bool(self.error)
 
 
 class RpcError(msgspec.Struct):
@@ -147,28 +151,19 @@ def encode_answer(request: Incoming, reply: Reply) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request.id, reply.result or b"{}")
 
 
-class _ToolResult(msgspec.Struct):
-    is_error: bool = msgspec.field(default=False, name="isError")
-
-
-_decode_tool_result = msgspec.json.Decoder(_ToolResult).decode
-
-
-def is_tool_error(result: bytes) -> bool:
-    """Whether the result of a `tools/call` says that the tool failed. Skipping over a result is cheap."""
-    try:
-        return _decode_tool_result(result).is_error
-    except UNREADABLE:
-        return False
+def is_tool_error(members: Members) -> bool:
+    """Whether the result of a `tools/call` says that the tool failed."""
+    is_error = members.get("isError")
+    return is_error is not None and bytes(is_error) == b"true"
 
 
 def reply_of(message: Incoming) -> Reply:
     """The answer in a response. Neither member, or both, is the server's fault and reads as an error."""
-    error = bytes(message.error)
-    if message.result and error in {b"", b"null"}:
-        return Reply(result=bytes(message.result))
-    if error and not message.result:
-        return Reply(error=error)
+    error, result = message.error, message.result
+    if isinstance(result, dict) and (not error or bytes(error) == b"null"):
+        return Reply(members=result)
+    if error and not result:
+        return Reply(error=bytes(error))
     return Reply(error=b'{"code":-32603,"message":"the server sent neither a result nor an error"}')
 
 

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from toolgate import __version__
+from toolgate.catalog.results import Members
 from toolgate.errors import ToolgateError, UnknownResource
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.messages import Headers, Responder
@@ -102,15 +103,14 @@ def send_error(
     responder.send(_status(exc, modern=modern), msgspec.json.encode(body), sent)
 
 
-def failed_call(exc: ToolgateError) -> bytes | None:
+def failed_call(exc: ToolgateError) -> Members | None:
     """A failure of the call itself as a tool result, or None where it is a protocol error."""
     if exc.code not in _RESULTS:
         return None
     detail = {"code": exc.code, "message": str(exc), "hint": exc.hint, "retryable": exc.retryable}
     text = f"{exc.code}: {exc}. {exc.hint}"
-    return msgspec.json.encode(
-        {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {ERROR_META: detail}}
-    )
+    result = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {ERROR_META: detail}}
+    return {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in result.items()}
 
 
 def _status(exc: ToolgateError, *, modern: bool) -> int:

@@ -70,12 +70,12 @@ class Methods:
 def send_answer(responder: Responder, message: Message, answer: Answer, *, era: Era) -> None:
     """What a server answered, as a client of `era` takes it. Raises InputNeeded where it asks first."""
     request_id, reply = message.id or b"null", answer.reply
-    if reply.result is None:
+    if reply.members is None:
         send_upstream_error(
             responder, request_id, reply.error or b"{}", method=message.method, modern=era == "modern"
         )
         return
-    result = adapt_result(reply.result, upstream=answer.era, client=era, method=message.method)
+    result = adapt_result(reply.members, upstream=answer.era, client=era, method=message.method)
     send_result(responder, request_id, result)
 
 

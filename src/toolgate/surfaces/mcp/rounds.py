@@ -75,11 +75,11 @@ class Rounds:
         Raises MissingCapability where the client may not be asked, and ServerUnavailable.
         """
         reply = answer.reply
-        if reply.result is None:
+        if reply.members is None:
             return self._as_question(asked, reply)
         try:
             result = adapt_result(
-                reply.result, upstream=answer.era, client="modern", method=asked.message.method
+                reply.members, upstream=answer.era, client="modern", method=asked.message.method
             )
         except InputNeeded as needed:
             result = self._seal_in(asked, needed)

@@ -15,7 +15,7 @@ from toolgate.upstream.streamable.greeting import Endpoint
 from toolgate.upstream.streamable.heads import with_body
 from toolgate.upstream.streamable.listening import Listening
 from toolgate.upstream.streamable.messages import NoResponse, PendingResponse, Rejected
-from toolgate.upstream.wire import LISTEN, Incoming, encode_request, params_for
+from toolgate.upstream.wire import LISTEN, Incoming, encode_request, params_for, reply_of
 
 
 class ModernDialect:
@@ -82,7 +82,7 @@ class ModernDialect:
             response = await self.ask("server/discover", {}, EMPTY, timeout_s=timeout_s, client=None)
         except (Rejected, NoResponse):
             return False
-        return MODERN_VERSION.encode() in bytes(response.result)
+        return MODERN_VERSION.encode() in (reply_of(response).result or b"")
 
     async def _listen(self, params: Params, on_open: Callable[[], None]) -> None:
         def request(_position: bytes) -> tuple[bytes, bytes]:
