@@ -39,7 +39,7 @@ class Answer(msgspec.Struct):
         return str((self.result or {}).get("_meta", {}).get("toolgate/error", {}).get("code")) or None
 
 
-_decode = msgspec.json.Decoder(Answer).decode
+decode_answer = msgspec.json.Decoder(Answer).decode
 
 
 class Line(asyncio.Protocol):
@@ -105,11 +105,15 @@ class Caller:
         self.session = _header(head, b"mcp-session-id")
         self._heads.clear()
 
+    async def post(self, body: bytes) -> None:
+        """Send any message. Raises NotSent and Unanswered."""
+        await (await self._connected()).exchange(self._request(self._head(""), body))
+
     async def call(self, tool: str, text: str, number: int | str = 0) -> Answer:
         """The answer to a call. Raises NotSent and Unanswered."""
         line = await self._connected()
         _, body = await line.exchange(self._call(tool, text, number))
-        return _decode(body)
+        return decode_answer(body)
 
     async def abandon(self, tool: str, text: str, number: int | str = 0) -> None:
         """Send a call and go away once the gateway has had a moment to take it."""

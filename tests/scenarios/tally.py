@@ -48,9 +48,8 @@ class TallyHttp:
 
     def record(self, site: Site, server_id: str, **budgets: int) -> Json:
         http: Any = {"url": f"http://127.0.0.1:{self.port}/mcp"}
-        return site.server(
-            server_id, transport="streamable_http", http=http, budgets=AT_ONCE | budgets, prewarm=True
-        )
+        transport = "http_sse_legacy" if "sse" in self.words else "streamable_http"
+        return site.server(server_id, transport=transport, http=http, budgets=AT_ONCE | budgets, prewarm=True)
 
 
 @contextmanager

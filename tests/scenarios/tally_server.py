@@ -3,6 +3,7 @@
 Words on its command line:
 
     stdio | http=PORT   where it serves; it says its port first
+    sse                 over HTTP in the transport of 2024: answers come on a stream that all calls share
     modern              speaks 2026-07-28 alone (2025-11-25 alone otherwise)
     log=PATH            appends the text of every call, before it is answered
     site=ANY            only marks its process
@@ -150,17 +151,18 @@ def plain_answer(method: str) -> Message:
 class Newest:
     """Sends what there is to send at the end of a turn of the loop, the newest answers first."""
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
+    def __init__(self, write: Callable[[bytes], None], encode: Callable[[Message], bytes]) -> None:
         self._write = write
+        self._encode = encode
         self._due: list[bytes] = []
 
     def say(self, message: Message) -> None:
-        self._write(json.dumps(message).encode() + b"\n")
+        self._write(self._encode(message))
 
     def send(self, message: Message) -> None:
         if not self._due:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._due.append(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        self._due.append(self._encode(message))
 
     def _flush(self) -> None:
         due, self._due = self._due, []
@@ -174,7 +176,7 @@ class Pipe(asyncio.Protocol):
         self._tally = tally
         self._ended = ended
         self._rest = b""
-        self._newest = Newest(write_all)
+        self._newest = Newest(write_all, encode_line)
 
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -195,9 +197,10 @@ class Http(asyncio.Protocol):
 
     _transport: Any
 
-    def __init__(self, tally: Tally, sessions: set[str]) -> None:
+    def __init__(self, tally: Tally, sessions: set[str], streams: dict[str, Newest]) -> None:
         self._tally = tally
         self._sessions = sessions
+        self._streams = streams
         self._rest = b""
         self._answered = 0
         self._is_streaming = False
@@ -215,7 +218,11 @@ class Http(asyncio.Protocol):
         size = int(headers.get("content-length", "0"))
         if len(rest) >= size:
             self._rest = rest[size:]
-            self._take(first.partition(" ")[0], headers, rest[:size])
+            verb, path, _ = first.split(" ")
+            if "sse" in WORDS:
+                self._take_sse(verb, path, rest[:size])
+            else:
+                self._take(verb, headers, rest[:size])
 
     def _take(self, verb: str, headers: dict[str, str], body: bytes) -> None:
         if verb != "post":
@@ -232,6 +239,16 @@ class Http(asyncio.Protocol):
             return self._status("202 Accepted")
         return self._tally.take(message, self)
 
+    def _take_sse(self, verb: str, path: str, body: bytes) -> None:
+        if verb == "get":
+            place = f"/messages/{len(self._streams)}"
+            self._streams[place] = Newest(self._write_chunk, encode_event)
+            self._begin_stream()
+            self._write_chunk(f"event: endpoint\ndata: {place}\n\n".encode())
+        else:
+            self._status("202 Accepted")
+            self._tally.take(json.loads(body), self._streams[path])
+
     def _open_session(self, message: Message) -> None:
         session = os.urandom(16).hex()
         self._sessions.add(session)
@@ -241,10 +258,8 @@ class Http(asyncio.Protocol):
     def say(self, message: Message) -> None:
         if not self._is_streaming:
             self._is_streaming = True
-            head = "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked"
-            self._transport.write(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode())
-        event = encode_event(message)
-        self._transport.write(b"%x\r\n%b\r\n" % (len(event), event))
+            self._begin_stream()
+        self._write_chunk(encode_event(message))
 
     def send(self, message: Message) -> None:
         self._answered += 1
@@ -258,12 +273,23 @@ class Http(asyncio.Protocol):
             body = json.dumps(message, separators=(",", ":")).encode()
             self._write("200 OK\r\nContent-Type: application/json", body)
 
+    def _begin_stream(self) -> None:
+        head = "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked"
+        self._transport.write(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode())
+
+    def _write_chunk(self, data: bytes) -> None:
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
     def _status(self, status: str) -> None:
         self._write(status, b"")
 
     def _write(self, head: str, body: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+def encode_line(message: Message) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def encode_event(message: Message) -> bytes:
@@ -279,7 +305,8 @@ async def serve_pipe(tally: Tally) -> None:
 async def serve_http(tally: Tally, port: int) -> None:
     loop, sessions = asyncio.get_running_loop(), set[str]()
     loop.add_signal_handler(signal.SIGHUP, sessions.clear)
-    server = await loop.create_server(lambda: Http(tally, sessions), "127.0.0.1", port, backlog=1024)
+    streams: dict[str, Newest] = {}
+    server = await loop.create_server(lambda: Http(tally, sessions, streams), "127.0.0.1", port, backlog=1024)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await server.serve_forever()

@@ -1,8 +1,8 @@
 """Answers are never crossed: many clients use the same ids at the same time, and each gets what is its own.
 
-Clients of both eras and several principals, some of them two to a session, call servers of both eras on stdio
-and HTTP that answer out of order. In between, calls are abandoned and calls run out of time, and the server
-answers those too, when nobody wants it any more.
+Clients of both eras, of all transports and of several principals, some of them two to a session, call servers
+of both eras and all transports, which answer out of order. In between, calls are abandoned and calls run out
+of time, and the server answers those too, when nobody wants it any more.
 """
 
 import asyncio
@@ -16,14 +16,15 @@ import uvloop
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.lines import Caller
 from tests.scenarios.soak import rounds
+from tests.scenarios.sse_lines import SseCaller
 from tests.scenarios.tally import open_tally_http, tally_child, wait_listed
 from tests.scenarios.waiting import settle_on
 
 CALLS = rounds(suite=100_000, soak=1_000_000)
 WITHIN_S = rounds(suite=120, soak=1_800)
-CALLERS = 64
+CALLERS = 60
 IDS: list[int | str] = [0, 1, "1", "a", -1, 2**53, "", "0"]
-SERVERS = ("child-legacy", "child-modern", "http-legacy", "http-modern")
+SERVERS = ("child-legacy", "child-modern", "http-legacy", "http-modern", "sse")
 HASTY = "hasty"
 """Gives its calls less time than they need."""
 ABANDON_EVERY = 97
@@ -43,12 +44,13 @@ class Outcome:
 @contextmanager
 def open_gateway(site: Site) -> Iterator[Gateway]:
     """With all the servers behind it, listed."""
-    with open_tally_http() as legacy, open_tally_http("modern") as modern:
+    with open_tally_http() as legacy, open_tally_http("modern") as modern, open_tally_http("sse") as sse:
         site.place(
             tally_child(site, "child-legacy"),
             tally_child(site, "child-modern", "modern"),
             legacy.record(site, "http-legacy"),
             modern.record(site, "http-modern"),
+            sse.record(site, "sse"),
             tally_child(site, HASTY, tool_timeout_ms=100),
         )
         with running(site) as gateway:
@@ -56,16 +58,18 @@ def open_gateway(site: Site) -> Iterator[Gateway]:
             yield gateway
 
 
-async def open_callers(gateway: Gateway) -> list[Caller]:
-    """Half of each era, and of each era half with a session or a key that another one shares."""
+async def open_callers(gateway: Gateway) -> list[Caller | SseCaller]:
+    """Of each era and transport as many; two share a session, or a key."""
     secrets = [None, *(make_key(gateway, key_id) for key_id in ("first", "second"))]
-    callers: list[Caller] = []
-    for number in range(CALLERS // 4):
+    callers: list[Caller | SseCaller] = []
+    for number in range(CALLERS // 6):
         secret = secrets[number % len(secrets)]
-        legacy = Caller(gateway.address, "legacy", secret=secret)
+        legacy, modern = (Caller(gateway.address, era, secret=secret) for era in ("legacy", "modern"))
         await legacy.open()
-        modern = Caller(gateway.address, "modern", secret=secret)
-        callers += [legacy, replace(legacy), modern, replace(modern)]
+        old = [SseCaller(gateway.address, secret) for _ in range(2)]
+        for caller in old:
+            await caller.open()
+        callers += [legacy, replace(legacy), modern, replace(modern), *old]
     return callers
 
 
@@ -74,7 +78,7 @@ def make_key(gateway: Gateway, key_id: str) -> str:
     return str(made.raise_for_status().json()["secret"])
 
 
-async def call_in_turn(caller: Caller, who: int, outcome: Outcome) -> None:
+async def call_in_turn(caller: Caller | SseCaller, who: int, outcome: Outcome) -> None:
     """One client's share of the calls. Every client goes through the ids in step with the others."""
     for n in range(CALLS // CALLERS):
         text, number = f"{who}.{n}", IDS[n % len(IDS)]
