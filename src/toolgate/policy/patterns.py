@@ -14,8 +14,9 @@ pieces are searched from left to right, each once. The subject is only ever comp
 a `*` in a tool's name is a character like any other.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
@@ -109,15 +110,22 @@ class _Piece:
 class _Glob:
     """One text with wildcards, cut at its stars."""
 
-    __slots__ = ("_head", "_middle", "_tail")
+    __slots__ = ("_head", "_middle", "_tail", "matches")
 
     def __init__(self, text: str) -> None:
         head, *rest = text.split("*")
         self._head = _Piece(head)
         self._tail = _Piece(rest[-1]) if rest else None
         self._middle = tuple(_Piece(piece) for piece in rest[:-1] if piece)
+        # One star at an end is what most patterns are, and one may be held against a hundred thousand names.
+        is_plain = len(rest) == 1 and "?" not in text
+        self.matches: Callable[[str], bool] = self._matches
+        if is_plain and not head:
+            self.matches = methodcaller("endswith", rest[0])
+        elif is_plain and not rest[0]:
+            self.matches = methodcaller("startswith", head)
 
-    def matches(self, subject: str) -> bool:
+    def _matches(self, subject: str) -> bool:
         head, tail = self._head, self._tail
         if tail is None:
             return len(subject) == head.length and head.stands_at(subject, 0)
@@ -223,7 +231,10 @@ class Patterns:
         return None
 
     def matches_any(self, server_id: str, names: Collection[str]) -> bool:
-        """Whether a pattern here speaks of one of the `names` of that server."""
+        """Whether a pattern here speaks of one of the `names` of that server.
+
+        Where the patterns are about tools alone, so are the names.
+        """
         if not self._names.isdisjoint(names):
             return True
         if not self._refs.get(server_id, _NONE).isdisjoint(names):
@@ -233,9 +244,11 @@ class Patterns:
             for kind, wild in self._wild.items()
             if (globs := [one.name for one in wild if one.reaches(server_id)])
         }
-        if not reaching:
-            return False
-        return any(glob.matches(name) for name in names for glob in reaching.get(kind_of(name), ()))
+        for kind, globs in reaching.items():
+            own = names if self.are_about_tools else [name for name in names if kind_of(name) == kind]
+            if any(any(map(glob.matches, own)) for glob in globs):
+                return True
+        return False
 
 
 def matches_text(pattern: str, text: str) -> bool:
