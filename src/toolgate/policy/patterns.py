@@ -231,10 +231,7 @@ class Patterns:
         return None
 
     def matches_any(self, server_id: str, names: Collection[str]) -> bool:
-        """Whether a pattern here speaks of one of the `names` of that server.
-
-        Where the patterns are about tools alone, so are the names.
-        """
+        """Whether a pattern here speaks of one of the `names` of that server."""
         if not self._names.isdisjoint(names):
             return True
         if not self._refs.get(server_id, _NONE).isdisjoint(names):
@@ -245,7 +242,8 @@ class Patterns:
             if (globs := [one.name for one in wild if one.reaches(server_id)])
         }
         for kind, globs in reaching.items():
-            own = names if self.are_about_tools else [name for name in names if kind_of(name) == kind]
+            # Most are tools, and no kind is without a colon.
+            own = [name for name in names if (kind_of(name) if ":" in name else "") == kind]
             if any(any(map(glob.matches, own)) for glob in globs):
                 return True
         return False
