@@ -151,7 +151,7 @@ class ContractServer:
             self._carrier.say({"jsonrpc": "2.0", "id": ask_id, **question}, number)
 
     def _take_answer(self, message: Message) -> None:
-        number, place = self._asked.pop(message["id"])
+        number, place = self._asked.pop(message["id"], (None, 0))  # none of ours: asked by `tell`
         answers = self._answers.get(number)
         if answers is None:
             self._late.append(message)
