@@ -43,6 +43,16 @@ async def test_resources_are_watched_as_long_as_somebody_wants_to_know(link: Lin
     assert heard == [("notifications/resources/updated", params)]
 
 
+async def test_who_has_a_resource_watched_can_wait_until_the_server_knows(link: Link) -> None:
+    for uris in ({"a:1"}, {"a:1", "b:1"}):
+        told = link.watch(frozenset(uris))
+        assert told is not None
+        async with asyncio.timeout(5):
+            await told
+
+        assert await ask(link, "watched") == sorted(uris)
+
+
 async def test_a_modern_server_is_asked_for_every_kind_of_change_it_announces(link: Link) -> None:
     async def filters() -> Any:
         return await ask(link, "filters")

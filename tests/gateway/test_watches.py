@@ -7,6 +7,7 @@ import pytest
 from toolgate.errors import SessionLimit
 from toolgate.gateway import watches as watches_module
 from toolgate.gateway.watches import MAX_TOLD, Watch, Watches
+from toolgate.upstream.link import Told
 
 pytestmark = pytest.mark.anyio
 
@@ -17,10 +18,13 @@ class Servers:
     def __init__(self) -> None:
         self.told: dict[str, frozenset[str]] = {}
         self.times = 0
+        self.known: dict[str, Told] = {}
+        """When a server knows of it, where that is not at once."""
 
-    def watch(self, server_id: str, uris: frozenset[str]) -> None:
+    def watch(self, server_id: str, uris: frozenset[str]) -> Told:
         self.told[server_id] = uris
         self.times += 1
+        return self.known.get(server_id)
 
 
 async def test_servers_are_told_of_what_all_want_together_and_once_for_many() -> None:
@@ -42,6 +46,33 @@ async def test_servers_are_told_of_what_all_want_together_and_once_for_many() ->
     assert servers.told == {"one": frozenset({"x:0"}), "two": frozenset()}
     assert servers.times == 4
     assert len(watches) == 1
+
+
+async def test_who_watches_can_wait_until_the_server_knows() -> None:
+    servers, known = Servers(), asyncio.get_running_loop().create_future()
+    servers.known["slow"] = known
+    watches = Watches(servers.watch)
+    for server_id in ("quick", "slow"):
+        watches.add(Watch("ada"), "x:0", server_id=server_id, uri="x:0")
+    await watches.settle(["quick", "none"])
+    waiting = asyncio.ensure_future(watches.settle(["quick", "slow"]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert not waiting.done()
+    known.set_result(None)
+    await waiting
+
+
+async def test_a_server_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches_module, "SETTLE_S", 0.0)
+    servers = Servers()
+    servers.known["mute"] = asyncio.get_running_loop().create_future()
+    watches = Watches(servers.watch)
+    watches.add(Watch("ada"), "x:0", server_id="mute", uri="x:0")
+    await watches.settle(["mute"])
+
+    assert servers.told == {"mute": frozenset({"x:0"})}
 
 
 async def test_updates_reach_those_who_watch_under_the_names_they_know() -> None:

@@ -17,7 +17,7 @@ from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION
 from toolgate.model.servers import EMPTY, Budgets, ServerRecord, StdioLaunch
 from toolgate.model.tools import Era
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import SHARED_CAPABILITIES, ClientSide, Hello, LinkListener, Params, Reply
+from toolgate.upstream.link import SHARED_CAPABILITIES, ClientSide, Hello, LinkListener, Params, Reply, Told
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.wire import params_for
 
@@ -97,6 +97,8 @@ class MemoryServer:
     capabilities_told: list[bytes] = field(default_factory=list)
     """What each handshake said of the clients."""
     watched: list[frozenset[str]] = field(default_factory=list)
+    told: Told = None
+    """When it knows of what is watched."""
     lists_s: list[float] = field(default_factory=list)
     """When `tools/list` was asked for."""
     lists: list[str] = field(default_factory=list)
@@ -208,8 +210,9 @@ class MemoryLink:
         if self._end(reason):
             asyncio.get_running_loop().call_soon(self.listener.on_closed, reason)
 
-    def watch(self, uris: frozenset[str]) -> None:
+    def watch(self, uris: frozenset[str]) -> Told:
         self._server.watched.append(uris)
+        return self._server.told
 
     async def aclose(self) -> None:
         self._end("the link was closed")

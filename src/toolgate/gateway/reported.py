@@ -20,7 +20,7 @@ from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.registry.reports import Reports
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS
-from toolgate.upstream.link import ClientSide, Opener, Params
+from toolgate.upstream.link import ClientSide, Opener, Params, Told
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.pool import Answer, Load
 from toolgate.upstream.trial import TrialReport, try_server
@@ -168,7 +168,7 @@ class ReportedServers:
     def end_session(self, _session: str, /) -> None:
         """Nothing is kept here."""
 
-    def watch(self, _server_id: str, _uris: frozenset[str], /) -> None:
+    def watch(self, _server_id: str, _uris: frozenset[str], /) -> Told:
         """Nobody listens here."""
 
     # Following the reports

@@ -9,7 +9,7 @@ from typing import Protocol
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.upstream.health import ServerHealth
-from toolgate.upstream.link import ClientSide, Params
+from toolgate.upstream.link import ClientSide, Params, Told
 from toolgate.upstream.pool import Answer, Load
 from toolgate.upstream.trial import TrialReport
 
@@ -58,5 +58,5 @@ class Servers(Protocol):
     def end_session(self, session: str, /) -> None:
         """Whatever servers keep for this session is not needed any more."""
 
-    def watch(self, server_id: str, uris: frozenset[str], /) -> None:
-        """Hear from a server when one of these resources changes, and no other."""
+    def watch(self, server_id: str, uris: frozenset[str], /) -> Told:
+        """Hear from a server when one of these resources changes, and no other. Returns at once."""

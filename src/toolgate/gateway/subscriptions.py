@@ -16,6 +16,7 @@ from toolgate.gateway.places import Places
 from toolgate.gateway.view import View
 from toolgate.gateway.watches import Watch, Watches
 from toolgate.model.tools import ListKind
+from toolgate.upstream.link import Told
 
 MAX_OPEN: Final = 5_000
 """Listeners of a node: one more is refused, those there are go on."""
@@ -116,7 +117,7 @@ class Subscriptions:
         self,
         view: Callable[[Caller], View],
         *,
-        watch: Callable[[str, frozenset[str]], None] = lambda _server_id, _uris: None,
+        watch: Callable[[str, frozenset[str]], Told] = lambda _server_id, _uris: None,
     ) -> None:
         """`watch(server_id, uris)` has a server say when one of these resources changes, and no other."""
         self.watches = Watches(watch)

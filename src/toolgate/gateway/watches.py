@@ -5,17 +5,20 @@ want to hear of; each client is told of its own, by its own name, and of nothing
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from toolgate.errors import SessionLimit
 from toolgate.gateway.places import Places
+from toolgate.upstream.link import Told
 
 MAX_EACH: Final = 1_000
 MAX_WATCHED: Final = 10_000
 """Resources that one client, and all clients of a node, may want to hear of."""
 MAX_TOLD: Final = 100
 """Updates that a client is told of at once. The others come right after."""
+SETTLE_S: Final = 2.0
+"""A client is told that it will hear of a resource when the server knows, or after this."""
 _MAX_LEVELS: Final = 64
 
 
@@ -56,12 +59,13 @@ class Watch:
 class Watches:
     """All that clients of a node want to hear of."""
 
-    def __init__(self, tell: Callable[[str, frozenset[str]], None]) -> None:
+    def __init__(self, tell: Callable[[str, frozenset[str]], Told]) -> None:
         """`tell(server_id, uris)` has a server say when one of these changes, and no other."""
         self._tell = tell
         self._by_server: dict[str, dict[str, set[tuple[Watch, str]]]] = {}
         self._places = Places("watched resources")
         self._due: set[str] = set()
+        self._told: dict[str, Told] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -108,6 +112,13 @@ class Watches:
             for watch, known_as in watched.get(whole, ()):
                 watch.note(known_as)
 
+    async def settle(self, server_ids: Iterable[str]) -> None:
+        """Wait until these servers know what they are to tell of, or do not answer for a while."""
+        await asyncio.sleep(0)  # what is due is told first
+        told = [one for server_id in server_ids if (one := self._told.get(server_id)) is not None]
+        if told:
+            await asyncio.wait(told, timeout=SETTLE_S)
+
     def _tell_soon(self, server_id: str) -> None:
         """Many at once are told together."""
         if not self._due:
@@ -117,7 +128,10 @@ class Watches:
     def _tell_due(self) -> None:
         due, self._due = self._due, set()
         for server_id in due:
-            self._tell(server_id, frozenset(self._by_server.get(server_id, ())))
+            uris = frozenset(self._by_server.get(server_id, ()))
+            self._told[server_id] = self._tell(server_id, uris)
+            if not uris:
+                del self._told[server_id]
 
 
 def _wholes(uri: str) -> Iterator[str]:

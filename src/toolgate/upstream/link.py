@@ -4,6 +4,7 @@ A link is made by an opener, already negotiated (`hello`), and ends once, for go
 new one. A link never retries and never sends a request twice.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,6 +17,8 @@ from toolgate.model.tools import Era, ListState
 
 Params = dict[str, msgspec.Raw]
 """The members of a request's `params`, each still the JSON it came as."""
+Told = asyncio.Future[None] | None
+"""Done when a server has been told, and has answered or not in time. None: there is nothing to wait for."""
 Members = dict[str, msgspec.Raw]
 """The same of a result."""
 
@@ -135,11 +138,14 @@ class StartFailed(Exception):
         state: ListState = "list_failed",
         fatal: bool = False,
         retry_after_s: float | None = None,
+        needs_login: bool = False,
     ) -> None:
         super().__init__(message)
         self.state: ListState = state
         self.fatal = fatal
         """Trying again without a change to the record is pointless (no such command, missing variable)."""
+        self.needs_login = needs_login
+        """Who calls has to log in to the server first; the message says so, and is fit for its eyes."""
         self.retry_after_s = retry_after_s
         """How long the server asks to be left alone."""
 
@@ -182,7 +188,7 @@ class Link(Protocol):
         closing the stream).
         """
 
-    def watch(self, uris: frozenset[str]) -> None:
+    def watch(self, uris: frozenset[str]) -> Told:
         """Have the server tell when one of these resources changes, and no other. Returns at once.
 
         It comes as `notifications/resources/updated` to the listener.

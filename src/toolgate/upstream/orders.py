@@ -1,7 +1,7 @@
 """Standing orders: what a server was asked to keep telling over one link, told anew whenever that changes.
 
-Nobody waits for the outcome: a server that refuses tells less, and what it lists is read again after a while
-anyway.
+A server that refuses tells less; what it lists is read again after a while anyway. Who wants to say that it
+has been told can wait until it has.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import msgspec
 
 from toolgate.errors import ToolgateError
 from toolgate.upstream.background import Background
-from toolgate.upstream.link import Hello, LinkListener, Params, Reply
+from toolgate.upstream.link import Hello, LinkListener, Params, Reply, Told
 from toolgate.upstream.wire import LIST_CHANGES, LISTEN, UPDATED
 
 Ask = Callable[[str, Params, float], Awaitable[Reply]]
@@ -31,7 +31,7 @@ _SILENT: Final = len(_LEVELS)
 class Orders(Protocol):
     """What both eras can be told."""
 
-    def watch(self, uris: frozenset[str]) -> None:
+    def watch(self, uris: frozenset[str]) -> Told:
         """See `Link.watch`."""
 
     def is_quieter_than(self, level: str) -> bool:
@@ -54,10 +54,11 @@ class LegacyOrders:
         self._telling: asyncio.Task[None] | None = None
         self.uris: frozenset[str] = frozenset()
 
-    def watch(self, uris: frozenset[str]) -> None:
+    def watch(self, uris: frozenset[str]) -> Told:
         self.uris = uris
         if self._can_watch and (self._telling is None or self._telling.done()):
             self._telling = self._background.start(self._tell())
+        return self._telling
 
     def is_quieter_than(self, level: str) -> bool:
         return _RANKS.get(level, _SILENT) < self._rank
@@ -95,25 +96,29 @@ class ModernOrders:
         self._background = background
         self._filter: Params = {}
         self._turn = 0
+        self._told: Told = None
         self._open: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
         self.uris: frozenset[str] = frozenset()
 
-    def watch(self, uris: frozenset[str]) -> None:
+    def watch(self, uris: frozenset[str]) -> Told:
         self.uris = uris
         wanted = _filter(self._hello, uris)
         if wanted == self._filter:
-            return
+            return self._told
         self._filter = wanted
         self._turn = turn = self._turn + 1
         _end(self._opening)
         self._opening = None
         if wanted:
+            self._told = self._told or asyncio.get_running_loop().create_future()
             params = {"notifications": _raw(wanted)}
             self._opening = self._background.start(self._listen(params, lambda: self._opened(turn)))
         else:
             _end(self._open)
             self._open = None
+            self._end_telling()
+        return self._told
 
     def is_quieter_than(self, level: str) -> bool:
         """Never: each request says itself what it wants to hear."""
@@ -127,6 +132,12 @@ class ModernOrders:
         if turn == self._turn and self._opening is not None:
             _end(self._open)
             self._open, self._opening = self._opening, None
+            self._end_telling()
+
+    def _end_telling(self) -> None:
+        if self._told is not None and not self._told.done():
+            self._told.set_result(None)
+        self._told = None
 
 
 def orders_on_one_stream(hello: Hello, ask: Ask, background: Background) -> LegacyOrders | ModernOrders:

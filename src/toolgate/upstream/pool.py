@@ -22,7 +22,7 @@ from toolgate.upstream.connection import Connection, Surroundings
 from toolgate.upstream.gate import AskedOutside
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
-from toolgate.upstream.link import ClientSide, Opener, Params, Reply
+from toolgate.upstream.link import ClientSide, Opener, Params, Reply, Told
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.per_session import SessionLinks
 from toolgate.upstream.supervisor import Supervisor
@@ -245,7 +245,7 @@ class Pool:
         for sessions in self._sessions:
             sessions.end(session)
 
-    def watch(self, server_id: str, uris: frozenset[str]) -> None:
+    def watch(self, server_id: str, uris: frozenset[str]) -> Told:
         """Hear from a server when one of these resources changes, and no other.
 
         It is remembered, also for a server that is not there yet, until there is nothing more to watch.
@@ -254,8 +254,8 @@ class Pool:
             self._watched[server_id] = uris
         else:
             self._watched.pop(server_id, None)
-        if server_id in self._servers:
-            self._servers[server_id].watch(uris)
+        server = self._servers.get(server_id)
+        return None if server is None else server.watch(uris)
 
     def _serving(self, server_id: str, session: str, client: ClientSide | None) -> Connection:
         """Whom a call goes to. The one place that knows of `sharing`."""

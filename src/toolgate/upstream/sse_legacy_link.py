@@ -18,7 +18,7 @@ from toolgate.upstream.background import Background
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut, StreamRefused
 from toolgate.upstream.limits import LOOK_AGAIN_S
-from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply, StartFailed
+from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply, StartFailed, Told
 from toolgate.upstream.orders import Orders, orders_on_one_stream
 from toolgate.upstream.reach import Reached
 from toolgate.upstream.redaction import Redactor
@@ -140,8 +140,8 @@ class SseLink:
         if answer.status >= 300:
             raise StartFailed(f"it answered `{method}` with status {answer.status}")
 
-    def watch(self, uris: frozenset[str]) -> None:
-        self._orders.watch(uris)
+    def watch(self, uris: frozenset[str]) -> Told:
+        return self._orders.watch(uris)
 
     async def aclose(self) -> None:
         self.is_open = False

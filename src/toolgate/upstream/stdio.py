@@ -28,6 +28,7 @@ from toolgate.upstream.link import (
     Params,
     Reply,
     StartFailed,
+    Told,
 )
 from toolgate.upstream.negotiate import negotiate
 from toolgate.upstream.orders import Orders, orders_on_one_stream
@@ -142,8 +143,8 @@ class StdioLink:
     async def notify(self, method: str, params: Params) -> None:
         self._write(wire.encode_notification(method, params))
 
-    def watch(self, uris: frozenset[str]) -> None:
-        self._orders.watch(uris)
+    def watch(self, uris: frozenset[str]) -> Told:
+        return self._orders.watch(uris)
 
     async def aclose(self) -> None:
         self.is_open = False

@@ -14,7 +14,7 @@ from toolgate.model.tools import ListKind, ServerTools
 from toolgate.upstream.connection import Act, Common, Connection, Surroundings
 from toolgate.upstream.discovery import Discovery
 from toolgate.upstream.health import ServerHealth
-from toolgate.upstream.link import Link, StartFailed
+from toolgate.upstream.link import Link, StartFailed, Told
 from toolgate.upstream.lists import FORMS, ListFailed, Read, read_list
 from toolgate.upstream.per_session import SessionLinks
 from toolgate.upstream.wire import LIST_CHANGES, UNREADABLE, UPDATED
@@ -89,13 +89,13 @@ class Supervisor(Connection):
             self._restarts.forgive()
             self._discovery.ask(self._clock())
 
-    def watch(self, uris: frozenset[str]) -> None:
+    def watch(self, uris: frozenset[str]) -> Told:
         """Hear of changes to these resources, now and after every reconnect."""
-        if uris != self._watched:
-            self._watched = uris
-            if self.link is not None:
-                self.link.watch(uris)
-            self._wake.set()
+        if uris == self._watched:
+            return None
+        self._watched = uris
+        self._wake.set()
+        return None if self.link is None else self.link.watch(uris)
 
     async def refresh(self) -> None:
         """List again now, even where the server is down. Returns when that has ended, well or not."""

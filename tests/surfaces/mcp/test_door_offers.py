@@ -1,5 +1,6 @@
 """Prompts, resources and completions at the MCP door: for both eras, in scope only, from their own server."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,6 +222,26 @@ async def test_an_updated_resource_is_told_to_who_subscribed_under_its_own_name_
             await one.leave()
         if client == "modern":
             assert len(house.gateway.subscriptions.watches) == 0
+
+
+@pytest.mark.parametrize("client", ["legacy", "modern"])
+async def test_a_client_is_told_that_it_will_hear_of_a_resource_when_the_server_knows(client: Era) -> None:
+    async with settled(world(), docs(), PLAIN) as house:
+        house.net["docs"].told = told = asyncio.get_running_loop().create_future()
+        if client == "legacy":
+            answer = (await house.session("/api/mcp")).begin("resources/subscribe", {"uri": "docs://a"})
+        else:
+            wanted = {"notifications": {"resourceSubscriptions": ["docs://a"]}}
+            answer = house.open_modern("/api/mcp", "subscriptions/listen", wanted)
+        while not house.net["docs"].watched:
+            await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+        assert not answer.status.done()
+        told.set_result(None)
+        assert await answer.status == 200
+        await answer.leave()
 
 
 async def test_updates_wait_for_a_stream_and_end_with_the_subscription() -> None:

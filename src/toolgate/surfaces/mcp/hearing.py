@@ -33,6 +33,7 @@ class Hearing:
         self._gateway.subscriptions.watches.add(
             session.watch, uri, server_id=route.server_id, uri=route.upstream_uri
         )
+        await self._gateway.subscriptions.watches.settle([route.server_id])
 
     async def _unsubscribe(self, uri: str, session: Session) -> None:
         """Also of what the client may not see any more."""

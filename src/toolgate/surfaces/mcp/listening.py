@@ -61,6 +61,9 @@ class Listening:
                 self._gateway.subscriptions.watches.add(
                     watch, uri, server_id=route.server_id, uri=route.upstream_uri
                 )
+        if watch.targets:
+            server_ids = {server_id for server_id, _ in watch.targets.values()}
+            await self._gateway.subscriptions.watches.settle(server_ids)
 
 
 def _parse_wanted(message: Message) -> _Wanted:

@@ -21,6 +21,7 @@ from toolgate.upstream.link import (
     Opener,
     Params,
     Reply,
+    Told,
 )
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.renewal import Renewal
@@ -105,8 +106,8 @@ class AuthorizedLink:
                 self._renewal.on_refused()
             raise
 
-    def watch(self, uris: frozenset[str]) -> None:
-        self._link.watch(uris)
+    def watch(self, uris: frozenset[str]) -> Told:
+        return self._link.watch(uris)
 
     async def aclose(self) -> None:
         await self._background.aclose()

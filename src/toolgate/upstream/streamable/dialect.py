@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.link import ClientSide, Params
+from toolgate.upstream.link import ClientSide, Params, Told
 from toolgate.upstream.streamable.messages import Rejected
 from toolgate.upstream.wire import Incoming
 
@@ -33,7 +33,7 @@ class Dialect(Protocol):
     def listen(self) -> None:
         """Start to hear what the server says unasked, where it announces that it will."""
 
-    def watch(self, uris: frozenset[str]) -> None:
+    def watch(self, uris: frozenset[str]) -> Told:
         """See `Link.watch`."""
 
     def authorize(self, credential: str) -> None:

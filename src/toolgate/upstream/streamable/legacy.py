@@ -22,6 +22,7 @@ from toolgate.upstream.link import (
     Params,
     Reply,
     StartFailed,
+    Told,
 )
 from toolgate.upstream.orders import LegacyOrders, announces_to_tell, tell_missed
 from toolgate.upstream.redaction import Redactor
@@ -194,8 +195,8 @@ class LegacyDialect:
             )
             self._listening = self._background.start(listening.run())
 
-    def watch(self, uris: frozenset[str]) -> None:
-        self._orders.watch(uris)
+    def watch(self, uris: frozenset[str]) -> Told:
+        return self._orders.watch(uris)
 
     def authorize(self, credential: str) -> None:
         self._endpoint.heads.authorize(credential)

@@ -8,7 +8,7 @@ from toolgate.model.servers import EMPTY
 from toolgate.upstream.background import Background
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
-from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply
+from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply, Told
 from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.streamable.dialect import Dialect, LinkLost
 from toolgate.upstream.streamable.failures import reply_to_rejected, unknown_outcome
@@ -64,8 +64,8 @@ class StreamableLink:
         self._redactor.learn(token)
         self._dialect.authorize(f"Bearer {token}")
 
-    def watch(self, uris: frozenset[str]) -> None:
-        self._dialect.watch(uris)
+    def watch(self, uris: frozenset[str]) -> Told:
+        return self._dialect.watch(uris)
 
     async def aclose(self) -> None:
         if self._end is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from toolgate.model.protocol import MODERN_VERSION
 from toolgate.model.servers import EMPTY
 from toolgate.upstream.background import Background
-from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params
+from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Told
 from toolgate.upstream.orders import ModernOrders, tell_missed
 from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.relay import Relay
@@ -67,8 +67,8 @@ class ModernDialect:
     def listen(self) -> None:
         self._orders.watch(frozenset())
 
-    def watch(self, uris: frozenset[str]) -> None:
-        self._orders.watch(uris)
+    def watch(self, uris: frozenset[str]) -> Told:
+        return self._orders.watch(uris)
 
     def authorize(self, credential: str) -> None:
         self._endpoint.heads.authorize(credential)
