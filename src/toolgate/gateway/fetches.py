@@ -1,4 +1,4 @@
-"""What requests that are no tool's call ask for: prompts, resources, and completions for either.
+"""What requests ask for: tools, prompts, resources, and completions for the last two.
 
 Each is found by the caller's name for it and goes on under its server's own.
 """
@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from toolgate.errors import InvalidParams, MethodNotFound, ToolgateError, UnknownPrompt, UnknownResource
+from toolgate.errors import (
+    InvalidParams,
+    MethodNotFound,
+    ToolgateError,
+    UnknownPrompt,
+    UnknownResource,
+    UnknownTool,
+)
 from toolgate.gateway.routes import Route
 from toolgate.gateway.view import View
 from toolgate.model.names import PROMPT, RESOURCE
@@ -29,6 +36,8 @@ class Wanted(NamedTuple):
 
 def find_wanted(view: View, method: str, params: Params) -> Wanted:
     """What the request is for; `params` then say it in the server's words. Raises InvalidParams."""
+    if method == "tools/call":
+        return _find_tool(view, params)
     if method == "prompts/get":
         return _find_prompt(view, params)
     if method == "resources/read":
@@ -45,6 +54,14 @@ def find_wanted(view: View, method: str, params: Params) -> Wanted:
     wanted = _find_prompt(view, ref) if kind == "ref/prompt" else _find_resource(view, ref)
     params["ref"] = msgspec.Raw(msgspec.json.encode(ref))
     return wanted
+
+
+def _find_tool(view: View, members: Params) -> Wanted:
+    name = _text(members, "name")
+    route = view.routes.get(name)
+    if route is not None:
+        members["name"] = route.upstream_name
+    return Wanted(name, route, UnknownTool(f"Unknown tool: {name}"))
 
 
 def _find_prompt(view: View, members: Params) -> Wanted:

@@ -253,13 +253,21 @@ class Gateway:
         self, view: View, method: str, params: Params, *, trace: Trace, client: ClientSide | None = None
     ) -> Coroutine[Any, Any, Answer]:
         """Ask for a prompt, a resource or a completion; `params` are those of `method`."""
+        route = self._find(view, method, params, trace)
+        if method == "prompts/get":
+            _check_arguments(params)
+        return self._request(view, route, method, params, trace=trace, client=client)
+
+    def server_of(self, view: View, method: str, params: Params, *, trace: Trace) -> str:
+        """Where `call` or `fetch` would go with these. Raises as they do."""
+        return self._find(view, method, {**params}, trace).server_id
+
+    def _find(self, view: View, method: str, params: Params, trace: Trace) -> Route:
         wanted = find_wanted(view, method, params)
         if wanted.route is None:
             self._record_unknown(view, wanted.name, trace, code=wanted.unknown.code)
             raise wanted.unknown
-        if method == "prompts/get":
-            _check_arguments(params)
-        return self._request(view, wanted.route, method, params, trace=trace, client=client)
+        return wanted.route
 
     async def _request(
         self,

@@ -19,7 +19,9 @@ ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
 CALL = {"name": "one.ask", "arguments": {"a": 1, "b": 2}}
 
 
-def begin(house: House, params: Json, can: Json | None = None, *, secret: str | None = None) -> Stream:
+def begin(
+    house: House, params: Json, can: Json | None = None, *, secret: str | None = None, path: str = "/mcp"
+) -> Stream:
     """Send a `tools/call` of a client that can do `can`."""
     can = {"elicitation": {}} if can is None else can
     sent = {**params, "_meta": {**META, CAPABILITIES: can}}
@@ -31,7 +33,7 @@ def begin(house: House, params: Json, can: Json | None = None, *, secret: str | 
     }
     if secret is not None:
         headers["authorization"] = f"Bearer {secret}"
-    return house.open("POST", "/mcp", json.dumps(body).encode(), headers)
+    return house.open("POST", path, json.dumps(body).encode(), headers)
 
 
 async def call(house: House, params: Json, can: Json | None = None, **who: str) -> Response:
@@ -239,3 +241,32 @@ async def test_answers_that_are_none_are_refused(responses: Any) -> None:
         refused = await call(house, {**again(CALL, first), "inputResponses": responses})
 
         assert (refused.status, refused.code) == (400, -32602)
+
+
+@pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])
+async def test_what_is_denied_between_two_rounds_is_unknown_in_the_second(net: Any) -> None:
+    """SCO-21"""
+    async with open_house(net(), SERVER) as house:
+        first = await call(house, CALL)
+        house.apply(servers={"one": record(allowed_tools=("other",))})
+        second = await call(house, again(CALL, first))
+        never = await call(house, {**CALL, "name": "one.never"})
+
+        assert second.json["error"]["code"] == never.json["error"]["code"] == -32602
+        assert second.json["error"]["message"] == "Unknown tool: one.ask"
+        assert [(event.tool, event.outcome) for event in house.audited][-2] == ("one.ask", "denied")
+        assert len(house.net["one"].calls) == 1
+
+
+async def test_the_state_of_one_server_is_not_given_to_another() -> None:
+    servers = modern_net().servers
+    net = MemoryNet(one=servers["one"], two=modern_net()["one"])
+    bare = {**CALL, "name": "ask"}
+    async with open_house(net, SERVER, record("two", allowed_tools=("*",))) as house:
+        first = await call(house, bare, path="/mcp/s/one")
+        refused = await call(house, again(bare, first), path="/mcp/s/two")
+        served = await call(house, again(bare, first), path="/mcp/s/one")
+
+        assert refused.code == -32602
+        assert json.loads(text(served))["state"] == "theirs"
+        assert net["two"].calls == []

@@ -98,6 +98,9 @@ def test_a_digest_tells_requests_apart_and_not_the_rounds_of_one() -> None:
     }
     other: Params = {**asked, "arguments": raw({"a": 1, "b": 3})}
 
-    assert request_digest("tools/call", asked) == request_digest("tools/call", again)
-    assert request_digest("tools/call", asked) != request_digest("tools/call", other)
-    assert request_digest("tools/call", asked) != request_digest("prompts/get", asked)
+    digest = request_digest("tools/call", asked, server_id="one")
+
+    assert digest == request_digest("tools/call", again, server_id="one")
+    assert digest != request_digest("tools/call", other, server_id="one")
+    assert digest != request_digest("prompts/get", asked, server_id="one")
+    assert digest != request_digest("tools/call", asked, server_id="two")

@@ -52,7 +52,7 @@ class Methods:
     ) -> Answer:
         """What a server answers to one of `REQUESTS`. The message stays as it came."""
         gateway = self._gateway
-        trace = Trace(DOOR, session, (message.id or b"null").decode())
+        trace = _trace(message, session)
         name = ""
         if message.method == "tools/call":
             name = message.text("name") or ""
@@ -66,6 +66,11 @@ class Methods:
             return await gateway.call(view, name, params, trace=trace, client=client)
         return await gateway.fetch(view, message.method, params, trace=trace, client=client)
 
+    def server_of(self, message: Message, binding: Binding) -> str:
+        """Where one of `REQUESTS` would go now. Raises as `ask` does."""
+        view = binding.view(self._gateway)
+        return self._gateway.server_of(view, message.method, message.params, trace=_trace(message))
+
 
 def send_answer(responder: Responder, message: Message, answer: Answer, *, era: Era) -> None:
     """What a server answered, as a client of `era` takes it. Raises InputNeeded where it asks first."""
@@ -77,6 +82,10 @@ def send_answer(responder: Responder, message: Message, answer: Answer, *, era: 
         return
     result = adapt_result(reply.members, upstream=answer.era, client=era, method=message.method)
     send_result(responder, request_id, result)
+
+
+def _trace(message: Message, session: str = "") -> Trace:
+    return Trace(DOOR, session, (message.id or b"null").decode())
 
 
 def send_failure(responder: Responder, message: Message, exc: ToolgateError, *, era: Era) -> bool:

@@ -89,11 +89,14 @@ class ModernEra:
     ) -> None:
         """What a server answers, or what it wants to know first."""
         client = ModernClient(exchange, envelope.capabilities, envelope.log_level)
-        asked = Asked(exchange.principal.id, message, client)
+        server_of = partial(self._methods.server_of, message, binding)
+        asked = Asked(exchange.principal.id, message, client, server_of)
         if message.method == "tools/call":
             route = binding.view(self._gateway).routes.get(message.text("name") or "")
             if route is not None and route.tool is not None and route.tool.param_headers:
                 check_arguments(exchange, route.tool, message.params)
+        if "requestState" in message.params:
+            await self._gateway.settled_view(binding.caller)
         try:
             if envelope.capabilities == NONE and "requestState" not in message.params:
                 answer = await self._methods.ask(message, binding, client=client)

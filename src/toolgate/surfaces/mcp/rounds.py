@@ -45,6 +45,13 @@ class Asked:
     principal_id: str
     message: Message
     client: ModernClient
+    server_of: Callable[[], str]
+    """Where it goes as things are now. Raises what it is refused with."""
+
+    @property
+    def digest(self) -> str:
+        """Tells it from any other request, and from the same one to another server. Raises as `server_of`."""
+        return request_digest(self.message.method, self.message.params, server_id=self.server_of())
 
 
 class Rounds:
@@ -61,8 +68,8 @@ class Rounds:
         if state is None:
             came = await self._begin(asked, ask)
         else:
-            digest = request_digest(asked.message.method, params)
-            opened = self._seals.open(state, principal_id=asked.principal_id, request=digest)
+            # Decided anew, also where the call runs already.
+            opened = self._seals.open(state, principal_id=asked.principal_id, request=asked.digest)
             came = await self._go_on(asked, opened, ask)
         if isinstance(came, Answer):
             return self.conclude(asked, came)
@@ -134,8 +141,7 @@ class Rounds:
         return _encode({"resultType": "input_required", "inputRequests": questions, "requestState": state})
 
     def _seal(self, asked: Asked, kind: Kind, payload: str) -> str:
-        digest = request_digest(asked.message.method, asked.message.params)
-        return self._seals.seal(kind, payload, principal_id=asked.principal_id, request=digest)
+        return self._seals.seal(kind, payload, principal_id=asked.principal_id, request=asked.digest)
 
 
 def _question(method: str, params: bytes) -> msgspec.Raw:

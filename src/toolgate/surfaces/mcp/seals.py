@@ -71,10 +71,10 @@ class Seals:
         return None if payload is None else msgspec.json.decode(payload, type=State)
 
 
-def request_digest(method: str, params: Params) -> str:
+def request_digest(method: str, params: Params, *, server_id: str) -> str:
     """Tells one request from another, and not one round of it from the next. Raises InvalidParams."""
     try:
         asked = {name: msgspec.json.decode(raw) for name, raw in params.items() if name not in _OF_THE_ROUND}
     except (msgspec.DecodeError, RecursionError) as exc:
         raise InvalidParams("`params` cannot be read") from exc
-    return hashlib.sha256(_encode_canonical([method, asked])).hexdigest()
+    return hashlib.sha256(_encode_canonical([server_id, method, asked])).hexdigest()
