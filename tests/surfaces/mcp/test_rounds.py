@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -126,6 +127,26 @@ async def test_the_state_of_a_modern_server_travels_under_our_seal() -> None:
 
         assert first.json["result"]["requestState"] != "theirs"
         assert json.loads(text(last)) == {"state": "theirs", "told": {"who": ACCEPT}}
+
+
+def insatiable_net() -> MemoryNet:
+    """A modern server that always wants to know one thing more."""
+    net = modern_net()
+    ask = net["one"].on_call["ask"]
+    net["one"].on_call = {"ask": lambda _members: ask({})}
+    return net
+
+
+@pytest.mark.parametrize("net", [partial(legacy_net, questions=11), insatiable_net], ids=["legacy", "modern"])
+async def test_ups_13_a_server_that_asks_for_ever_gets_an_error_after_ten_rounds(net: Any) -> None:
+    async with open_house(net(), SERVER) as house:
+        answer = await call(house, CALL)
+        for _ in range(10):
+            assert answer.json["result"]["resultType"] == "input_required"
+            answer = await call(house, again(CALL, answer))
+
+        assert answer.json["result"]["isError"]
+        assert "more than 10 times" in text(answer)
 
 
 @pytest.mark.parametrize("net", [legacy_net, modern_net], ids=["legacy", "modern"])

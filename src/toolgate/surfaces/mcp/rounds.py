@@ -6,14 +6,14 @@ ended yet waits, parked, on this node.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
 from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.errors import InvalidParams
-from toolgate.gateway.inputs import check_inputs
+from toolgate.gateway.inputs import MAX_ROUNDS, check_inputs, too_many_rounds
 from toolgate.gateway.parking import ParkableCall, Parking, Waiting
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.modern_client import ModernClient
@@ -47,6 +47,8 @@ class Asked:
     client: ModernClient
     server_of: Callable[[], str]
     """Where it goes as things are now. Raises what it is refused with."""
+    rounds: int = 0
+    """How often its client was asked before, as the state says that it brings."""
 
     @property
     def digest(self) -> str:
@@ -70,6 +72,7 @@ class Rounds:
         else:
             # Decided anew, also where the call runs already.
             opened = self._seals.open(state, principal_id=asked.principal_id, request=asked.digest)
+            asked = replace(asked, rounds=opened.rounds)
             came = await self._go_on(asked, opened, ask)
         if isinstance(came, Answer):
             return self.conclude(asked, came)
@@ -141,7 +144,15 @@ class Rounds:
         return _encode({"resultType": "input_required", "inputRequests": questions, "requestState": state})
 
     def _seal(self, asked: Asked, kind: Kind, payload: str) -> str:
-        return self._seals.seal(kind, payload, principal_id=asked.principal_id, request=asked.digest)
+        if asked.rounds >= MAX_ROUNDS:
+            raise too_many_rounds()
+        return self._seals.seal(
+            kind,
+            payload,
+            principal_id=asked.principal_id,
+            request=asked.digest,
+            rounds=asked.rounds + 1,
+        )
 
 
 def _question(method: str, params: bytes) -> msgspec.Raw:

@@ -36,6 +36,8 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     principal: str
     request: str
     expires_s: int
+    rounds: int = 1
+    """How often the client was asked, this time included."""
 
 
 class Seals:
@@ -45,12 +47,12 @@ class Seals:
         self._signer = signer
         self._wall_s = wall_s
 
-    def seal(self, kind: Kind, payload: str, *, principal_id: str, request: str) -> str:
+    def seal(self, kind: Kind, payload: str, *, principal_id: str, request: str, rounds: int = 1) -> str:
         """A state for this principal's next round of this request. Raises ServerUnavailable if too long."""
         if len(payload) > MAX_STATE_BYTES:
             raise ServerUnavailable(f"the server's `requestState` is longer than {MAX_STATE_BYTES} bytes")
         expires_s = int(self._wall_s()) + LIFETIME_S
-        state = State(kind, payload, principal_id, request, expires_s)
+        state = State(kind, payload, principal_id, request, expires_s, rounds)
         return self._signer.sign(_PURPOSE, msgspec.json.encode(state)).decode("ascii")
 
     def open(self, raw: msgspec.Raw, *, principal_id: str, request: str) -> State:
