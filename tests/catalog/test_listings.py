@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from toolgate.catalog.listings import check_prompts, check_resources, check_templates
 from toolgate.catalog.members import MAX_DESCRIPTION_BYTES, MAX_LISTED
+from toolgate.catalog.templates import MAX_WORK, work_of
 from toolgate.model.tools import Listing
 
 CHECKS = {"prompt": check_prompts, "resource": check_resources, "template": check_templates}
@@ -317,3 +318,19 @@ def test_whatever_a_server_sends_good_listings_stay(kind: str, raws: list[bytes]
     assert listings[NAMES[kind]].raw == good
     assert len(listings) + len(quarantined) == len(raws) + 1
     assert not {POLICY_NAMES[kind]} & quarantined.keys()
+
+
+def test_ups_11_templates_that_would_take_long_to_match_are_quarantined() -> None:
+    """A URI that nobody lists is held against all of them, on the loop."""
+    nasty = ["a:{first}" + f"{{x}}a{'a' * 400}{number}" for number in range(MAX_LISTED)]
+    plain = ["file:///{x}", *(f"file:///{number}/{{x}}/of/{{y}}" for number in range(1_000))]
+    raws = [
+        raw_of("template", uriTemplate=template) for template in (*plain, *nasty[: MAX_LISTED - len(plain)])
+    ]
+
+    listings, quarantined = check_templates("s", raws)
+
+    assert set(plain) <= listings.keys()
+    assert sum(map(work_of, listings)) <= MAX_WORK < sum(map(work_of, listings)) + work_of(nasty[-1])
+    assert len(listings) + len(quarantined) == MAX_LISTED
+    assert set(quarantined.values()) == {"the templates before it are as many and as long as can be matched"}

@@ -27,7 +27,7 @@ from toolgate.catalog.members import (
     shown,
 )
 from toolgate.catalog.schemas import SchemaRefused
-from toolgate.catalog.templates import MAX_EXPRESSIONS, MAX_TEMPLATE_BYTES
+from toolgate.catalog.templates import MAX_EXPRESSIONS, MAX_TEMPLATE_BYTES, MAX_WORK, work_of
 from toolgate.model.names import PROMPT, RESOURCE
 from toolgate.model.tools import Listing
 
@@ -86,7 +86,19 @@ def check_resources(server_id: str, raws: Sequence[bytes]) -> Checked:
 
 def check_templates(server_id: str, raws: Sequence[bytes]) -> Checked:
     """The templates of a server as they are written, and what was quarantined, with the reasons."""
-    return _check_all(_TEMPLATES, server_id, raws)
+    listings, quarantined = _check_all(_TEMPLATES, server_id, raws)
+    kept: dict[str, Listing] = {}
+    left_out: dict[str, str] = {}
+    work = 0
+    for template, listing in listings.items():
+        work += work_of(template)
+        if work <= MAX_WORK:
+            kept[template] = listing
+        else:
+            left_out[RESOURCE + template] = (
+                "the templates before it are as many and as long as can be matched"
+            )
+    return MappingProxyType(kept), MappingProxyType({**quarantined, **left_out})
 
 
 def _check_all(kind: _Kind, server_id: str, raws: Sequence[bytes]) -> Checked:

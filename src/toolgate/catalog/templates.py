@@ -9,9 +9,19 @@ from typing import Final
 
 MAX_TEMPLATE_BYTES: Final = 512
 MAX_EXPRESSIONS: Final = 16
+MAX_WORK: Final = 100_000
+"""Of all templates of a server together: a URI may be held against every one, and others wait meanwhile."""
+_EXPRESSION_WORK: Final = 12
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
 _SIMPLE: Final = re.compile(r"[A-Za-z0-9_.%]+")
+
+
+def work_of(template: str) -> int:
+    """How much there is to do to hold a URI against a template, in characters."""
+    head, *rest = _EXPRESSION.split(template)
+    del head  # looked at in one go
+    return sum(_EXPRESSION_WORK + len(literal) for literal in rest[1::2])
 
 
 class UriTemplate:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from toolgate.errors import ToolgateError
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.places import Places
+from toolgate.gateway.turns import Turns
 from toolgate.gateway.view import View
 from toolgate.gateway.watches import Watch, Watches
 from toolgate.model.tools import ListKind
@@ -20,8 +21,6 @@ from toolgate.upstream.link import Told
 
 MAX_OPEN: Final = 5_000
 """Listeners of a node: one more is refused, those there are go on."""
-TURN_S: Final = 0.01
-"""How long views are compiled before others have their turn."""
 
 Picture = Mapping[ListKind, bytes]
 """What each list looks like: as short for a long one, and another for another list."""
@@ -40,12 +39,13 @@ class Changes(NamedTuple):
 class Subscription:
     """One listener. It is woken when there is something new for it, and when it has to end."""
 
-    __slots__ = ("_current", "_view", "_woken", "caller", "is_over", "picture", "watch")
+    __slots__ = ("_current", "_turns", "_view", "_woken", "caller", "is_over", "picture", "watch")
 
     def __init__(self, caller: Caller, view: Callable[[Caller], View], watch: Watch | None) -> None:
         self.caller = caller
         self.watch = watch
         self._view = view
+        self._turns = Turns()
         self._current = _look(view, caller)
         self.picture = self._current
         """Of the lists, as the listener was last told."""
@@ -93,9 +93,9 @@ class Subscription:
         self.picture = current
         kinds = current.keys() | seen.keys()
         lists = tuple(sorted(kind for kind in kinds if current.get(kind) != seen.get(kind)))
-        return Changes(lists, self._updates())
+        return Changes(lists, await self._updates())
 
-    def _updates(self) -> tuple[str, ...]:
+    async def _updates(self) -> tuple[str, ...]:
         """Updates of what the listener may still see, and still means the same resource."""
         watch = self.watch
         if watch is None or not watch.has_news:
@@ -107,7 +107,12 @@ class Subscription:
             view = self._view(self.caller)
         except ToolgateError:
             return ()
-        return tuple(uri for uri in taken if _leads_to(view, uri, watch.targets[uri][0]))
+        told: list[str] = []
+        for uri in taken:
+            await self._turns.rest()
+            if uri in watch.targets and _leads_to(view, uri, watch.targets[uri][0]):
+                told.append(uri)
+        return tuple(told)
 
 
 class Subscriptions:
@@ -173,13 +178,10 @@ class Subscriptions:
             await self._look_at_all()
 
     async def _look_at_all(self) -> None:
-        clock = asyncio.get_running_loop().time
+        turns = Turns()
         seen: dict[Caller, Picture] = {}
-        until_s = clock() + TURN_S
         for subscription in tuple(self._open):
-            if clock() > until_s:
-                await asyncio.sleep(0)
-                until_s = clock() + TURN_S
+            await turns.rest()
             caller = subscription.caller
             if caller not in seen:
                 seen[caller] = _look(self._view, caller)

@@ -340,3 +340,31 @@ async def test_each_list_that_changed_is_told_by_its_own_name(client: Era) -> No
         assert heard - {"notifications/tools/list_changed"} == expected
         assert ("notifications/tools/list_changed" in heard) <= (client == "legacy")
         await stream.leave()
+
+
+async def test_sco_9_others_have_their_turn_while_many_resources_are_looked_for() -> None:
+    """A server may make it as hard as templates are allowed to be."""
+    net = world()
+    hard = ["a:" + f"{{x{number}}}a" + "{x}a" * 15 + "a" * 380 for number in range(150)]
+    net["docs"].templates = [msgspec.json.encode({"uriTemplate": one, "name": "x"}) for one in hard]
+    uris = ["a:" + "a" * (2_000 - number) for number in range(40)]
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with open_house(net, docs()) as house:
+        await house.modern("/api/mcp", "resources/list")
+        other = asyncio.ensure_future(take_turns())
+        stream = house.open_modern(
+            "/api/mcp", "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}
+        )
+        acknowledged = await stream.event()
+        other.cancel()
+
+        assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": uris}
+        assert turns > len(uris) / 4
+        await stream.leave()

@@ -8,6 +8,7 @@ import msgspec
 from toolgate.errors import InvalidParams
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.subscriptions import Changes
+from toolgate.gateway.turns import Turns
 from toolgate.gateway.watches import MAX_EACH, Watch
 from toolgate.model.protocol import SUBSCRIPTION_ID_KEY
 from toolgate.surfaces.http.events import encode_event
@@ -55,7 +56,9 @@ class Listening:
 
     async def _watch(self, watch: Watch, uris: list[str], binding: Binding) -> None:
         view = await self._gateway.settled_view(binding.caller) if uris else None
+        turns = Turns()
         for uri in uris:
+            await turns.rest()
             route = view and view.find_resource(uri)
             if route:
                 self._gateway.subscriptions.watches.add(
