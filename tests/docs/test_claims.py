@@ -72,6 +72,19 @@ def test_the_guide_to_clients_says_how_many_conformance_scenarios_pass() -> None
     ]
 
 
+def test_the_readme_says_how_many_conformance_scenarios_pass() -> None:
+    text = " ".join(document("README.md").text.split())
+    passed = {key: REQUIRED[key[1]] - len(exceptions) for key, exceptions in EXCEPTIONS.items()}
+    handshake, stateless = REQUIRED
+
+    assert (
+        f"With a stateless server behind it, {passed['modern', handshake]} of {REQUIRED[handshake]} required"
+        f" scenarios of the official conformance suite for {handshake}"
+        f" and {passed['modern', stateless]} of {REQUIRED[stateless]} for {stateless} pass;"
+        f" with sessions there, {passed['legacy', handshake]} and {passed['legacy', stateless]} "
+    ) in text
+
+
 def test_the_base_environment_of_children_is_the_one_the_guide_lists() -> None:
     listed = ", ".join(f"`{name}`" for name in BASE_ENVIRONMENT)
 
