@@ -300,3 +300,29 @@ def test_params_that_name_nothing_are_invalid(method: str, params: dict[str, Any
 def test_no_other_method_is_carried() -> None:
     with pytest.raises(MethodNotFound, match="no method `tasks/get`"):
         find_wanted(VIEW, "tasks/get", {})
+
+
+@pytest.mark.parametrize("template", ["file:///pub/{x}", "file:///{+x}", "other:///{x}"])
+@pytest.mark.parametrize(
+    "uri",
+    ["file:///pub/../priv/a", "file:///pub/%2e%2e/priv/a", "file:///pub/..%2Fpriv/a", "file:///pub/a\0.b"],
+)
+def test_sco_2_no_way_leads_out_of_what_a_pattern_allows(template: str, uri: str) -> None:
+    """A server may take the URI for a path, and follow it."""
+    allowed = ("resource:file:///pub/*", f"resource:{template}")
+    view = view_of(server("fs", templates=[template], allowed=allowed))
+
+    assert view.find_resource("file:///pub/b") is not None
+    assert view.find_resource(uri) is view.find_resource(alias_of("fs", uri)) is None
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["file:////priv/a", "FILE:///priv/a", "file:///%70riv/a", "file://localhost/priv/a", "file:///./priv/a"],
+)
+def test_sco_2_what_is_denied_is_denied_however_it_is_spelled(uri: str) -> None:
+    request = SessionRequest(deny=("resource:file:///priv/*",))
+    view = view_of(server("fs", templates=["file:///{+x}"]), request=request)
+
+    assert view.find_resource(uri) is view.find_resource("file:///priv/a") is None
+    assert view.find_resource(uri.replace("priv", "pub").replace("%70riv", "%70ub")) is not None

@@ -3,7 +3,8 @@
 Resources keep their servers' own URIs, for tools' results refer to them. Where several servers of a view list
 the same one, each is listed under an alias that names its server; an alias is understood for any resource.
 What is listed leads to its server. Anything else has to fit a template of one server alone, or be left to the
-one server that could have it, and is decided on by itself: no rule is got round by guessing.
+one server that could have it, and is decided on by itself, as it is written and as plainly as it can be: no
+rule is got round by guessing.
 """
 
 import re
@@ -14,6 +15,7 @@ from urllib.parse import quote, unquote
 
 from toolgate.catalog.listings import MAX_URI_BYTES
 from toolgate.catalog.templates import Uri, UriTemplate
+from toolgate.catalog.uris import plain_uri
 from toolgate.gateway.routes import Route, route_to
 from toolgate.model.names import RESOURCE, ToolRef
 from toolgate.model.snapshot import Snapshot
@@ -96,10 +98,13 @@ class Resources:
 
     def _one_of(self, server_ids: Iterable[str], uri: str) -> Route | None:
         """The way to the one of these servers whose `uri` the caller may have. None where there are more."""
-        if len(uri.encode(errors="replace")) > MAX_URI_BYTES:
+        plain = plain_uri(uri)
+        if plain is None or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
             return None
         decisions = [
-            self._decide(ToolRef(one, RESOURCE + uri)) for one in server_ids if one in self._announcing
+            self._decide(ToolRef(one, RESOURCE + uri))
+            for one in server_ids
+            if one in self._announcing and self._decide(ToolRef(one, RESOURCE + plain)).allowed
         ]
         allowed = [decision for decision in decisions if decision.allowed]
         return route_to(allowed[0]) if len(allowed) == 1 else None
