@@ -7,7 +7,7 @@ import msgspec
 Outcome = Literal["ok", "tool_error", "error", "denied", "cancelled"]
 
 
-class CallRecorded(msgspec.Struct, frozen=True, tag="call", tag_field="type", omit_defaults=True):
+class CallRecorded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field="type", omit_defaults=True):
     """One call that was asked for: who, which tool, what came of it."""
 
     at_ms: int

@@ -37,7 +37,7 @@ class JsonLinesSink:
 
     def write(self, events: Sequence[tuple[int, AuditEvent]]) -> None:
         encode = self._encoder.encode
-        lines = b"".join(b'{"seq":%d,%b\n' % (number, encode(event)[1:]) for number, event in events)
+        lines = b"".join([b'{"seq":%d,%b\n' % (number, encode(event)[1:]) for number, event in events])
         fd = self._open()
         if os.fstat(fd).st_size + len(lines) > self._rotate_bytes:
             fd = self._rotate()

@@ -1,7 +1,8 @@
 """Who asks, and for what: the key under which a scope is compiled and cached."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+import msgspec
 
 from toolgate.model.principals import Principal
 from toolgate.policy.layers import SessionRequest
@@ -23,7 +24,7 @@ class Caller:
         return self.task_id or self.principal.default_task
 
 
-class Trace(NamedTuple):
+class Trace(msgspec.Struct, frozen=True, gc=False):
     """Where a call came in, for the audit."""
 
     door: str

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
+
 from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable
 from toolgate.model.servers import EMPTY, ServerRecord, Transport
 from toolgate.model.tools import Era, ServerTools, ToolDefinition
@@ -39,8 +41,7 @@ def _unheard(_server_id: str, _uri: str) -> None:
     """For a pool that nobody watches resources through."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What a server answered, and in which era's terms."""
 
     reply: Reply

@@ -418,7 +418,7 @@ async def test_a_routing_header_that_stands_twice_is_refused() -> None:
     async with open_house(world(), GIT) as house:
         headers = {name.encode(): value.encode() for name, value in JSON_HEADERS.items()}
         request = Request("POST", "/api/mcp", b"", headers=headers, body=b"{}")
-        request.repeated = {b"mcp-method"}
+        request.repeated = frozenset({b"mcp-method"})
         stream = Stream()
         await house.guard(request, stream)
 

@@ -15,6 +15,7 @@ MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 400
 MAX_CONTAINERS: Final = 200_000
 """Objects and arrays in one body: millions of empty ones take a reader far longer than their size says."""
+SMALL_BYTES: Final = 4_096
 LARGE_BYTES: Final = 64 * 1024
 """A body from this size on is read in a thread."""
 
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 # Looked for where digits begin and nowhere else: from every digit of a long run it would take for ever.
 _LONG_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_DIGITS + 1))
+_TWO_DIGITS = re.compile(rb"[0-9]{2}")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -77,6 +79,14 @@ def parse_json(body: bytes) -> Any:
     if len(body) > MAX_DIGITS and _LONG_DIGITS.search(body) and _LONG_DIGITS.search(_outside_texts(body)):
         raise ParseFailed(f"a number has more than {MAX_DIGITS} digits")
     return whole
+
+
+def is_harmless(body: bytes) -> bool:
+    """Whether `body` is text, and too small to exhaust a reader. Else `parse_json` has to look closely."""
+    if len(body) > SMALL_BYTES or _brackets(body) > MAX_DEPTH or not body.isascii():
+        return False
+    # Of a number that is too long, two of these would stand side by side.
+    return len(body) <= MAX_DIGITS or not _TWO_DIGITS.search(body[:: MAX_DIGITS // 2])
 
 
 def _brackets(text: bytes) -> int:

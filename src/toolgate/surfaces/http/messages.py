@@ -4,37 +4,27 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
+import msgspec
+
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-class Request:
+class Request(msgspec.Struct):
     """One whole request. Header names are in lower case; those that stood twice are joined by commas.
 
     Requests with equal heads share their `headers`: nobody may change them. `Content-Length` is not among
     them, as heads that differ in nothing else count as equal.
     """
 
-    __slots__ = ("body", "headers", "method", "path", "peer", "query", "repeated")
-
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        query: bytes,
-        *,
-        headers: dict[bytes, bytes],
-        body: bytes = b"",
-        peer: str = "",
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.body = body
-        self.peer = peer
-        """The address the connection comes from, whatever the headers say."""
-        self.repeated: set[bytes] = set()
-        """Names of the headers that stood more than once."""
+    method: str
+    path: str
+    query: bytes
+    headers: dict[bytes, bytes]
+    body: bytes = b""
+    peer: str = ""
+    """The address the connection comes from, whatever the headers say."""
+    repeated: frozenset[bytes] = frozenset()
+    """Names of the headers that stood more than once."""
 
 
 class Responder(Protocol):

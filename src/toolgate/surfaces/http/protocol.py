@@ -143,9 +143,7 @@ class HttpConnection(asyncio.Protocol):
         begin, length = place
         if len(data) - begin != length:
             return False
-        request = Request(
-            head.method, head.path, head.query, headers=head.headers, body=data[begin:], peer=self._peer
-        )
+        request = Request(head.method, head.path, head.query, head.headers, data[begin:], self._peer)
         keeps_alive = not self._owner.is_closing
         self._start(request, HttpResponder(self, keeps_alive=keeps_alive, has_body=True))
         return True
@@ -231,11 +229,11 @@ class HttpConnection(asyncio.Protocol):
         method = parser.get_method().decode("ascii")
         # The body is whole: there is nothing left that its length could say.
         length, body = self._headers.pop(b"content-length", None), bytes(self._body)
-        request = Request(method, path, query, headers=self._headers, body=body, peer=self._peer)
+        request = Request(method, path, query, self._headers, body, self._peer)
         first, self._first, self._body = self._first, b"", b""  # the connection may be idle for long
         keeps_alive = parser.should_keep_alive() and not self._owner.is_closing
         if self._repeated:
-            request.repeated = self._repeated
+            request.repeated = frozenset(self._repeated)
         elif keeps_alive and length == b"%d" % len(body):
             self._remember(request, first)
         responder = HttpResponder(self, keeps_alive=keeps_alive, has_body=method != "HEAD")

@@ -14,7 +14,7 @@ from toolgate.gateway.identity import Identities
 from toolgate.gateway.parking import Parking
 from toolgate.gateway.roles import reaches
 from toolgate.surfaces.http.challenges import refusal_headers
-from toolgate.surfaces.http.intake import parse_aside
+from toolgate.surfaces.http.intake import LARGE_BYTES, parse_aside
 from toolgate.surfaces.http.messages import Request, Responder
 from toolgate.surfaces.mcp.answers import send_empty, send_error
 from toolgate.surfaces.mcp.binding import Binding
@@ -95,7 +95,8 @@ class McpDoor:
 
     async def _post(self, exchange: Exchange) -> None:
         check_media(exchange.request)
-        message = await parse_aside(parse_message, exchange.request.body)
+        body = exchange.request.body
+        message = parse_message(body) if len(body) < LARGE_BYTES else await parse_aside(parse_message, body)
         is_on_stream = exchange.request.query.startswith(SESSION_QUERY)
         if isinstance(message, ClientAnswer):
             session = self._sse.session(exchange) if is_on_stream else self._legacy.session(exchange)

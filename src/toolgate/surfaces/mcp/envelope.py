@@ -1,7 +1,7 @@
-"""The JSON-RPC envelope: parsed once, checked whole, and everything that is only carried left raw.
+"""The JSON-RPC envelope: parsed once, checked, and everything that is only carried left raw.
 
-The whole body is decoded once to prove it is JSON that any server can read again (no NaN, no numbers
-out of range, no lone surrogates, no depth bomb). What travels on are the bytes as they came.
+What travels on is decoded once to prove it is JSON that any server can read again (no NaN, no numbers
+out of range, no lone surrogates, no depth bomb). The bytes go as they came.
 """
 
 import re
@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from toolgate.errors import InvalidParams, InvalidRequest
-from toolgate.surfaces.http.intake import parse_json
+from toolgate.errors import InvalidParams, InvalidRequest, ParseFailed
+from toolgate.surfaces.http.intake import is_harmless, parse_json
 from toolgate.upstream.link import Reply
 
 MAX_ID_BYTES: Final = 256
@@ -20,14 +20,17 @@ MAX_NAME_CHARS: Final = 256
 Params = dict[str, msgspec.Raw]
 
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
+_PLAIN_DIGITS: Final = 18
+"""Numbers up to this long are certainly of 64 bits."""
 _NOTHING: Final = msgspec.Raw(b"")
+_decode = msgspec.json.Decoder().decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
 class _Envelope(msgspec.Struct, gc=False):
     jsonrpc: str = ""
     id: msgspec.Raw = _NOTHING
-    method: str = ""
+    method: str | msgspec.UnsetType = msgspec.UNSET
     params: Params = msgspec.field(default_factory=dict)
     result: msgspec.Raw = _NOTHING
     error: msgspec.Raw = _NOTHING
@@ -38,8 +41,7 @@ class _RpcError(msgspec.Struct, gc=False):
     message: str
 
 
-@dataclass(slots=True)
-class Message:
+class Message(msgspec.Struct):
     """One request or notification. `id` is the caller's own bytes, answered as they came."""
 
     method: str
@@ -71,33 +73,53 @@ _decode_error = msgspec.json.Decoder(_RpcError).decode
 
 def parse_message(body: bytes) -> Message | ClientAnswer:
     """One JSON-RPC request, notification or answer, or ParseFailed / InvalidRequest."""
-    whole = parse_json(body)
-    try:
-        envelope = _decode_envelope(body)
-    except msgspec.ValidationError as exc:
-        # Batches went with revision 2025-06-18; nothing of one is executed.
-        raise InvalidRequest("the body must be one JSON-RPC request; batches are not served") from exc
+    envelope = _parse_envelope(body)
     if envelope.jsonrpc != "2.0":
         raise InvalidRequest("the body is not a JSON-RPC 2.0 message")
-    if "method" not in whole:
+    method, params = envelope.method, envelope.params
+    if method is msgspec.UNSET:
         return ClientAnswer(_parse_id(bytes(envelope.id)), _parse_reply(envelope))
-    if len(envelope.method) > MAX_NAME_CHARS:
+    if len(method) > MAX_NAME_CHARS:
         raise InvalidRequest("`method` is too long")
-    meta = envelope.params.get("_meta")
+    meta = params.get("_meta")
     if meta is not None and memoryview(meta)[0] != ord("{"):
         raise InvalidRequest("`_meta` must be an object")
-    return Message(envelope.method, envelope.params, _parse_id(bytes(envelope.id)) if "id" in whole else None)
+    return Message(method, params, _parse_id(bytes(envelope.id)) if envelope.id else None)
+
+
+def _parse_envelope(body: bytes) -> _Envelope:
+    if not is_harmless(body):
+        parse_json(body)
+    try:
+        envelope = _decode_envelope(body)
+        for raw in envelope.params.values():
+            _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        parse_json(body)  # what cannot be read at all is said to be so
+        # Batches went with revision 2025-06-18; nothing of one is executed.
+        raise InvalidRequest("the body must be one JSON-RPC request; batches are not served") from exc
+    return envelope
+
+
+def _decode_carried(raw: bytes) -> None:
+    try:
+        _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ParseFailed("the body is not JSON that can be carried") from exc
 
 
 def _parse_id(raw: bytes) -> bytes:
-    is_text = raw[:1] == b'"' and len(raw) <= MAX_ID_BYTES
-    if is_text or _INTEGER.fullmatch(raw):
+    if (raw.isdigit() and len(raw) <= _PLAIN_DIGITS) or _INTEGER.fullmatch(raw):
+        return raw
+    if raw[:1] == b'"' and len(raw) <= MAX_ID_BYTES:
+        _decode_carried(raw)
         return raw
     raise InvalidRequest("`id` must be a string of at most 256 bytes or a 64-bit integer")
 
 
 def _parse_reply(envelope: _Envelope) -> Reply:
     result, error = bytes(envelope.result), bytes(envelope.error)
+    _decode_carried(result or error)
     if result[:1] == b"{" and not error:
         return Reply(result=result)
     try:

@@ -88,7 +88,7 @@ class PendingResponse:
             return self.response
         if answer.status != 200:
             raise parse_rejected(answer, self._id)
-        if answer.is_stream:
+        if not answer.body and answer.is_stream:
             raise NoResponse("the server's stream ended without the response")
         message = _parse(answer.body)
         if message is None:
