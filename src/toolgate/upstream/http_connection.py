@@ -25,6 +25,8 @@ _BODILESS: Final = (204, 304)
 _MAX_KNOWN_HEAD_BYTES: Final = 2_048
 _MUCH_BYTES: Final = 16 * 1024
 """A stream that brings so much at once waits a turn: uvloop would read it 32 times before it hears others."""
+_MANY_LINES: Final = 512
+"""Lines in what is read at once that are taken in turns too: each event among them has its cost."""
 _MAX_PIECES: Final = 4_096
 """Pieces of a body in what is read at once. A server that sends single bytes keeps the loop from others."""
 
@@ -106,6 +108,7 @@ class HttpConnection(asyncio.Protocol):
         "_first",
         "_head_bytes",
         "_headers",
+        "_held",
         "_is_framed",
         "_keeps_alive",
         "_known",
@@ -150,6 +153,8 @@ class HttpConnection(asyncio.Protocol):
         self._max_body_bytes = 0
         self._pending_bytes = 0
         self._pieces = 0
+        self._held = b""
+        """What a stream has brought and is not looked at yet."""
         self._missing = 0
         """What is still to come of a body whose head was known."""
         self._keeps_alive = False
@@ -243,25 +248,31 @@ class HttpConnection(asyncio.Protocol):
         elif self._missing:
             self._take_rest(data)
             return
+        if len(data) >= _MUCH_BYTES and self._sink is not None and self._status >= 200:
+            data = self._hold_back(data)
         self._pending_bytes += len(data)
         self._pieces = 0
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.fail(ExchangeFailed("the server's answer is not HTTP/1.1"))
-        if self._sink is not None and len(data) >= _MUCH_BYTES:
-            self._let_others()
         if self._pending_bytes > self._limits.max_head_bytes:
             self.fail(ExchangeFailed("the server's response head is too long"))
 
-    def _let_others(self) -> None:
-        """Read on in the loop's next turn."""
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
-            self._loop.call_soon(self._read_on)
+    def _hold_back(self, data: bytes) -> bytes:
+        """What to take now of much that a stream brings at once. The rest is for the loop's next turns."""
+        self._transport.pause_reading()
+        self._loop.call_soon(self._read_on)
+        if data.count(b"\n") < _MANY_LINES:
+            return data
+        self._held = data[_MUCH_BYTES:]
+        return data[:_MUCH_BYTES]
 
     def _read_on(self) -> None:
-        if not self._transport.is_closing():
+        held, self._held = self._held, b""
+        if held and not self._transport.is_closing():
+            self.data_received(held)
+        if not self._held and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _take_known(self, data: bytes) -> bool:
@@ -387,7 +398,7 @@ class HttpConnection(asyncio.Protocol):
             self._drain.cancel()
             self._drain = None
         # A server that answers before it has read the whole request leaves a rest in the way.
-        if self._keeps_alive and self._transport.get_write_buffer_size() == 0:
+        if self._keeps_alive and not self._held and self._transport.get_write_buffer_size() == 0:
             self._owner.give_back(self)
         else:
             self.drop()
