@@ -113,6 +113,26 @@ async def test_progress_under_any_other_token_is_dropped(link: Link) -> None:
     assert "progressToken" not in meta
 
 
+async def test_ups_6_a_word_that_is_too_long_reaches_nobody(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And costs its request nothing."""
+    monkeypatch.setattr(relay, "MAX_SAID_BYTES", 200)
+    client, long = Client(), {"message": "x" * 200}
+    words = [progress("$token"), {"method": LOG, "params": SAID}]
+
+    await put(
+        link,
+        "tell",
+        client,
+        messages=[{**word, "params": {**word["params"], **long}} for word in words] + words,
+        meta={"progressToken": 1},
+    )
+
+    assert [method for method, _ in client.told] == [PROGRESS, LOG]
+    assert not any("message" in told for _, told in client.told)
+
+
 async def test_progress_after_the_answer_reaches_nobody(link: Link) -> None:
     client, other = Client(), Client()
     token = (await put(link, "meta", client, meta={"progressToken": "t"}))["progressToken"]

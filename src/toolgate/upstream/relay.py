@@ -25,6 +25,8 @@ from toolgate.upstream.redaction import Redactor
 MAX_ASKS: Final = 32
 MAX_ASKS_EACH: Final = 8
 """What a server may ask at once: on one link, and about one request."""
+MAX_SAID_BYTES: Final = 1024 * 1024
+"""Of one notification to a client. What is longer is no word about a request, and costs everybody's time."""
 
 _FOR_ITS_CLIENT: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
 _FOR_NOBODY: Final = "notifications/subscriptions/acknowledged"
@@ -163,14 +165,19 @@ class Relay:
         method = message.method
         if message.id:
             self._take_request(message, request)
-        elif method == wire.PROGRESS:
-            self._take_progress(message.params)
-        elif method in _FOR_ITS_CLIENT:
-            self._pass_on(message, self._owner(request))
+        elif method == wire.PROGRESS or method in _FOR_ITS_CLIENT:
+            if len(message.params) <= MAX_SAID_BYTES:
+                self._take_word(message, request)
         elif method == wire.CANCELLED:
             self._take_cancelled(message.params)
         elif method != _FOR_NOBODY:
             self._listener.on_notification(method, bytes(message.params))
+
+    def _take_word(self, message: wire.Incoming, request: bytes) -> None:
+        if message.method == wire.PROGRESS:
+            self._take_progress(message.params)
+        else:
+            self._pass_on(message, self._owner(request))
 
     def _owner(self, request: bytes) -> bytes:
         """The request that is certainly meant; empty where none is."""
