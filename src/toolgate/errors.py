@@ -350,6 +350,13 @@ class ServerUnavailable(ToolgateError):
     retryable = True
 
 
+class LoginRequired(ToolgateError):
+    """The server is used on behalf of whoever calls, and the caller has not logged in to it."""
+
+    code = "mcp_login_required"
+    default_hint = "log in with `toolgate servers login ID` and your own key, then repeat the call"
+
+
 class CallTimedOut(ToolgateError):
     """No answer within the server's budget. The server was told to stop."""
 
@@ -444,6 +451,7 @@ WIRE: Final[Mapping[str, Wire]] = {
     "import_refused": Wire(http=400, jsonrpc=-32602, grpc="FAILED_PRECONDITION", errno="EINVAL"),
     "start_refused": Wire(http=500, jsonrpc=-32603, grpc="FAILED_PRECONDITION", errno="EIO"),
     "mcp_unavailable": Wire(http=502, jsonrpc=-31020, grpc="UNAVAILABLE", errno="EIO"),
+    "mcp_login_required": Wire(http=403, jsonrpc=-31028, grpc="FAILED_PRECONDITION", errno="EACCES"),
     "mcp_timeout": Wire(http=504, jsonrpc=-31021, grpc="DEADLINE_EXCEEDED", errno="ETIMEDOUT"),
     "mcp_busy": Wire(http=503, jsonrpc=-31022, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
     "mcp_invalid_arguments": Wire(http=400, jsonrpc=-32602, grpc="INVALID_ARGUMENT", errno="EINVAL"),

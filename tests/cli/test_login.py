@@ -1,12 +1,10 @@
 """`toolgate servers login`: from the terminal through a browser into a gateway that runs, and back out."""
 
-import asyncio
 import json
 import threading
 import urllib.request
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -15,41 +13,18 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
-from tests.upstream.oauth.authority import House, open_house
+from tests.upstream.oauth.authority import House, house_aside
 from toolgate.cli.callback import open_callback
 from toolgate.cli.failure import CommandFailed, Exit
 
-LOGIN = "/admin/api/mcp/servers/there/login"
+LOGIN = "/api/v1/mcp/servers/there/login"
 
 
 @pytest.fixture
 def servers() -> Iterator[House]:
     """The authorization server and the MCP server, on a loop of their own."""
-    with _aside() as house:
+    with house_aside() as house:
         yield house
-
-
-@contextmanager
-def _aside() -> Iterator[House]:
-    ready, houses = threading.Event(), list[House]()
-    loop = asyncio.new_event_loop()
-    over = asyncio.Event()
-
-    async def serve() -> None:
-        async with open_house(deadline_s=60) as house:
-            houses.append(house)
-            ready.set()
-            await over.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert ready.wait(10)
-        yield houses[0]
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        thread.join()
-        loop.close()
 
 
 def visit(url: str) -> None:

@@ -55,6 +55,9 @@ def test_another_client_is_another_connection() -> None:
         pytest.param(
             server(LOGIN | {"grant": "client_credentials"}), "needs `client_secret_ref`", id="no secret"
         ),
+        pytest.param(
+            server(MACHINE | {"per_principal": True}), "needs the grant `authorization_code`", id="no login"
+        ),
         pytest.param(server(LOGIN | {"grant": "password"}), "`http.oauth.grant`", id="a password"),
         pytest.param(server(LOGIN | {"scopes": ["a b"]}), "`http.oauth.scopes[0]`", id="scopes in one text"),
         pytest.param(server(LOGIN | {"issuer": "file:///x"}), "`http.oauth.issuer`", id="a file as issuer"),

@@ -1,15 +1,18 @@
 """Logging in to a server over REST: a code goes in, and no token comes out."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.surfaces.rest_house import NOW_MS, SERVERS, error_of, http, open_rest
+from tests.surfaces.rest_house import NOW_MS, SERVERS, error_of, http, open_rest, secret_of
 from tests.upstream.oauth.authority import NOW_S, REDIRECT, authorizer, open_house
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.logins import Logins
 
 pytestmark = pytest.mark.anyio
+
+REACHED = "/api/v1/mcp/servers"
 
 
 def test_both_houses_have_one_clock() -> None:
@@ -22,7 +25,7 @@ async def test_a_login_is_begun_finished_shown_and_ended(tmp_path: Path) -> None
     async with open_house() as servers, open_rest(logins=logins) as house:
         oauth = {"grant": "authorization_code", "client_id": "gateway"}
         await house.seed(server=[http("there", http={"url": servers.serving.url, "oauth": oauth})])
-        path = f"{SERVERS}/there/login"
+        path = f"{REACHED}/there/login"
         begun = await house.post(path, {"redirect_uri": REDIRECT})
         answer = servers.authority.agree(begun["authorization_url"])
         finished = await house.post(f"{path}/finish", answer)
@@ -53,7 +56,7 @@ async def test_a_record_that_was_read_can_be_sent_back_with_its_login(tmp_path: 
 async def test_where_no_servers_are_called_nobody_logs_in() -> None:
     async with open_rest() as house:
         await house.seed(server=[http("there")])
-        answer = await house.ask("POST", f"{SERVERS}/there/login", {"redirect_uri": REDIRECT})
+        answer = await house.ask("POST", f"{REACHED}/there/login", {"redirect_uri": REDIRECT})
 
     assert error_of(answer) == (400, "invalid_request")
     assert "client_credentials" in answer.json()["error"]["hint"]
@@ -62,9 +65,82 @@ async def test_where_no_servers_are_called_nobody_logs_in() -> None:
 async def test_an_unknown_server_cannot_be_logged_in_to() -> None:
     async with open_rest() as house:
         answers = [
-            await house.ask("POST", f"{SERVERS}/nowhere/login", {"redirect_uri": REDIRECT}),
-            await house.ask("POST", f"{SERVERS}/nowhere/login/finish", {"state": "x", "code": "y"}),
-            await house.ask("DELETE", f"{SERVERS}/nowhere/login"),
+            await house.ask("POST", f"{REACHED}/nowhere/login", {"redirect_uri": REDIRECT}),
+            await house.ask("POST", f"{REACHED}/nowhere/login/finish", {"state": "x", "code": "y"}),
+            await house.ask("DELETE", f"{REACHED}/nowhere/login"),
         ]
 
     assert [error_of(answer) for answer in answers] == [(404, "not_found")] * 3
+
+
+def logins_in(directory: Path) -> Logins:
+    grants = GrantFiles(directory)
+    return Logins(authorizer(grants), grants, clock_s=lambda: NOW_S)
+
+
+OWN = {"grant": "authorization_code", "client_id": "gateway", "per_principal": True}
+
+
+async def test_whoever_reaches_a_server_logs_in_for_itself_where_the_record_says_so(tmp_path: Path) -> None:
+    logins = logins_in(tmp_path)
+    async with open_house() as servers, open_rest(logins=logins) as house:
+        endpoint = {"url": servers.serving.url, "oauth": OWN}
+        await house.seed(server=[http("there", http=endpoint, allowed_tools=["*"], enabled=True)])
+        path, agent = f"{REACHED}/there/login", secret_of("agent")
+        begun = await house.post(path, {"redirect_uri": REDIRECT}, key=agent)
+        answer = servers.authority.agree(begun["authorization_url"])
+        stolen = await house.ask("POST", f"{path}/finish", answer, key=secret_of("viewer"))
+        finished = await house.post(f"{path}/finish", answer, key=agent)
+        shared = await house.get(f"{SERVERS}/there")
+        of_others = await house.ask("DELETE", path, key=secret_of("viewer"))
+        ended = await house.ask("DELETE", path, key=agent)
+
+        assert error_of(stolen) == (400, "invalid_request")
+        assert (finished["server_id"], shared["login"]) == ("there", None)
+        assert (error_of(of_others), ended.status_code) == ((404, "not_found"), 200)
+        assert [(event.principal, event.operation) for event in house.audited] == [
+            ("key:agent", "login"),
+            ("key:agent", "logout"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("oauth", "sent", "expected"),
+    [
+        pytest.param({"per_principal": False}, {}, (403, "forbidden"), id="a login for all"),
+        pytest.param({}, {"shared": True}, (403, "forbidden"), id="the login that lists"),
+    ],
+)
+async def test_only_an_administrator_logs_in_for_others(
+    tmp_path: Path, oauth: dict[str, Any], sent: dict[str, Any], expected: tuple[int, str]
+) -> None:
+    async with open_house() as servers, open_rest(logins=logins_in(tmp_path)) as house:
+        endpoint = {"url": servers.serving.url, "oauth": OWN | oauth}
+        await house.seed(server=[http("there", http=endpoint, allowed_tools=["*"], enabled=True)])
+        bodies = {"": {"redirect_uri": REDIRECT}, "/finish": {"state": "x", "code": "y"}}
+        refused = [
+            error_of(
+                await house.ask("POST", f"{REACHED}/there/login{end}", body | sent, key=secret_of("agent"))
+            )
+            for end, body in bodies.items()
+        ]
+
+    assert refused == [expected] * 2
+
+
+async def test_to_an_agent_a_server_it_cannot_reach_is_not_there(tmp_path: Path) -> None:
+    async with open_house() as servers, open_rest(logins=logins_in(tmp_path)) as house:
+        endpoint = {"url": servers.serving.url, "oauth": OWN}
+        await house.seed(server=[http("hidden", http=endpoint, allowed_tools=[], enabled=True)])
+        answers = [
+            await house.ask(
+                "POST", f"{REACHED}/{name}/login", {"redirect_uri": REDIRECT}, key=secret_of("agent")
+            )
+            for name in ("hidden", "absent")
+        ]
+
+        assert [answer.json()["error"]["message"] for answer in answers] == [
+            "no server `hidden`",
+            "no server `absent`",
+        ]
+        assert (servers.issuing.connections, [answer.status_code for answer in answers]) == (0, [404, 404])

@@ -237,7 +237,7 @@ def pool_of(
 ) -> Pool:
     """A pool over `net` in which chance plays no part."""
     return Pool(
-        {"stdio": net.open},
+        {"stdio": net.open, "streamable_http": net.open},
         on_change=on_change,
         on_updated=on_updated,
         limits=PoolLimits(**limits),

@@ -13,23 +13,24 @@ from typing import Final
 
 from toolgate.audit.log import AuditLog
 from toolgate.audit.sinks import JsonLinesSink, last_sequence
-from toolgate.errors import Conflict, StartRefused, ToolgateError
+from toolgate.errors import Conflict, StartRefused, StorageFailed, ToolgateError
 from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import MIN_KEY_CHARS, Identities, TokenVerifier
+from toolgate.gateway.identity import MIN_KEY_CHARS, Identities, TokenVerifier, may_come
 from toolgate.gateway.refusals import Refusals
 from toolgate.govern.terms import Terms
 from toolgate.model.revisions import Write
 from toolgate.policy.limits import Limits
 from toolgate.registry.locks import lock_beside
 from toolgate.registry.reload import DirectoryLoader
-from toolgate.registry.source import SIGNS_SESSIONS, watch_registry
+from toolgate.registry.source import SIGNS_SESSIONS, RegistryState, watch_registry
 from toolgate.registry.store import Store
 from toolgate.settings import Settings
 from toolgate.surfaces.http.guard import LOOPBACK_NAMES
 from toolgate.telemetry import Metrics
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.fetch import Fetcher
+from toolgate.upstream.oauth.logins import Logins
 
 AUDIT_FILE: Final = "audit.jsonl"
 COMPACT_EVERY_S: Final = 600
@@ -178,7 +179,12 @@ async def load_directory(settings: Settings, store: Store) -> DirectoryLoader | 
 
 @asynccontextmanager
 async def follow_registry(
-    store: Store, gateway: Gateway, identities: Identities, loader: DirectoryLoader | None
+    store: Store,
+    gateway: Gateway,
+    identities: Identities,
+    loader: DirectoryLoader | None,
+    *,
+    logins: Logins | None = None,
 ) -> AsyncIterator[None]:
     """The registry is applied once before anything is served, and followed from then on."""
     first = asyncio.Event()
@@ -187,6 +193,8 @@ async def follow_registry(
         async for state in watch_registry(store):
             identities.apply(state.keys)
             gateway.apply(state)
+            if logins is not None:
+                await _tidy(logins, state)
             first.set()
 
     async with asyncio.TaskGroup() as tasks:
@@ -199,6 +207,13 @@ async def follow_registry(
         finally:
             for task in running:
                 task.cancel()
+
+
+async def _tidy(logins: Logins, state: RegistryState) -> None:
+    try:
+        await logins.tidy(state.servers, lambda principal_id: may_come(principal_id, state.keys))
+    except StorageFailed as exc:
+        _log.warning("a login that is of no use any more was forgotten, and its file stays: %s", exc)
 
 
 async def _compact(store: Store) -> None:

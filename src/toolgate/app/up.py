@@ -55,7 +55,8 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         )
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store)
-        await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
+        logins = Logins(authorizer, grants, clock_s=time.time)
+        await stack.enter_async_context(follow_registry(store, gateway, identities, loader, logins=logins))
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=discovery_of(settings))
         control = Control(
             gateway=gateway,
@@ -65,7 +66,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
             clock_ms=wall_ms,
             discovery=discovery_of(settings),
             terms=terms_of(settings),
-            logins=Logins(authorizer, grants, clock_s=time.time),
+            logins=logins,
             backup_dir=settings.data_dir,
         )
 

@@ -94,9 +94,9 @@ class RestClient:
         """Remove a record, on these terms."""
         return self._send("DELETE", record_path(kind, record_id), headers=terms.headers)
 
-    def log_out(self, server_id: str) -> Any:
+    def log_out(self, server_id: str, *, is_shared: bool) -> Any:
         """Have the gateway forget the login to a server."""
-        return self._send("DELETE", f"{record_path('server', server_id)}/login")
+        return self._send("DELETE", login_path(server_id), query={"shared": "true"} if is_shared else None)
 
     def roll_back(self, kind: Kind, record_id: str, *, to: int, terms: Terms = UNCONDITIONAL) -> Any:
         """Make a record what it was at a revision, on these terms."""
@@ -162,6 +162,11 @@ def open_client(url: str, key: str | None) -> Iterator[RestClient]:
     trust_env = not is_loopback(parts.hostname)
     with httpx2.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=trust_env) as http:
         yield RestClient(http, url)
+
+
+def login_path(server_id: str) -> str:
+    """Where somebody logs in to a server, for itself or for all."""
+    return f"/api/v1/mcp/servers/{quote(server_id, safe='')}/login"
 
 
 def record_path(kind: Kind, record_id: str) -> str:

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.callback import check_answer, open_callback, parse_answer
-from toolgate.cli.client import COLLECTIONS, Terms, record_path
+from toolgate.cli.client import COLLECTIONS, Terms, login_path, record_path
 from toolgate.cli.escape import escape_line
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
@@ -22,17 +22,22 @@ from toolgate.cli.record_commands import (
     delete_record,
 )
 from toolgate.cli.record_files import load_record, read_text
-from toolgate.cli.render.layout import cell, sentence
 from toolgate.cli.render.plans import render_imported
 from toolgate.cli.render.server_tools import render_server_tools
 from toolgate.cli.render.servers import (
     render_login,
+    render_logout,
     render_refreshed,
     render_server,
     render_servers,
     render_test,
 )
 from toolgate.cli.spreading import spread_options
+
+SharedOption = Annotated[
+    bool,
+    Option("--shared", help="The login that lists a server to which each principal logs in for itself."),
+]
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Register MCP servers, look at them, test them."
@@ -116,14 +121,16 @@ def login_command(
     is_pasted: Annotated[
         bool, Option("--paste", help="Ask for the address the browser ended at: it runs on another machine.")
     ] = False,
+    is_shared: SharedOption = False,
 ) -> None:
-    """Let the gateway use a server on your behalf, for all its callers: agree in the browser.
+    """Let the gateway use a server on your behalf: agree in the browser.
 
-    The server's record needs `http.oauth` with the grant `authorization_code`.
+    The server's record needs `http.oauth` with the grant `authorization_code`. With `per_principal` there, it
+    is for your own calls; else for those of all callers, and you need a key with the role `admin`.
     """
-    path = f"{record_path('server', server_id)}/login"
+    path, terms = login_path(server_id), {"shared": True} if is_shared else {}
     with connection.open() as client, open_callback() as callback:
-        begun = client.post(path, {"redirect_uri": callback.url})
+        begun = client.post(path, {"redirect_uri": callback.url, **terms})
         url, state = str(begun["authorization_url"]), str(begun["state"])
         typer.echo(f"open this address and agree:\n{escape_line(url)}", err=True)
         if is_pasted:
@@ -132,17 +139,17 @@ def login_command(
             # The gateway has made sure that it is one of the web, and no shell is involved.
             webbrowser.open(url)
             answer = callback.wait(state)
-        finished = client.post(f"{path}/finish", dict(check_answer(answer, state)))
+        finished = client.post(f"{path}/finish", {**check_answer(answer, state), **terms})
     connection.output.show(finished, render_login(finished))
 
 
 @app.command("logout")
 @spread_options
-def logout_command(server_id: IdArgument, connection: Connection) -> None:
-    """Have the gateway forget the token that a login earned."""
+def logout_command(server_id: IdArgument, connection: Connection, *, is_shared: SharedOption = False) -> None:
+    """Have the gateway forget the token that a login earned, and the authorization server take it back."""
     with connection.open() as client:
-        answer = client.log_out(server_id)
-    connection.output.show(answer, sentence("logged out of ", cell(server_id, "bold")))
+        answer = client.log_out(server_id, is_shared=is_shared)
+    connection.output.show(answer, render_logout(answer))
 
 
 @app.command("tools")

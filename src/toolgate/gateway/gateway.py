@@ -21,6 +21,7 @@ from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateEr
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift
 from toolgate.gateway.fetches import find_wanted
+from toolgate.gateway.identity import principal_of
 from toolgate.gateway.routes import Route, meant_ref
 from toolgate.gateway.servers import Servers
 from toolgate.gateway.subscriptions import Subscriptions
@@ -86,6 +87,8 @@ class Gateway:
 
     def apply(self, state: RegistryState) -> None:
         """Take over a new registry state: servers reconcile, scopes rebuild."""
+        for key_id in self.snapshot.keys.keys() - state.keys.keys():
+            self.servers.end_principal(principal_of(self.snapshot.keys[key_id]).id)
         self.snapshot = replace(
             self.snapshot,
             revision=state.revision,

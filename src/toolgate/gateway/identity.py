@@ -5,7 +5,7 @@ calls. Without any credential a caller is the local administrator, and only wher
 on loopback and is told to trust it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Final, Protocol
@@ -160,6 +160,12 @@ def principal_of(key: Key) -> Principal:
         default_task=key.default_task,
         expires_at_s=key.expires_at_s,
     )
+
+
+def may_come(principal_id: str, keys: Container[str]) -> bool:
+    """Whether a principal can still prove itself, as far as is known: about tokens their issuer decides."""
+    kind, _, key_id = principal_id.partition(":")
+    return kind != "key" or key_id in keys
 
 
 def has_lapsed() -> Unauthenticated:

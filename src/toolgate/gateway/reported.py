@@ -168,6 +168,12 @@ class ReportedServers:
     def end_session(self, _session: str, /) -> None:
         """Nothing is kept here."""
 
+    def reconnect(self, _server_id: str, _principal_id: str, /) -> None:
+        """Nobody logs in to a server here."""
+
+    def end_principal(self, _principal_id: str, /) -> None:
+        """Nobody has links here."""
+
     def watch(self, _server_id: str, _uris: frozenset[str], /) -> Told:
         """Nobody listens here."""
 

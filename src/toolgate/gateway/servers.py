@@ -58,5 +58,11 @@ class Servers(Protocol):
     def end_session(self, session: str, /) -> None:
         """Whatever servers keep for this session is not needed any more."""
 
+    def reconnect(self, server_id: str, principal_id: str, /) -> None:
+        """Somebody has logged in to a server or out of it: this principal for itself; empty: for all."""
+
+    def end_principal(self, principal_id: str, /) -> None:
+        """This principal will not come again."""
+
     def watch(self, server_id: str, uris: frozenset[str], /) -> Told:
         """Hear from a server when one of these resources changes, and no other. Returns at once."""

@@ -1,7 +1,7 @@
 """The server record: how to reach one MCP server and what the platform allows of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -37,6 +37,10 @@ class OAuth:
     client_secret_ref: str | None = None
     issuer: str | None = None
     scopes: tuple[str, ...] = ()
+    per_principal: bool = False
+    """Each principal logs in for itself, and its calls show its own token and no other."""
+    owner: str = ""
+    """Whose login a link shows. Empty in every record that is stored, and on the links that all share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +94,15 @@ class ServerRecord:
     def launch(self) -> tuple[object, ...]:
         """What a connection depends on: when this changes, the server is reconnected."""
         return (self.transport, self.stdio, self.http, self.sharing)
+
+    @property
+    def is_per_principal(self) -> bool:
+        """Whether a caller's own login is shown to the server, so that callers cannot share a link."""
+        return self.http is not None and self.http.oauth is not None and self.http.oauth.per_principal
+
+    def owned_by(self, principal_id: str) -> "ServerRecord":
+        """As the links of one principal have it."""
+        assert self.http is not None
+        assert self.http.oauth is not None
+        oauth = replace(self.http.oauth, owner=principal_id)
+        return replace(self, http=replace(self.http, oauth=oauth))

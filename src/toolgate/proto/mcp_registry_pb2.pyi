@@ -59,18 +59,20 @@ class McpHttpConfig(_message.Message):
     def __init__(self, url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., auth_ref: _Optional[str] = ..., oauth: _Optional[_Union[McpOAuthConfig, _Mapping]] = ...) -> None: ...
 
 class McpOAuthConfig(_message.Message):
-    __slots__ = ("grant", "client_id", "client_secret_ref", "issuer", "scopes")
+    __slots__ = ("grant", "client_id", "client_secret_ref", "issuer", "scopes", "per_principal")
     GRANT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_SECRET_REF_FIELD_NUMBER: _ClassVar[int]
     ISSUER_FIELD_NUMBER: _ClassVar[int]
     SCOPES_FIELD_NUMBER: _ClassVar[int]
+    PER_PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     grant: str
     client_id: str
     client_secret_ref: str
     issuer: str
     scopes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, grant: _Optional[str] = ..., client_id: _Optional[str] = ..., client_secret_ref: _Optional[str] = ..., issuer: _Optional[str] = ..., scopes: _Optional[_Iterable[str]] = ...) -> None: ...
+    per_principal: bool
+    def __init__(self, grant: _Optional[str] = ..., client_id: _Optional[str] = ..., client_secret_ref: _Optional[str] = ..., issuer: _Optional[str] = ..., scopes: _Optional[_Iterable[str]] = ..., per_principal: _Optional[bool] = ...) -> None: ...
 
 class McpBudgets(_message.Message):
     __slots__ = ("tool_timeout_ms", "max_concurrency", "max_tool_output_bytes")

@@ -129,12 +129,18 @@ class OAuthBody(Body):
     scopes: Annotated[list[OAuthScope], Field(max_length=64)] = []
     """What to ask for. Empty: what the authorization server gives by itself."""
 
+    per_principal: bool = False
+    """Each principal logs in for itself, and its calls show its own token and no other. The login of an
+    administrator, by `toolgate servers login --shared`, then lists the server and does nothing else."""
+
     @model_validator(mode="after")
     def _bound_to_an_issuer(self) -> "OAuthBody":
         if self.grant == "client_credentials" and self.client_secret_ref is None:
             raise refuse("grant `client_credentials` needs `client_secret_ref`")
         if self.client_secret_ref is not None and self.issuer is None:
             raise refuse("a secret is for one authorization server: name it in `issuer`")
+        if self.per_principal and self.grant != "authorization_code":
+            raise refuse("`per_principal` needs the grant `authorization_code`")
         return self
 
     def value(self) -> OAuth:
@@ -144,6 +150,7 @@ class OAuthBody(Body):
             client_secret_ref=self.client_secret_ref,
             issuer=self.issuer,
             scopes=tuple(self.scopes),
+            per_principal=self.per_principal,
         )
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.errors import CallTimedOut, LoginRequired, ServerUnavailable
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
@@ -100,6 +100,8 @@ class Connection(ABC):
         self._wake = asyncio.Event()
         self._is_demanded = False
         """A call waits for a link."""
+        self._needs_login = False
+        """The newest start failed for want of the caller's login."""
         self._start_ended = asyncio.Event()
         """Set, and replaced by a new one, whenever a start has ended, well or not."""
         self._leaving: Link | None = None
@@ -166,6 +168,8 @@ class Connection(ABC):
             if self._is_stopped:
                 raise ServerUnavailable(f"server `{server_id}` was changed meanwhile; nothing was sent")
             if self._condition.state == "down" and self._clock() < self._restarts.not_before_s:
+                if self._needs_login:
+                    raise LoginRequired(f"server `{server_id}`: {self._condition.last_error}")
                 # Not why: the reason may quote the server's own output, which is for operators.
                 raise ServerUnavailable(f"server `{server_id}` is down")
             self._is_demanded = True
@@ -252,6 +256,7 @@ class Connection(ABC):
 
     def _on_start_failed(self, failure: StartFailed) -> None:
         self.common.known_era = None
+        self._needs_login = failure.needs_login
         self._restarts.on_failed(self._clock(), is_fatal=failure.fatal, asked_s=failure.retry_after_s or 0.0)
         self._enter("down", error=str(failure))
         self._around.metrics.connects[self.record.server_id, "failed"] += 1

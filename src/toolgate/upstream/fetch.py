@@ -60,7 +60,9 @@ class Fetcher:
     async def post_form(
         self, url: str, form: Mapping[str, str], *, authorization: str | None = None
     ) -> tuple[int, Any]:
-        """The status and document that a form sent to `url` is answered with. Raises FetchFailed.
+        """The status and document that a form sent to `url` is answered with; None: it is empty.
+
+        Raises FetchFailed.
 
         `authorization` is printable ASCII: the caller made it.
         """
@@ -71,7 +73,7 @@ class Fetcher:
         answer = await self._send(target, _head("POST", target) + (own + kind).encode("ascii") + body)
         if answer.status not in _ANSWERS_TO_FORMS:
             raise _refused(target, answer.status)
-        return answer.status, _decode(target, answer)
+        return answer.status, _decode(target, answer) if answer.body else None
 
     async def _send(self, target: Target, request: bytes) -> Answer:
         pool = HttpPool(target, self._egress, tls=await self._trust(target), limits=_LIMITS)

@@ -52,8 +52,10 @@ class PoolLimits:
 
     session_links: int = 64
     """Sessions that may each have a link of their own to one server; the next is refused at once."""
+    principal_links: int = 1_024
+    """Principals that may each have a link of their own to one server: each shows its own token."""
     session_idle_s: float = 300.0
-    """When a session's own link is closed, unless the record names a time of its own."""
+    """When a link of a session's or principal's own is closed, unless the record names a time of its own."""
 
     drain_s: float = 10.0
     """What calls in flight are given when their link is replaced, and links when the pool closes."""

@@ -1,14 +1,15 @@
-"""Servers that keep state per session: each session has a link of its own, and nobody else's calls use it.
+"""Servers that keep callers apart: each session, or each principal, has a link that nobody else's calls use.
 
-A link is opened by the first call of its session and tells the server what that session's client can do. It
-ends with the session, with the server's record, or when nobody has called for a while. One that is lost
-is opened again by the next call; what the server knew of the session is lost with it.
+A link is opened by the first call of its owner. A session's tells the server what that session's client can
+do; a principal's shows the server that principal's own login. It ends with its owner, with the server's
+record, or when nobody has called for a while. One that is lost is opened again by the next call; what the
+server knew of the session is lost with it.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from toolgate.errors import ServerBusy
+from toolgate.errors import LoginRequired, ServerBusy
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection import Act, Common, Connection, Surroundings
@@ -17,8 +18,15 @@ from toolgate.upstream.link import ClientSide, Link
 NO_CAPABILITIES: Final = b"{}"
 
 
+class Owner(NamedTuple):
+    """Whose a link is. A part is empty where the server does not tell callers apart by it."""
+
+    session: str = ""
+    principal_id: str = ""
+
+
 class Server(Protocol):
-    """The server whose sessions these are."""
+    """The server whose links these are."""
 
     record: ServerRecord
     common: Common
@@ -27,26 +35,32 @@ class Server(Protocol):
         """The server says something that belongs to no call."""
 
     def on_session_opened(self) -> None:
-        """A session has a link now."""
+        """A caller has a link of its own now."""
 
     def on_session_failed(self, reason: str) -> None:
-        """A session's link was lost, or could not be opened."""
+        """A caller's link was lost, or could not be opened."""
 
 
 class SessionLink(Connection):
-    """The link of one session to one server."""
+    """The link of one session or principal to one server."""
 
     def __init__(
         self,
         server: Server,
         around: Surroundings,
         *,
-        capabilities: bytes,
+        owner: Owner,
+        capabilities: bytes | None,
         on_idle: Callable[[], None],
     ) -> None:
-        super().__init__(server.record, around, common=server.common, capabilities=capabilities)
+        record = _owned(server.record, owner)
+        super().__init__(record, around, common=server.common, capabilities=capabilities)
         self._server = server
+        self._owner = owner
         self._on_idle = on_idle
+
+    def replace_record(self, record: ServerRecord) -> None:
+        super().replace_record(_owned(record, self._owner))
 
     def on_notification(self, method: str, params: bytes) -> None:
         self._server.on_notification(method, params)
@@ -65,18 +79,21 @@ class SessionLink(Connection):
 
     def _enter(self, state: HealthState, *, error: str = "") -> None:
         super()._enter(state, error=error)
-        if error:
+        # A caller who has yet to log in says nothing about the server.
+        if error and not self._needs_login:
             self._server.on_session_failed(error)
 
 
 class SessionLinks:
-    """The links of all sessions to one server."""
+    """The links of all sessions, or all principals, to one server."""
 
     def __init__(self, server: Server, around: Surroundings) -> None:
         self._server = server
         self._around = around
-        self._links: dict[str, SessionLink] = {}
+        self._links: dict[Owner, SessionLink] = {}
         self._ended_calls = 0
+        self._is_per_session = server.record.sharing == "per_session"
+        self._is_per_principal = server.record.is_per_principal
 
     def __iter__(self) -> Iterator[SessionLink]:
         return iter(self._links.values())
@@ -91,33 +108,63 @@ class SessionLinks:
         return self._ended_calls + sum(link.calls for link in self)
 
     def of(self, session: str, client: ClientSide | None) -> SessionLink:
-        """The link of `session`, to be opened for `client` if it has none yet.
+        """The link for a call of `client` in `session`, to be opened if there is none yet.
 
-        Requests without a session are one session among themselves. Raises ServerBusy.
+        Requests without a session are one session among themselves. Raises ServerBusy; and LoginRequired
+        where the server wants to know on whose behalf, and nobody is there.
         """
-        link = self._links.get(session)
-        return self._add(session, client) if link is None else link
+        owner = self._owner(session, client)
+        link = self._links.get(owner)
+        return self._add(owner, client) if link is None else link
 
-    def _add(self, session: str, client: ClientSide | None) -> SessionLink:
-        count, most = len(self._links), self._around.limits.session_links
-        if count >= most:
-            server_id = self._server.record.server_id
+    def _owner(self, session: str, client: ClientSide | None) -> Owner:
+        if not self._is_per_principal:
+            return Owner(session)
+        if client is None or not client.principal_id:
+            raise LoginRequired(f"server `{self._server.record.server_id}` is used on behalf of its callers")
+        return Owner(session if self._is_per_session else "", client.principal_id)
+
+    def _add(self, owner: Owner, client: ClientSide | None) -> SessionLink:
+        limits, count = self._around.limits, len(self._links)
+        if count >= (limits.session_links if self._is_per_session else limits.principal_links):
+            server_id, owners = self._server.record.server_id, "sessions" if owner.session else "principals"
             raise ServerBusy(
-                f"server `{server_id}` serves {count} sessions on this node and takes no more",
+                f"server `{server_id}` serves {count} {owners} on this node and takes no more",
                 hint="close sessions that are done, or retry in a few minutes",
             )
-        link = self._links[session] = SessionLink(
+        link = self._links[owner] = SessionLink(
             self._server,
             self._around,
-            capabilities=NO_CAPABILITIES if client is None else client.capabilities,
-            on_idle=lambda: self.end(session),
+            owner=owner,
+            capabilities=self._capabilities(client),
+            on_idle=lambda: self._end(owner),
         )
         link.start()
         return link
 
+    def _capabilities(self, client: ClientSide | None) -> bytes | None:
+        """Those of the one client behind a link; None: a principal may have several."""
+        if not self._is_per_session:
+            return None
+        return NO_CAPABILITIES if client is None else client.capabilities
+
     def end(self, session: str) -> None:
         """Close the link of `session`, if it has one."""
-        link = self._links.pop(session, None)
+        if not self._is_per_principal:
+            self._end(Owner(session))
+        elif self._is_per_session:
+            self._end_those(lambda owner: owner.session == session)
+
+    def end_all(self, principal_id: str) -> None:
+        """Close the links of a principal; those that are no principal's own, where it is empty."""
+        self._end_those(lambda owner: owner.principal_id == principal_id)
+
+    def _end_those(self, are_meant: Callable[[Owner], bool]) -> None:
+        for owner in tuple(filter(are_meant, self._links)):
+            self._end(owner)
+
+    def _end(self, owner: Owner) -> None:
+        link = self._links.pop(owner, None)
         if link is not None:
             self._ended_calls += link.calls
             link.stop()
@@ -130,3 +177,7 @@ class SessionLinks:
         """As `Connection.stop`, for all."""
         for link in self:
             link.stop(drain_s=drain_s)
+
+
+def _owned(record: ServerRecord, owner: Owner) -> ServerRecord:
+    return record.owned_by(owner.principal_id) if owner.principal_id else record

@@ -246,6 +246,19 @@ class Pool:
         for sessions in self._sessions:
             sessions.end(session)
 
+    def reconnect(self, server_id: str, principal_id: str) -> None:
+        """Somebody has logged in to a server or out of it: for itself, or for all callers where it is empty.
+
+        Links that show what was good before are closed, with the calls in flight there.
+        """
+        if server_id in self._servers:
+            self._servers[server_id].reconnect(principal_id)
+
+    def end_principal(self, principal_id: str) -> None:
+        """Close the links that are this principal's own: it will not come again."""
+        for sessions in self._sessions:
+            sessions.end_all(principal_id)
+
     def watch(self, server_id: str, uris: frozenset[str]) -> Told:
         """Hear from a server when one of these resources changes, and no other.
 
@@ -259,7 +272,7 @@ class Pool:
         return None if server is None else server.watch(uris)
 
     def _serving(self, server_id: str, session: str, client: ClientSide | None) -> Connection:
-        """Whom a call goes to. The one place that knows of `sharing`."""
+        """Whom a call goes to. The one place that knows who shares a link."""
         try:
             server = self._servers[server_id]
         except KeyError:

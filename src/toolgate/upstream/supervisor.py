@@ -38,7 +38,7 @@ _decode_updated = msgspec.json.Decoder(_Updated).decode
 
 
 class Supervisor(Connection):
-    """One server under supervision. Where each session has a link of its own, this one only lists."""
+    """One server under supervision. Where sessions or principals have links of their own, it only lists."""
 
     def __init__(self, record: ServerRecord, around: Surroundings) -> None:
         super().__init__(record, around, common=Common())
@@ -51,7 +51,7 @@ class Supervisor(Connection):
         """The first attempt to list its tools has ended, well or not."""
         self.sessions: SessionLinks | None = None
         """None where all callers share the one link; nor has a disabled server any."""
-        if record.enabled and record.sharing == "per_session":
+        if record.enabled and (record.sharing == "per_session" or record.is_per_principal):
             self.sessions = SessionLinks(self, around)
 
     # What the pool asks
@@ -96,6 +96,16 @@ class Supervisor(Connection):
         self._watched = uris
         self._wake.set()
         return None if self.link is None else self.link.watch(uris)
+
+    def reconnect(self, principal_id: str) -> None:
+        """What links showed the server of this principal, or of all where it is empty, is good no more."""
+        if self.sessions is not None:
+            self.sessions.end_all(principal_id)
+        if not principal_id:
+            self._let_go()
+            self._restarts.forgive()
+            self._discovery.ask(self._clock())
+            self._wake.set()
 
     async def refresh(self) -> None:
         """List again now, even where the server is down. Returns when that has ended, well or not."""

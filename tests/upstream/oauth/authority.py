@@ -4,8 +4,9 @@ import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlsplit
@@ -40,6 +41,10 @@ class Authority:
     """Who asked for a token, with the secret they showed."""
     valid: set[str] = field(default_factory=set)
     """The tokens that are good at the MCP server."""
+    replaces: bool = True
+    """Whether a new token ends the one before."""
+    revoked: list[dict[str, str]] = field(default_factory=list)
+    """The forms that asked to take a token back."""
     challenges: dict[str, str] = field(default_factory=dict)
     """Codes given out, to the PKCE challenge each was asked for with."""
 
@@ -56,6 +61,9 @@ class Authority:
             await peer.answer(json.dumps(document).encode())
         elif request.path == "/token":
             await self._give(request, peer)
+        elif request.path == "/revoke":
+            self.revoked.append(dict(parse_qsl(request.body.decode())))
+            await peer.answer(b"")
         else:
             await peer.answer(b"{}", status=404)
 
@@ -67,7 +75,7 @@ class Authority:
             await peer.answer(json.dumps({"error": self.refusal or "invalid_grant"}).encode(), status=400)
             return
         token = f"token-{len(self.forms)}-of-many"
-        self.valid = {token}
+        self.valid = {token} if self.replaces else {token, *self.valid}
         usual = {"access_token": token, "token_type": "Bearer", "expires_in": 3600}
         await peer.answer(json.dumps(usual | self.answer).encode())
 
@@ -122,6 +130,7 @@ class House:
             client_secret_ref=client_secret_ref,
             issuer=self.authority.issuer if issuer == "" else issuer,
             scopes=fields.pop("scopes", ()),
+            per_principal=fields.pop("per_principal", False),
         )
         url = fields.pop("url", self.serving.url)
         return ServerRecord(
@@ -166,3 +175,27 @@ async def open_house(era: str = "modern", *, deadline_s: float = 10) -> AsyncIte
             resource = {"resource": serving.url, "authorization_servers": [authority.issuer]}
             house = House(authority, issuing, serving, FakeMcp(era, faults={"tools/list": _list}), resource)
             yield house
+
+
+@contextmanager
+def house_aside() -> Iterator[House]:
+    """Both servers on a loop of their own, for tests that have none."""
+    ready, houses = threading.Event(), list[House]()
+    loop = asyncio.new_event_loop()
+    over = asyncio.Event()
+
+    async def serve() -> None:
+        async with open_house(deadline_s=60) as house:
+            houses.append(house)
+            ready.set()
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield houses[0]
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.upstream.oauth.authority import NOW_S, REDIRECT, SECRET, House, authorizer, open_house
+from tests.upstream.oauth.authority import NOW_S, REDIRECT, SECRET, authorizer, open_house
+from tests.upstream.oauth.desk import Desk, personal
 from toolgate.errors import InvalidRequest, ServerUnavailable
-from toolgate.model.servers import ServerRecord
 from toolgate.upstream.link import StartFailed
-from toolgate.upstream.oauth.grants import GrantFiles
-from toolgate.upstream.oauth.logins import LOGIN_S, MAX_LOGINS, Login, Logins
+from toolgate.upstream.oauth.grants import GrantFiles, Whose
+from toolgate.upstream.oauth.logins import LOGIN_S, MAX_LOGINS_EACH, Login
 from toolgate.upstream.oauth.tokens import Token
 
 pytestmark = pytest.mark.anyio
@@ -21,31 +21,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def grants(tmp_path: Path) -> GrantFiles:
     return GrantFiles(tmp_path / "logins")
-
-
-def personal(house: House, **fields: Any) -> ServerRecord:
-    """A record somebody logs in to, with a client that has no secret."""
-    return house.record("authorization_code", **{"client_secret_ref": None, "issuer": None} | fields)
-
-
-class Desk:
-    """Logins at a time of their own."""
-
-    def __init__(self, grants: GrantFiles) -> None:
-        self.now_s = NOW_S
-        self.logins = Logins(authorizer(grants), grants, clock_s=lambda: self.now_s)
-
-    async def begin(self, record: ServerRecord, *, redirect_uri: str = REDIRECT) -> str:
-        begun = await self.logins.begin(record, principal="ada", redirect_uri=redirect_uri)
-        return begun.url
-
-    async def finish(self, answer: dict[str, str], *, principal: str = "ada", server: str = "there") -> Login:
-        return await self.logins.finish(
-            server, principal=principal, state=answer["state"], code=answer["code"], issuer=answer.get("iss")
-        )
-
-    async def log_in(self, house: House, record: ServerRecord) -> Login:
-        return await self.finish(house.authority.agree(await self.begin(record)))
 
 
 async def test_a_login_earns_a_token_that_is_used_until_it_expires(grants: GrantFiles) -> None:
@@ -70,7 +45,7 @@ async def test_an_expired_token_is_renewed_once_and_kept_with_what_renews_it_nex
         late = authorizer(grants, now_s=NOW_S + 3_600)
         tokens = [await late.token(record), await late.token(record)]
         house.authority.answer = {}
-        refused = await late.token(record, is_refused=True)
+        refused = await late.token(record, refused="token-2-of-many")
 
     assert [token.access for token in tokens] == ["token-2-of-many"] * 2
     assert [form.get("refresh_token") for form in house.authority.forms] == [None, "first", "second"]
@@ -86,27 +61,27 @@ async def test_a_login_outlives_the_process_in_a_file_for_its_owner_only(tmp_pat
     assert token.access == "token-1-of-many"
     (file,) = directory.iterdir()
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(directory.stat().st_mode)) == (0o600, 0o700)
-    assert "token-1" not in repr(GrantFiles(directory).get("there"))
+    assert "token-1" not in repr(GrantFiles(directory).get(Whose("there")))
 
 
-async def test_a_file_that_cannot_be_read_means_logging_in_again(tmp_path: Path, grants: GrantFiles) -> None:
+async def test_a_file_that_cannot_be_read_means_logging_in_again(tmp_path: Path) -> None:
     (tmp_path / "logins").mkdir()
     (tmp_path / "logins" / "there.json").write_text(json.dumps({"issuer": 7}), "utf-8")
 
     async with open_house() as house:
         with pytest.raises(StartFailed, match="nobody has logged in"):
-            await authorizer(grants).token(personal(house))
+            await authorizer(GrantFiles(tmp_path / "logins")).token(personal(house))
 
 
 async def test_who_logs_out_is_logged_out(grants: GrantFiles) -> None:
     async with open_house() as house:
         desk = Desk(grants)
         await desk.log_in(house, personal(house))
-        ended = [desk.logins.end("there"), desk.logins.end("there")]
+        ended = [await desk.logins.end(personal(house)) is not None for _ in range(2)]
         with pytest.raises(StartFailed, match="toolgate servers login there") as refused:
             await authorizer(grants).token(personal(house))
 
-    assert (ended, refused.value.fatal, desk.logins.of("there")) == ([True, False], True, None)
+    assert (ended, refused.value.fatal, desk.logins.of(Whose("there"))) == ([True, False], True, None)
 
 
 async def test_without_a_place_to_keep_them_nobody_can_log_in() -> None:
@@ -138,7 +113,7 @@ async def test_a_refused_renewal_says_to_log_in_again(grants: GrantFiles) -> Non
         await Desk(grants).log_in(house, personal(house))
         house.authority.refusal = "invalid_grant"
         with pytest.raises(StartFailed, match="log in again") as refused:
-            await authorizer(grants).token(personal(house), is_refused=True)
+            await authorizer(grants).token(personal(house), refused="token-1-of-many")
 
     assert refused.value.fatal
 
@@ -176,7 +151,9 @@ async def test_what_was_begun_too_long_ago_is_over(grants: GrantFiles) -> None:
 async def test_only_so_many_logins_are_begun_at_once(grants: GrantFiles) -> None:
     async with open_house() as house:
         desk = Desk(grants)
-        answers = [house.authority.agree(await desk.begin(personal(house))) for _ in range(MAX_LOGINS + 1)]
+        answers = [
+            house.authority.agree(await desk.begin(personal(house))) for _ in range(MAX_LOGINS_EACH + 1)
+        ]
         with pytest.raises(InvalidRequest, match="no such login"):
             await desk.finish(answers[0])
 

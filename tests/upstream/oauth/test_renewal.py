@@ -39,8 +39,8 @@ class Play:
     taken: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
-    async def obtain(self, *, is_refused: bool) -> Token:
-        self.asked.append((now_s(), is_refused))
+    async def obtain(self, *, refused: str | None) -> Token:
+        self.asked.append((now_s(), refused == "a"))
         if self.failure is not None:
             raise self.failure
         return token(self.lifetime_s)

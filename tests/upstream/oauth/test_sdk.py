@@ -33,8 +33,8 @@ from toolgate.model.tools import Era
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.link import StartFailed
 from toolgate.upstream.oauth.authorizer import Authorizer
-from toolgate.upstream.oauth.grants import GrantFiles
-from toolgate.upstream.oauth.logins import Logins
+from toolgate.upstream.oauth.grants import GrantFiles, Whose
+from toolgate.upstream.oauth.logins import Answer, Logins
 from toolgate.upstream.oauth.opener import AuthorizedOpener
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.streamable import StreamableOpener
@@ -158,13 +158,12 @@ async def test_a_login_to_a_server_of_the_sdk(
         logins = Logins(authorizer, grants, clock_s=time.time)
         begun = await logins.begin(record, principal="ada", redirect_uri=REDIRECT)
         answer = await agree(begun.url)
-        login = await logins.finish(
-            "sdk", principal="ada", state=answer["state"], code=answer["code"], issuer=answer.get("iss")
-        )
+        came_back = Answer(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
+        login = await logins.finish(Whose("sdk"), principal="ada", answer=came_back)
         link = await opener(record, Heard(), known_era=era)
         first = await call(link, "first")
         await link.aclose()
-        await authorizer.token(record, is_refused=True)
+        await authorizer.token(record, refused=(await authorizer.token(record)).access)
         link = await opener(record, Heard(), known_era=era)
         second = await call(link, "second")
         await link.aclose()

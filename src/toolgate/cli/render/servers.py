@@ -102,6 +102,12 @@ def render_login(answer: Record) -> RenderableType:
     )
 
 
+def render_logout(answer: Record) -> RenderableType:
+    """A server that somebody has logged out of."""
+    rest = "" if answer["revoked"] else "; its authorization server did not take the token back"
+    return sentence("logged out of ", cell(answer["server_id"], "bold"), rest)
+
+
 def _login(login: Record | None) -> str:
     """Until when, and whether that is the end of it."""
     if not login:

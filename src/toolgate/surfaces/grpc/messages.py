@@ -16,7 +16,7 @@ from toolgate.proto import policy_pb2 as policy
 EXTRAS: Final = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm")
 """The members of a server that a client of SPEAR's does not know."""
 _BUDGETS: Final = ("tool_timeout_ms", "max_concurrency", "max_tool_output_bytes")
-_OAUTH: Final = ("grant", "client_id", "client_secret_ref", "issuer", "scopes")
+_OAUTH: Final = ("grant", "client_id", "client_secret_ref", "issuer", "scopes", "per_principal")
 _LISTS: Final = ("servers", "tags", "allow")
 _TRANSPORTS: Final[Mapping[int, str]] = {
     sms.MCP_TRANSPORT_STDIO: "stdio",

@@ -22,6 +22,7 @@ _RESULTS: Final = frozenset(
         "mcp_approval_required",
         "mcp_busy",
         "mcp_input_not_given",
+        "mcp_login_required",
         "mcp_output_too_large",
         "mcp_timeout",
         "mcp_unavailable",

@@ -1,11 +1,18 @@
-"""Logging in to a server: begun here, agreed to in a browser, finished here. No answer holds a token."""
+"""Logging in to a server: begun here, agreed to in a browser, finished here. No answer holds a token.
+
+For oneself where the server's record says so; else for all callers, which only an administrator does. To an
+agent, a server it cannot reach answers like one that does not exist.
+"""
 
 from typing import Any, Final
 
-from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable
+from toolgate.errors import Forbidden, InvalidRequest, NotFound, ServerBusy, ServerUnavailable, StorageFailed
+from toolgate.gateway.roles import reaches
 from toolgate.govern.changes import note
 from toolgate.govern.control import Control
 from toolgate.govern.records import find_record
+from toolgate.model.principals import Principal
+from toolgate.model.servers import ServerRecord
 from toolgate.registry.records import parse_server
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.record_shapes import (
@@ -15,49 +22,76 @@ from toolgate.surfaces.rest.record_shapes import (
     LoginFinishSent,
     LoginSent,
 )
-from toolgate.surfaces.rest.routing import Call, Endpoint, checked
-from toolgate.surfaces.rest.servers import SERVERS
+from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter, checked
+from toolgate.surfaces.rest.scopes import can_reach
+from toolgate.upstream.oauth import logins
+from toolgate.upstream.oauth.grants import Whose
 from toolgate.upstream.oauth.logins import LOGIN_S, Logins
 
-_LOGIN: Final = f"{SERVERS.path}/{{server_id}}/login"
+_LOGIN: Final = "/api/v1/mcp/servers/{server_id}/login"
 
 
 async def begin_login(control: Control, call: Call[LoginSent]) -> Answer:
-    """Where to agree that the gateway may use the server on your behalf, for every caller of this gateway.
+    """Where to agree that the gateway may use the server on your behalf: for you, or for all its callers.
 
-    Its authorization server is asked first. The browser comes back to `redirect_uri` with a code.
+    For you alone where the server's record has `http.oauth.per_principal`. Its authorization server is asked
+    first. The browser comes back to `redirect_uri` with a code.
     """
-    server_id = call.ids["server_id"]
-    stored = await find_record(control, "server", server_id)
+    record = await _record(control, call, is_shared=call.body.shared)
     begun = await _logins(control).begin(
-        parse_server(stored.body, strict=False),
-        principal=call.caller.id,
-        redirect_uri=call.body.redirect_uri,
+        record, principal=call.caller.id, redirect_uri=call.body.redirect_uri
     )
     return Answer(LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S))
 
 
 async def finish_login(control: Control, call: Call[LoginFinishSent]) -> Answer:
     """Hand in what the browser came back with. The server is connected to with the token that it earns."""
-    server_id = call.ids["server_id"]
-    await find_record(control, "server", server_id)
     sent = call.body
-    login = await _logins(control).finish(
-        server_id, principal=call.caller.id, state=sent.state, code=sent.code, issuer=sent.iss
-    )
-    note(control, call.caller, operation="login", kind="server", record_id=server_id)
-    await control.gateway.servers.refresh(server_id)
-    return Answer(LoginFinished(server_id=server_id, login=login))
+    record = await _record(control, call, is_shared=sent.shared)
+    whose = _whose(record)
+    came_back = logins.Answer(state=sent.state, code=sent.code, issuer=sent.iss)
+    login = await _logins(control).finish(whose, principal=call.caller.id, answer=came_back)
+    _note(control, call.caller, "login", whose)
+    if not whose.owner:
+        await control.gateway.servers.refresh(whose.server_id)
+    return Answer(LoginFinished(server_id=whose.server_id, login=login))
 
 
 async def end_login(control: Control, call: Call[None]) -> Answer:
-    """Forget the token. A connection that is open may show it until it ends."""
-    server_id = call.ids["server_id"]
-    await find_record(control, "server", server_id)
-    if not _logins(control).end(server_id):
-        raise NotFound(f"nobody is logged in to server `{server_id}`")
-    note(control, call.caller, operation="logout", kind="server", record_id=server_id)
-    return Answer(LoginEnded(server_id=server_id))
+    """Forget the token, have its authorization server take it back, and close connections that show it."""
+    record = await _record(control, call, is_shared=call.flag("shared"))
+    whose = _whose(record)
+    revoke = await _logins(control).end(record)
+    if revoke is None:
+        who = "you are not" if whose.owner else "nobody is"
+        raise NotFound(f"{who} logged in to server `{whose.server_id}`")
+    _note(control, call.caller, "logout", whose)
+    return Answer(LoginEnded(server_id=whose.server_id, revoked=await revoke()))
+
+
+async def _record(control: Control, call: Call[Any], *, is_shared: bool) -> ServerRecord:
+    """The record, with whom the login is for. Raises NotFound and Forbidden."""
+    server_id, caller = call.ids["server_id"], call.caller
+    is_admin = reaches(caller.role, "admin")
+    if not is_admin and not can_reach(control.gateway, caller, server_id):
+        raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
+    record = parse_server((await find_record(control, "server", server_id)).body, strict=False)
+    if record.is_per_principal and not is_shared:
+        return record.owned_by(caller.id)
+    if not is_admin:
+        raise Forbidden("logging in for all callers of a server needs the role `admin`")
+    return record
+
+
+def _whose(record: ServerRecord) -> Whose:
+    oauth = record.http.oauth if record.http is not None else None
+    return Whose(record.server_id, "" if oauth is None else oauth.owner)
+
+
+def _note(control: Control, caller: Principal, operation: str, whose: Whose) -> None:
+    """For the audit, and for the links that show what was good before."""
+    note(control, caller, operation=operation, kind="server", record_id=whose.server_id)
+    control.gateway.servers.reconnect(*whose)
 
 
 def _logins(control: Control) -> Logins:
@@ -73,30 +107,31 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
     Endpoint(
         method="POST",
         path=_LOGIN,
-        role="admin",
+        role="agent",
         summary="Begin to log in to a server",
         handler=begin_login,
         body=checked(LoginSent),
         answer=LoginBegun,
-        errors=(NotFound, ServerUnavailable),
+        errors=(NotFound, ServerBusy, ServerUnavailable),
     ),
     Endpoint(
         method="POST",
         path=f"{_LOGIN}/finish",
-        role="admin",
+        role="agent",
         summary="Finish logging in to a server",
         handler=finish_login,
         body=checked(LoginFinishSent),
         answer=LoginFinished,
-        errors=(NotFound, ServerUnavailable),
+        errors=(NotFound, ServerUnavailable, StorageFailed),
     ),
     Endpoint(
         method="DELETE",
         path=_LOGIN,
-        role="admin",
+        role="agent",
         summary="Log out of a server",
         handler=end_login,
+        query=(Parameter("shared", "The login of the gateway as a whole.", "flag"),),
         answer=LoginEnded,
-        errors=(NotFound,),
+        errors=(NotFound, StorageFailed),
     ),
 )

@@ -224,6 +224,8 @@ class LoginSent(Body):
 
     redirect_uri: Annotated[str, Field(max_length=200)]
     """Where the browser comes back to: `http://127.0.0.1:PORT/callback`, on the machine of who logs in."""
+    shared: bool = False
+    """For the gateway as a whole, which needs the role `admin`, though each principal logs in for itself."""
 
 
 class LoginFinishSent(Body):
@@ -233,6 +235,8 @@ class LoginFinishSent(Body):
     code: Annotated[str, Field(min_length=1, max_length=4_096)]
     iss: Annotated[str, Field(max_length=4_096)] | None = None
     """Who it says it is from."""
+    shared: bool = False
+    """As it was begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +263,8 @@ class LoginEnded(Shown):
     """The gateway may use the server no more."""
 
     server_id: str
+    revoked: bool
+    """Whether the authorization server says that it took the token back. Else it may still be good."""
 
 
 # Keys: made here, shown once.

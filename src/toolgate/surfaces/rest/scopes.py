@@ -75,6 +75,11 @@ async def show_reach(serving: Serving, call: Call[None]) -> Answer:
     )
 
 
+def can_reach(gateway: Gateway, principal: Principal, server_id: str) -> bool:
+    """Whether a server is there, for this caller."""
+    return server_id in _reachable(gateway, principal)
+
+
 def _see_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
     """Sorted by id."""
     tools = _reachable(gateway, principal)

@@ -20,6 +20,7 @@ from toolgate.surfaces.rest.record_shapes import (
 )
 from toolgate.surfaces.rest.routing import Endpoint, Parameter
 from toolgate.upstream.health import STDERR_TAIL_BYTES, ServerHealth
+from toolgate.upstream.oauth.grants import Whose
 
 LISTED_STDERR_CHARS: Final = 1_024
 """Of each server's last words, where many servers are listed."""
@@ -37,7 +38,7 @@ def show_servers(
             **show_record(stored),
             "health": show_health(known[stored.id], tail_chars) if stored.id in known else None,
             "nodes": on_nodes[stored.id],
-            "login": None if control.logins is None else control.logins.of(stored.id),
+            "login": None if control.logins is None else control.logins.of(Whose(stored.id)),
         }
         for stored in records
     ]

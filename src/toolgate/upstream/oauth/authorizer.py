@@ -1,14 +1,15 @@
 """A token for the server of a record, by the grant that its record names."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
+from weakref import WeakValueDictionary
 
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
 from toolgate.upstream.fetch import Fetcher
 from toolgate.upstream.link import StartFailed
-from toolgate.upstream.oauth.grants import GrantFiles, StoredGrant
+from toolgate.upstream.oauth.grants import GrantFiles, StoredGrant, Whose
 from toolgate.upstream.oauth.metadata import OAuthFailed, Parties, covers, find_authority, find_parties
 from toolgate.upstream.oauth.tokens import Client, Token, TokenEndpoint
 from toolgate.upstream.secrets import Secrets
@@ -31,22 +32,32 @@ class Authorizer:
         self._secrets = secrets
         self._fetcher = fetcher
         self._clock_s = clock_s
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._turns: WeakValueDictionary[Whose, asyncio.Lock] = WeakValueDictionary()
         self.grants = grants
 
-    async def token(self, record: ServerRecord, *, is_refused: bool = False) -> Token:
+    async def token(self, record: ServerRecord, *, refused: str | None = None) -> Token:
         """For the server of `record`, which has `oauth`. Raises StartFailed.
 
-        `is_refused`: the one that was given out last is not taken any more, whatever it says.
+        `refused` is the one that the server takes no more, whatever it says of itself.
         """
         assert record.http is not None
         assert record.http.oauth is not None
+        oauth = record.http.oauth
         try:
-            if record.http.oauth.grant == "client_credentials":
-                return await self._by_credentials(record.http, record.http.oauth)
-            return await self._by_login(record.server_id, record.http, is_refused=is_refused)
+            if oauth.grant == "client_credentials":
+                return await self._by_credentials(record.http, oauth)
+            return await self._by_login(Whose(record.server_id, oauth.owner), record.http, refused)
         except OAuthFailed as exc:
-            raise StartFailed(str(exc), fatal=exc.is_final) from exc
+            raise StartFailed(
+                str(exc), fatal=exc.is_final, needs_login=exc.is_final and bool(oauth.owner)
+            ) from exc
+
+    def has_login(self, record: ServerRecord) -> bool:
+        """Whether there is a login that `record` could use, good or not."""
+        assert record.http is not None
+        assert record.http.oauth is not None
+        whose = Whose(record.server_id, record.http.oauth.owner)
+        return self.grants is not None and self.grants.get(whose) is not None
 
     async def parties(self, endpoint: HttpEndpoint) -> Parties:
         """For whom a token for `endpoint` is, and who gives it. Raises OAuthFailed and StartFailed."""
@@ -67,10 +78,18 @@ class Authorizer:
         """Where tokens come from."""
         return TokenEndpoint(self._fetcher, parties.authority, clock_s=self._clock_s)
 
-    async def keep(self, server_id: str, parties: Parties, client: Client, token: Token) -> StoredGrant:
+    def turn(self, whose: Whose) -> asyncio.Lock:
+        """Held by whoever changes this login: a renewal under way must not undo what somebody did meanwhile.
+
+        And a refresh token is often good for one use: a second would undo the first.
+        """
+        return self._turns.setdefault(whose, asyncio.Lock())
+
+    async def keep(self, whose: Whose, parties: Parties, client: Client, token: Token) -> StoredGrant:
         """Store what a login or its renewal has earned. Raises OAuthFailed."""
         assert self.grants is not None
         grant = StoredGrant(
+            owner=whose.owner,
             issuer=parties.authority.issuer,
             client_id=client.id,
             resource=parties.resource,
@@ -80,10 +99,32 @@ class Authorizer:
             lifetime_s=token.lifetime_s,
         )
         try:
-            await self.grants.put(server_id, grant)
+            await self.grants.put(whose, grant)
         except OSError as exc:
             raise OAuthFailed(f"the login cannot be kept: {exc.strerror}") from exc
         return grant
+
+    async def revoke(self, grant: StoredGrant, endpoint: HttpEndpoint) -> bool:
+        """Have its authorization server take back what a login has earned; whether it says it did."""
+        assert endpoint.oauth is not None
+        try:
+            authority = await find_authority(self._fetcher, grant.issuer)
+            parties = Parties(grant.resource, authority)
+            return await self.endpoint_of(parties).revoke(self.client(endpoint.oauth), grant.token)
+        except (OAuthFailed, StartFailed):
+            return False
+
+    def is_for(self, grant: StoredGrant, endpoint: HttpEndpoint) -> bool:
+        """A token goes where it was given for, its refresh token to whom it is from. Raises StartFailed."""
+        oauth = endpoint.oauth
+        if oauth is None or oauth.grant != "authorization_code":
+            return False
+        issuer = grant.issuer if oauth.issuer is None else self._secrets.expand(oauth.issuer)
+        return (
+            grant.issuer == issuer
+            and grant.client_id == self._secrets.expand(oauth.client_id)
+            and covers(grant.resource, self._secrets.expand(endpoint.url))
+        )
 
     async def _by_credentials(self, endpoint: HttpEndpoint, oauth: OAuth) -> Token:
         client = self.client(oauth)
@@ -91,18 +132,18 @@ class Authorizer:
         form = {"grant_type": "client_credentials", "resource": parties.resource, **scope_of(oauth)}
         return await self.endpoint_of(parties).ask(client, form)
 
-    async def _by_login(self, server_id: str, endpoint: HttpEndpoint, *, is_refused: bool) -> Token:
-        # In turn: a refresh token is often good for one use, and a second would undo the first.
-        async with self._turns[server_id]:
-            grant = self._grant_for(server_id, endpoint)
+    async def _by_login(self, whose: Whose, endpoint: HttpEndpoint, refused: str | None) -> Token:
+        async with self.turn(whose):
+            grant = self._grant_for(whose, endpoint)
             renew_at_s = grant.token.renew_at_s
-            if not is_refused and (renew_at_s is None or self._clock_s() < renew_at_s):
-                return grant.token
-            return await self._renewed(server_id, endpoint, grant)
+            # One that was refused may have been replaced already, for another link that shows it.
+            is_good = grant.access != refused and (renew_at_s is None or self._clock_s() < renew_at_s)
+            return grant.token if is_good else await self._renewed(whose, endpoint, grant)
 
-    async def _renewed(self, server_id: str, endpoint: HttpEndpoint, grant: StoredGrant) -> Token:
+    async def _renewed(self, whose: Whose, endpoint: HttpEndpoint, grant: StoredGrant) -> Token:
+        log_in = _LOG_IN.format(whose.server_id)
         if grant.refresh is None:
-            raise OAuthFailed(f"the login has expired: {_LOG_IN.format(server_id)}", is_final=True)
+            raise OAuthFailed(f"the login has expired: {log_in}", is_final=True)
         assert endpoint.oauth is not None
         parties = Parties(grant.resource, await find_authority(self._fetcher, grant.issuer))
         client = self.client(endpoint.oauth)
@@ -112,43 +153,28 @@ class Authorizer:
         except OAuthFailed as exc:
             if not exc.is_final:
                 raise
-            raise OAuthFailed(f"{exc}: log in again with {_LOG_IN.format(server_id)}", is_final=True) from exc
+            raise OAuthFailed(f"{exc}: log in again with {log_in}", is_final=True) from exc
         if token.refresh is None:
-            token = Token(
-                access=token.access,
-                expires_at_s=token.expires_at_s,
-                lifetime_s=token.lifetime_s,
-                refresh=grant.refresh,
-            )
-        await self.keep(server_id, parties, client, token)
+            token = replace(token, refresh=grant.refresh)
+        self._grant_for(whose, endpoint)  # its server or its principal may be gone meanwhile
+        await self.keep(whose, parties, client, token)
         return token
 
-    def _grant_for(self, server_id: str, endpoint: HttpEndpoint) -> StoredGrant:
+    def _grant_for(self, whose: Whose, endpoint: HttpEndpoint) -> StoredGrant:
         """What a login has earned, if it was for this very record. Raises OAuthFailed."""
         if self.grants is None:
             raise OAuthFailed(
                 "nobody can log in where nodes run apart from control: use the grant `client_credentials`",
                 is_final=True,
             )
-        grant = self.grants.get(server_id)
+        grant = self.grants.get(whose)
+        log_in = _LOG_IN.format(whose.server_id)
         if grant is None:
-            raise OAuthFailed(f"nobody has logged in to it yet: {_LOG_IN.format(server_id)}", is_final=True)
-        if not self._is_for(grant, endpoint):
-            raise OAuthFailed(
-                f"its record has changed since the login: {_LOG_IN.format(server_id)}", is_final=True
-            )
+            who = "you have not" if whose.owner else "nobody has"
+            raise OAuthFailed(f"{who} logged in to it yet: {log_in}", is_final=True)
+        if not self.is_for(grant, endpoint):
+            raise OAuthFailed(f"its record has changed since the login: {log_in}", is_final=True)
         return grant
-
-    def _is_for(self, grant: StoredGrant, endpoint: HttpEndpoint) -> bool:
-        """A token goes where it was given for, and its refresh token to whom it is from."""
-        oauth = endpoint.oauth
-        assert oauth is not None
-        issuer = grant.issuer if oauth.issuer is None else self._secrets.expand(oauth.issuer)
-        return (
-            grant.issuer == issuer
-            and grant.client_id == self._secrets.expand(oauth.client_id)
-            and covers(grant.resource, self._secrets.expand(endpoint.url))
-        )
 
 
 def scope_of(oauth: OAuth) -> dict[str, str]:

@@ -1,20 +1,37 @@
-"""What logins have earned, one file a server, for their owner only.
+"""What logins have earned, one file each, for the gateway's own user only.
 
 They are kept beside the registry and not in it: history, watch, exports and backups never hold a token.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from toolgate.upstream.oauth.tokens import Token
 
 _DIRECTORY_MODE: Final = 0o700
-_FILE_MODE: Final = 0o600
+_DRAFT: Final = ".new"
+_MAX_FILE_BYTES: Final = 256 * 1024
+
+
+class Whose(NamedTuple):
+    """A login: to which server, and of which principal; of none where it serves all callers."""
+
+    server_id: str
+    owner: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """Server ids are safe as names of files and hold no `@`; principals may be called anything."""
+        digest = hashlib.sha256(self.owner.encode()).hexdigest()
+        return f"{self.server_id}@{digest}.json" if self.owner else f"{self.server_id}.json"
 
 
 class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +41,7 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     resource: str
     access: str
+    owner: str = ""
     refresh: str | None = None
     expires_at_s: float | None = None
     lifetime_s: float = 0.0
@@ -42,45 +60,71 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantFiles:
-    """The grants in a directory. Server ids are safe as names of files."""
+    """The grants in a directory, which is read once: what is in memory holds, and the files follow it."""
 
     def __init__(self, directory: Path) -> None:
+        """What cannot be read is as good as none: somebody has to log in again."""
         self._directory = directory
-        self._known: dict[str, StoredGrant | None] = {}
+        self._turn = asyncio.Lock()
+        self._known = dict(_load(directory))
+        for draft in directory.glob(f"*{_DRAFT}"):
+            draft.unlink()  # of a process that was killed while it wrote
 
-    def get(self, server_id: str) -> StoredGrant | None:
-        """The grant for a server. What cannot be read is as good as none: somebody has to log in again."""
-        if server_id not in self._known:
-            self._known[server_id] = self._load(server_id)
-        return self._known[server_id]
+    def __iter__(self) -> Iterator[Whose]:
+        """All there are, as of now."""
+        return iter(tuple(self._known))
 
-    async def put(self, server_id: str, grant: StoredGrant) -> None:
+    def get(self, whose: Whose) -> StoredGrant | None:
+        return self._known.get(whose)
+
+    async def put(self, whose: Whose, grant: StoredGrant) -> None:
         """Keep it. Raises OSError."""
-        self._known[server_id] = grant
-        await asyncio.to_thread(self._save, server_id, msgspec.json.encode(grant))
+        self._known[whose] = grant
+        await self._follow(whose)
 
-    def drop(self, server_id: str) -> bool:
-        """Forget it; False where there was none."""
-        had = self.get(server_id) is not None
-        self._known[server_id] = None
-        self._path(server_id).unlink(missing_ok=True)
-        return had
+    async def drop(self, whose: Whose) -> StoredGrant | None:
+        """Forget it; returns what there was. Raises OSError."""
+        grant = self._known.pop(whose, None)
+        if grant is not None:
+            await self._follow(whose)
+        return grant
 
-    def _load(self, server_id: str) -> StoredGrant | None:
-        with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-            return msgspec.json.decode(self._path(server_id).read_bytes(), type=StoredGrant)
-        return None
+    async def _follow(self, whose: Whose) -> None:
+        """In turn, and by what holds then: one that was dropped while it was written does not come back."""
+        async with self._turn:
+            grant = self._known.get(whose)
+            content = None if grant is None else msgspec.json.encode(grant)
+            await asyncio.to_thread(self._write, self._directory / whose.file_name, content)
 
-    def _save(self, server_id: str, content: bytes) -> None:
+    def _write(self, path: Path, content: bytes | None) -> None:
+        if content is None:
+            path.unlink(missing_ok=True)
+            return
         self._directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-        path = self._path(server_id)
-        draft = path.with_suffix(".new")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        self._directory.chmod(_DIRECTORY_MODE)
+        # A new file, readable by its owner alone: one that lies there may be a link, or open to others.
+        descriptor, draft = tempfile.mkstemp(dir=self._directory, suffix=_DRAFT)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(draft).replace(path)
+        except OSError:
+            Path(draft).unlink(missing_ok=True)
+            raise
 
-    def _path(self, server_id: str) -> Path:
-        return self._directory / f"{server_id}.json"
+
+def _load(directory: Path) -> Iterator[tuple[Whose, StoredGrant]]:
+    for path in sorted(directory.glob("*.json")):
+        with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+            grant = msgspec.json.decode(_read(path), type=StoredGrant)
+            whose = Whose(path.stem.partition("@")[0], grant.owner)
+            # A file under another's name would lend its token to somebody else.
+            if whose.file_name == path.name:
+                yield whose, grant
+
+
+def _read(path: Path) -> bytes:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        return file.read(_MAX_FILE_BYTES)

@@ -6,24 +6,30 @@ What was begun is kept in memory, for whoever began it, for ten minutes and one 
 import base64
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
-from toolgate.errors import InvalidRequest, ServerUnavailable
+from toolgate.errors import InvalidRequest, ServerBusy, ServerUnavailable, StorageFailed
 from toolgate.model.addresses import is_loopback
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
 from toolgate.upstream.egress import EgressRefused, parse_target
 from toolgate.upstream.link import StartFailed
 from toolgate.upstream.oauth.authorizer import Authorizer, scope_of
-from toolgate.upstream.oauth.grants import GrantFiles, StoredGrant
+from toolgate.upstream.oauth.grants import GrantFiles, StoredGrant, Whose
 from toolgate.upstream.oauth.metadata import Authority, OAuthFailed, Parties
 from toolgate.upstream.oauth.tokens import Client
 
 LOGIN_S: Final = 600
-MAX_LOGINS: Final = 64
-"""Begun and not finished. The oldest gives way: beginning again costs little."""
+MAX_LOGINS: Final = 256
+MAX_LOGINS_EACH: Final = 8
+"""Begun and not finished, by all and by one principal. The oldest gives way: beginning again costs little."""
+IsThere = Callable[[str], bool]
+"""Whether the principal of this id may come again."""
+Revoke = Callable[[], Awaitable[bool]]
+"""Has a token taken back; whether its authorization server says that it did."""
 _BEGIN_AGAIN: Final = "begin again with `toolgate servers login ID`"
 
 
@@ -47,9 +53,20 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a browser came back with."""
+
+    state: str
+    code: str = field(repr=False)
+    issuer: str | None = None
+    """Who it says it is from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Pending:
-    server_id: str
+    whose: Whose
     principal: str
+    """Who began it; for a login that serves all callers, too."""
     parties: Parties
     client: Client
     redirect_uri: str
@@ -65,19 +82,28 @@ class Logins:
         self._grants = grants
         self._clock_s = clock_s
         self._pending: dict[str, _Pending] = {}
+        self._beginning: set[str] = set()
+        self._servers: Mapping[str, ServerRecord] | None = None
+        self._is_there: IsThere = lambda _principal_id: True
 
     async def begin(self, record: ServerRecord, *, principal: str, redirect_uri: str) -> Begun:
-        """Raises InvalidRequest, and ServerUnavailable where nobody can be asked."""
+        """For the owner in `record`, or for all callers. Raises InvalidRequest, ServerBusy where `principal`
+        begins another at this very moment, and ServerUnavailable where nobody can be asked."""
         endpoint, oauth = _login_of(record)
         _check_redirect(redirect_uri)
+        if principal in self._beginning:
+            raise ServerBusy("another login of yours is being begun", hint="retry in a moment")
+        self._beginning.add(principal)
         try:
             client = self._authorizer.client(oauth)
             parties = await self._authorizer.parties(endpoint)
             _check_fit(parties.authority, client)
         except (OAuthFailed, StartFailed) as exc:
             raise ServerUnavailable(f"server `{record.server_id}`: {exc}") from exc
+        finally:
+            self._beginning.discard(principal)
         pending = _Pending(
-            server_id=record.server_id,
+            whose=Whose(record.server_id, oauth.owner),
             principal=principal,
             parties=parties,
             client=client,
@@ -89,51 +115,88 @@ class Logins:
         self._remember(state, pending)
         return Begun(url=_url(pending, state, oauth), state=state)
 
-    async def finish(
-        self, server_id: str, *, principal: str, state: str, code: str, issuer: str | None
-    ) -> Login:
+    async def finish(self, whose: Whose, *, principal: str, answer: Answer) -> Login:
         """Exchange the code somebody came back with. Raises InvalidRequest and ServerUnavailable."""
-        pending = self._take(server_id, principal=principal, state=state)
-        _check_issuer(pending.parties.authority, issuer)
+        pending = self._take(whose, principal=principal, state=answer.state)
+        _check_issuer(pending.parties.authority, answer.issuer)
         form = {
             "grant_type": "authorization_code",
-            "code": code,
+            "code": answer.code,
             "redirect_uri": pending.redirect_uri,
             "code_verifier": pending.verifier,
             "resource": pending.parties.resource,
         }
         try:
             token = await self._authorizer.endpoint_of(pending.parties).ask(pending.client, form)
-            grant = await self._authorizer.keep(server_id, pending.parties, pending.client, token)
+            async with self._authorizer.turn(whose):
+                grant = await self._authorizer.keep(whose, pending.parties, pending.client, token)
         except OAuthFailed as exc:
-            raise ServerUnavailable(f"server `{server_id}`: {exc}", hint=_BEGIN_AGAIN) from exc
+            raise ServerUnavailable(f"server `{whose.server_id}`: {exc}", hint=_BEGIN_AGAIN) from exc
+        # The principal may have lost its key meanwhile; the next one of that name must not inherit this.
+        if not self._has_use(whose):
+            await self._drop(whose)
+            raise InvalidRequest("the server or the key was changed meanwhile", hint=_BEGIN_AGAIN)
         return _shown(grant)
 
-    def of(self, server_id: str) -> Login | None:
+    def of(self, whose: Whose) -> Login | None:
         """Who is logged in to a server."""
-        grant = self._grants.get(server_id)
+        grant = self._grants.get(whose)
         return None if grant is None else _shown(grant)
 
-    def end(self, server_id: str) -> bool:
-        """Forget a login; False where there was none."""
-        return self._grants.drop(server_id)
+    async def end(self, record: ServerRecord) -> Revoke | None:
+        """Forget the login of the owner in `record`, or that for all; None where there was none.
+
+        What is returned gives the token back to its authorization server. Raises StorageFailed.
+        """
+        endpoint, oauth = _login_of(record)
+        grant = await self._drop(Whose(record.server_id, oauth.owner))
+        return None if grant is None else partial(self._authorizer.revoke, grant, endpoint)
+
+    async def tidy(self, servers: Mapping[str, ServerRecord], is_there: IsThere) -> None:
+        """Forget what nobody may use from now on: the server is gone or another, or the principal is gone.
+
+        Raises StorageFailed.
+        """
+        self._servers, self._is_there = servers, is_there
+        for whose in self._grants:
+            if not self._has_use(whose):
+                await self._drop(whose)
+
+    def _has_use(self, whose: Whose) -> bool:
+        if self._servers is None:
+            return True  # nobody has said yet what there is
+        record, grant = self._servers.get(whose.server_id), self._grants.get(whose)
+        if record is None or record.http is None or grant is None:
+            return False
+        if whose.owner and not (record.is_per_principal and self._is_there(whose.owner)):
+            return False
+        try:
+            return self._authorizer.is_for(grant, record.http)
+        except StartFailed:
+            return True  # a variable is missing for now: nothing can be said
+
+    async def _drop(self, whose: Whose) -> StoredGrant | None:
+        try:
+            async with self._authorizer.turn(whose):
+                return await self._grants.drop(whose)
+        except OSError as exc:
+            raise StorageFailed(f"the file of a login cannot be removed: {exc.strerror}") from exc
 
     def _remember(self, state: str, pending: _Pending) -> None:
         oldest_s = self._clock_s() - LOGIN_S
         self._pending = {key: one for key, one in self._pending.items() if one.began_s > oldest_s}
+        own = [key for key, one in self._pending.items() if one.principal == pending.principal]
+        if len(own) >= MAX_LOGINS_EACH:
+            del self._pending[own[0]]
         if len(self._pending) >= MAX_LOGINS:
             del self._pending[next(iter(self._pending))]
         self._pending[state] = pending
 
-    def _take(self, server_id: str, *, principal: str, state: str) -> _Pending:
+    def _take(self, whose: Whose, *, principal: str, state: str) -> _Pending:
         """What was begun with `state`, once, and only by who began it."""
         pending = self._pending.get(state)
         is_whole = pending is not None and pending.began_s > self._clock_s() - LOGIN_S
-        if (
-            pending is None
-            or not is_whole
-            or (pending.server_id, pending.principal) != (server_id, principal)
-        ):
+        if pending is None or not is_whole or (pending.whose, pending.principal) != (whose, principal):
             raise InvalidRequest("no such login was begun, or too long ago", hint=_BEGIN_AGAIN)
         return self._pending.pop(state)
 

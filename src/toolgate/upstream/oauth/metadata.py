@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import msgspec
 
+from toolgate.model.addresses import is_loopback
 from toolgate.upstream.egress import EgressRefused
 from toolgate.upstream.fetch import Fetcher, FetchFailed, NoDocument, parse_secure_target
 
@@ -39,6 +40,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
     issuer: str
     token_endpoint: str
     authorization_endpoint: str | None = None
+    revocation_endpoint: str | None = None
     code_challenge_methods_supported: tuple[str, ...] = ()
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
     authorization_response_iss_parameter_supported: bool = False
@@ -65,6 +67,7 @@ async def find_parties(fetcher: Fetcher, url: str, issuer: str | None) -> Partie
         raise OAuthFailed(f"what it says about its authorization cannot be read: {exc}") from exc
     if issuer is None:
         issuer = _named_issuer(found)
+        _check_named(issuer, by=url, who="it")
     elif found is not None and found.authorization_servers and issuer not in found.authorization_servers:
         raise OAuthFailed(f"it does not take tokens of its record's `issuer`, `{_host(issuer)}`")
     resource = _without_query(url) if found is None else found.resource
@@ -117,12 +120,20 @@ def _parse_authority(document: Any, issuer: str) -> Authority:
     authority: Authority = _convert(document, Authority)
     if authority.issuer != issuer:
         raise OAuthFailed(f"the authorization server at `{_host(issuer)}` says it is another one")
-    for endpoint in filter(None, (authority.token_endpoint, authority.authorization_endpoint)):
-        try:
-            parse_secure_target(endpoint)
-        except EgressRefused as exc:
-            raise OAuthFailed(f"the authorization server names an unfit address: {exc}") from exc
+    places = (authority.token_endpoint, authority.authorization_endpoint, authority.revocation_endpoint)
+    for endpoint in filter(None, places):
+        _check_named(endpoint, by=issuer, who="the authorization server")
     return authority
+
+
+def _check_named(url: str, *, by: str, who: str) -> None:
+    """An address that a document names. This machine is named by nobody but itself. Raises OAuthFailed."""
+    try:
+        target = parse_secure_target(url)
+    except EgressRefused as exc:
+        raise OAuthFailed(f"{who} names an unfit address: {exc}") from exc
+    if is_loopback(target.host) and not is_loopback(urlsplit(by).hostname or ""):
+        raise OAuthFailed(f"{who} names an unfit address: `{target.host}` is this machine")
 
 
 def _convert(document: Any, shape: Any) -> Any:

@@ -3,7 +3,7 @@
 A server whose record has no `oauth` gets the link of its transport, and nothing in between.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from toolgate.upstream.link import (
     Opener,
     Params,
     Reply,
+    StartFailed,
     Told,
 )
 from toolgate.upstream.oauth.authorizer import Authorizer
@@ -70,10 +71,31 @@ class AuthorizedOpener(Opener):
         open_link = partial(self._opener, known_era=known_era, capabilities=capabilities)
         if record.http is None or record.http.oauth is None:
             return await open_link(record, listener)
+        if self._must_do_without(record):
+            return await _without_token(open_link(_with_token(record, None), listener), record.server_id)
         token = await self._authorizer.token(record)
         link = await open_link(_with_token(record, token), listener)
         obtain = partial(self._authorizer.token, record)
         return AuthorizedLink(link, listener, Renewal(token, obtain=obtain, clock_s=self._clock_s))
+
+    def _must_do_without(self, record: ServerRecord) -> bool:
+        """Whether a link shows no token: none is lent by whoever logged in, for what others are shown."""
+        assert record.http is not None
+        assert record.http.oauth is not None
+        oauth = record.http.oauth
+        return oauth.per_principal and not oauth.owner and not self._authorizer.has_login(record)
+
+
+async def _without_token(opening: Awaitable[Link], server_id: str) -> Link:
+    try:
+        return await opening
+    except StartFailed as exc:
+        raise StartFailed(
+            f"{exc}; to have it listed, log in with `toolgate servers login {server_id} --shared`",
+            state=exc.state,
+            fatal=exc.fatal,
+            retry_after_s=exc.retry_after_s,
+        ) from exc
 
 
 class AuthorizedLink:
@@ -121,8 +143,9 @@ class AuthorizedLink:
         self._listener.on_closed(reason)
 
 
-def _with_token(record: ServerRecord, token: Token) -> ServerRecord:
-    """`record` as its transport gets it: a record with one header more."""
+def _with_token(record: ServerRecord, token: Token | None) -> ServerRecord:
+    """`record` as its transport gets it: one that has a header more, and nothing to do with OAuth."""
     assert record.http is not None
-    headers = MappingProxyType({**record.http.headers, "Authorization": f"Bearer {token.access}"})
+    shown = {} if token is None else {"Authorization": f"Bearer {token.access}"}
+    headers = MappingProxyType({**record.http.headers, **shown})
     return replace(record, http=replace(record.http, headers=headers, oauth=None))

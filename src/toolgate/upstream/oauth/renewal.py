@@ -24,8 +24,8 @@ class Bearer(Protocol):
 class Obtain(Protocol):
     """Gets another token."""
 
-    async def __call__(self, *, is_refused: bool) -> Token:
-        """`is_refused`: the server takes the last one no more. Raises StartFailed."""
+    async def __call__(self, *, refused: str | None) -> Token:
+        """`refused` is the one that the server takes no more. Raises StartFailed."""
 
 
 class Renewal:
@@ -46,7 +46,8 @@ class Renewal:
         while True:
             await self._until_due()
             try:
-                self._token = await self._obtain(is_refused=self._refused.is_set())
+                refused = self._token.access if self._refused.is_set() else None
+                self._token = await self._obtain(refused=refused)
             except StartFailed as exc:
                 if exc.fatal or self._has_expired:
                     bearer.fail(str(exc))

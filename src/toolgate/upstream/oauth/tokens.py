@@ -77,6 +77,23 @@ class TokenEndpoint:
             raise _refusal(document)
         return _parse(document, asked_s)
 
+    async def revoke(self, client: Client, token: Token) -> bool:
+        """Give a token back, with all that came of it (RFC 7009). False: it may still be good."""
+        if self._authority.revocation_endpoint is None:
+            return False
+        proof, authorization = _authenticate(self._authority, client)
+        form = {"token": token.refresh or token.access, **proof}
+        hint = "refresh_token" if token.refresh else "access_token"
+        try:
+            status, _ = await self._fetcher.post_form(
+                self._authority.revocation_endpoint,
+                {**form, "token_type_hint": hint},
+                authorization=authorization,
+            )
+        except FetchFailed:
+            return False
+        return status == 200
+
 
 def _authenticate(authority: Authority, client: Client) -> tuple[dict[str, str], str | None]:
     """How a client proves who it is: in the form, and in a header."""

@@ -1,0 +1,34 @@
+"""Where tests log in to a server."""
+
+from typing import Any
+
+from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer
+from toolgate.model.servers import ServerRecord
+from toolgate.upstream.oauth.grants import GrantFiles, Whose
+from toolgate.upstream.oauth.logins import Answer, Login, Logins
+
+
+def personal(house: House, **fields: Any) -> ServerRecord:
+    """A record somebody logs in to, with a client that has no secret."""
+    return house.record("authorization_code", **{"client_secret_ref": None, "issuer": None} | fields)
+
+
+class Desk:
+    """Logins at a time of their own."""
+
+    def __init__(self, grants: GrantFiles) -> None:
+        self.now_s = NOW_S
+        self.logins = Logins(authorizer(grants), grants, clock_s=lambda: self.now_s)
+
+    async def begin(self, record: ServerRecord, *, redirect_uri: str = REDIRECT) -> str:
+        begun = await self.logins.begin(record, principal="ada", redirect_uri=redirect_uri)
+        return begun.url
+
+    async def finish(
+        self, answer: dict[str, str], *, principal: str = "ada", server: str = "there", owner: str = ""
+    ) -> Login:
+        came_back = Answer(state=answer["state"], code=answer["code"], issuer=answer.get("iss"))
+        return await self.logins.finish(Whose(server, owner), principal=principal, answer=came_back)
+
+    async def log_in(self, house: House, record: ServerRecord) -> Login:
+        return await self.finish(house.authority.agree(await self.begin(record)))

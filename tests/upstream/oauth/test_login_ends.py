@@ -1,0 +1,253 @@
+"""What becomes of logins: given back, gone with what they were for, and never of use to anybody else."""
+
+import asyncio
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.upstream.oauth.authority import REDIRECT, authorizer, open_house
+from tests.upstream.oauth.desk import Desk, personal
+from toolgate.errors import InvalidRequest, ServerBusy
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.fetch import Fetcher
+from toolgate.upstream.link import StartFailed
+from toolgate.upstream.oauth.grants import GrantFiles, Whose
+from toolgate.upstream.oauth.logins import MAX_LOGINS_EACH
+from toolgate.upstream.oauth.metadata import OAuthFailed, find_parties
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def grants(tmp_path: Path) -> GrantFiles:
+    return GrantFiles(tmp_path / "logins")
+
+
+async def test_a_token_is_given_back_to_its_authorization_server(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        authority = house.authority
+        authority.metadata = {"revocation_endpoint": f"{authority.issuer}/revoke"}
+        desk = Desk(grants)
+        answers = [{"refresh_token": "first"}, {}]
+        given_back = []
+        for authority.answer in answers:
+            await desk.log_in(house, personal(house))
+            revoke = await desk.logins.end(personal(house))
+            assert revoke is not None
+            given_back.append(await revoke())
+
+    shown = [(form["token"], form["token_type_hint"], form["client_id"]) for form in authority.revoked]
+    assert given_back == [True, True]
+    assert shown == [("first", "refresh_token", "gateway"), ("token-2-of-many", "access_token", "gateway")]
+
+
+@pytest.mark.parametrize("metadata", [{}, {"revocation_endpoint": "http://127.0.0.1:9/revoke"}])
+async def test_a_token_that_cannot_be_given_back_is_forgotten_all_the_same(
+    grants: GrantFiles, metadata: dict[str, Any]
+) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        await desk.log_in(house, personal(house))
+        house.authority.metadata = metadata
+        revoke = await desk.logins.end(personal(house))
+        assert revoke is not None
+
+        assert (await revoke(), list(grants)) == (False, [])
+
+
+def anybody(_principal_id: str) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_kept"),
+    [
+        pytest.param({}, True, id="the same"),
+        pytest.param({"scopes": ("more",)}, True, id="other scopes"),
+        pytest.param(
+            {"url": "http://${ENV:NOT_SET}/mcp"}, True, id="an address that cannot be known for now"
+        ),
+        pytest.param({"url": "http://127.0.0.1:9/mcp"}, False, id="another server"),
+        pytest.param({"issuer": "https://other.example"}, False, id="another issuer"),
+        pytest.param({"client_id": "somebody"}, False, id="another client"),
+        pytest.param({"grant": "client_credentials"}, False, id="another grant"),
+    ],
+)
+async def test_a_login_goes_with_what_it_was_for(
+    tmp_path: Path, grants: GrantFiles, changes: dict[str, Any], is_kept: bool
+) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        await desk.log_in(house, personal(house))
+        record = house.record(
+            **{"grant": "authorization_code", "client_secret_ref": None, "issuer": None} | changes
+        )
+        await desk.logins.tidy({"there": record}, anybody)
+
+    assert [path.name for path in (tmp_path / "logins").iterdir()] == ["there.json"] * is_kept
+    assert (desk.logins.of(Whose("there")) is not None) == is_kept
+
+
+async def test_a_login_goes_with_its_server_and_that_of_a_principal_with_the_principal(
+    tmp_path: Path, grants: GrantFiles
+) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        own = personal(house, per_principal=True)
+        for owner in ("key:ada", "key:eve"):
+            begun = await desk.logins.begin(own.owned_by(owner), principal=owner, redirect_uri=REDIRECT)
+            await desk.finish(house.authority.agree(begun.url), principal=owner, owner=owner)
+        await desk.log_in(house, own)
+        await desk.logins.tidy({"there": own}, lambda principal_id: principal_id == "key:ada")
+        kept = sorted(grants)
+        await desk.logins.tidy({"there": personal(house)}, anybody)
+        shared = sorted(grants)
+        await desk.logins.tidy({}, anybody)
+
+    assert kept == [Whose("there"), Whose("there", "key:ada")]
+    assert (shared, list(grants), list((tmp_path / "logins").iterdir())) == ([Whose("there")], [], [])
+
+
+async def test_a_key_that_is_deleted_while_its_login_is_finished_leaves_nothing_to_the_next_of_its_name(
+    grants: GrantFiles,
+) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        own = personal(house, per_principal=True)
+        begun = await desk.logins.begin(own.owned_by("key:ada"), principal="key:ada", redirect_uri=REDIRECT)
+        await desk.logins.tidy({"there": own}, lambda _principal_id: False)
+        with pytest.raises(InvalidRequest, match="changed meanwhile"):
+            await desk.finish(house.authority.agree(begun.url), principal="key:ada", owner="key:ada")
+
+    assert list(grants) == []
+
+
+# With an attacker's eyes
+
+
+async def test_a_login_that_was_begun_for_oneself_is_not_finished_for_all(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        own = personal(house, per_principal=True).owned_by("key:ada")
+        begun = await desk.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
+        answer = house.authority.agree(begun.url)
+        for owner in ("", "key:eve"):
+            with pytest.raises(InvalidRequest, match="no such login"):
+                await desk.finish(answer, principal="key:ada", owner=owner)
+
+    assert house.authority.forms == []
+
+
+async def test_who_begins_many_logins_puts_nobody_else_off(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        answer = house.authority.agree(await desk.begin(personal(house)))
+        for _ in range(MAX_LOGINS_EACH + 1):
+            await desk.logins.begin(personal(house), principal="eve", redirect_uri=REDIRECT)
+        login = await desk.finish(answer)
+
+    assert login.issuer == house.authority.issuer
+
+
+async def test_one_login_of_a_principal_is_begun_at_a_time(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        logins = Desk(grants).logins
+        begun = await asyncio.gather(
+            *(
+                logins.begin(personal(house), principal=name, redirect_uri=REDIRECT)
+                for name in ("ada", "ada", "eve")
+            ),
+            return_exceptions=True,
+        )
+
+    assert [isinstance(one, ServerBusy) for one in begun] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "resource"),
+    [
+        pytest.param({"token_endpoint": "http://127.0.0.1:9/x"}, {}, id="where tokens come from"),
+        pytest.param({"revocation_endpoint": "http://[::1]:9/x"}, {}, id="where they go back to"),
+        pytest.param({}, {"authorization_servers": ["http://localhost:9"]}, id="who gives tokens"),
+    ],
+)
+async def test_ssr_this_machine_is_named_by_nobody_but_itself(
+    metadata: dict[str, Any], resource: dict[str, Any]
+) -> None:
+    issuer, url = "https://login.example", "https://mcp.example/mcp"
+    documents = {
+        url: {"resource": url, "authorization_servers": [issuer]} | resource,
+        issuer: {"issuer": issuer, "token_endpoint": f"{issuer}/token"} | metadata,
+    }
+    asked: list[str] = []
+
+    class Web(Fetcher):
+        async def get_json(self, url: str) -> Any:
+            asked.append(url)
+            return documents[
+                "https://mcp.example/mcp" if "protected-resource" in url else "https://login.example"
+            ]
+
+    with pytest.raises(OAuthFailed, match=r"unfit address: `.*` is this machine"):
+        await find_parties(Web(Egress(allow_private=True)), url, None)
+    assert not any("localhost" in one for one in asked)
+
+
+async def test_a_refused_token_is_renewed_once_for_all_links_that_showed_it(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        house.authority.answer = {"refresh_token": "first"}
+        await Desk(grants).log_in(house, personal(house))
+        tokens = authorizer(grants)
+        renewed = await asyncio.gather(
+            *(tokens.token(personal(house), refused="token-1-of-many") for _ in range(8))
+        )
+
+    assert {token.access for token in renewed} == {"token-2-of-many"}
+    assert len(house.authority.forms) == 2
+
+
+async def test_a_login_that_ends_while_it_is_renewed_does_not_come_back(tmp_path: Path) -> None:
+    grants = GrantFiles(tmp_path)
+    async with open_house() as house:
+        house.authority.answer = {"refresh_token": "first"}
+        desk = Desk(grants)
+        await desk.log_in(house, personal(house))
+        tokens = authorizer(grants)
+        renewing = asyncio.create_task(tokens.token(personal(house), refused="token-1-of-many"))
+        await asyncio.sleep(0)
+        await grants.drop(Whose("there"))
+        with pytest.raises(StartFailed, match="nobody has logged in"):
+            await renewing
+
+    assert (list(grants), list(tmp_path.iterdir())) == ([], [])
+
+
+async def test_files_that_lie_there_already_get_no_token(tmp_path: Path) -> None:
+    directory, elsewhere = tmp_path / "logins", tmp_path / "elsewhere"
+    directory.mkdir(mode=0o755)
+    elsewhere.write_text("mine", "utf-8")
+    (directory / "there.json").symlink_to(elsewhere)
+    (directory / "there.new").write_text("half", "utf-8")
+    grants = GrantFiles(directory)
+    async with open_house() as house:
+        await Desk(grants).log_in(house, personal(house))
+
+    (file,) = directory.iterdir()
+    assert (file.name, file.is_symlink(), elsewhere.read_text("utf-8")) == ("there.json", False, "mine")
+    assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(directory.stat().st_mode)) == (0o600, 0o700)
+
+
+async def test_the_file_of_a_login_is_good_under_its_own_name_only(tmp_path: Path) -> None:
+    grants = GrantFiles(tmp_path)
+    async with open_house() as house:
+        own = personal(house, per_principal=True).owned_by("key:ada")
+        desk = Desk(grants)
+        begun = await desk.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
+        await desk.finish(house.authority.agree(begun.url), principal="key:ada", owner="key:ada")
+    content = (tmp_path / Whose("there", "key:ada").file_name).read_bytes()
+    for name in (Whose("there", "key:eve").file_name, Whose("there").file_name, Whose("else").file_name):
+        (tmp_path / name).write_bytes(content)
+
+    assert list(GrantFiles(tmp_path)) == [Whose("there", "key:ada")]

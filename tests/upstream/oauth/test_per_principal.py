@@ -1,0 +1,228 @@
+"""Each principal's own login: its calls show its own token, nobody else's do, and none is lent for lists."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.upstream.faulty_http import Peer, Request
+from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer, open_house
+from tests.upstream.stdio_stage import tool
+from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
+from toolgate.model.servers import ServerRecord
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.link import Reply
+from toolgate.upstream.oauth.grants import GrantFiles, Whose
+from toolgate.upstream.oauth.logins import Answer, Logins
+from toolgate.upstream.oauth.opener import AuthorizedOpener
+from toolgate.upstream.pool import Pool
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.streamable import StreamableOpener
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Client:
+    """Behind a call; it is told and asked nothing."""
+
+    principal_id: str
+    capabilities: bytes = b"{}"
+    log_level: str = ""
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Not here."""
+
+    async def ask(self, method: str, params: bytes) -> Reply:
+        raise AssertionError
+
+
+@dataclass
+class Stage:
+    """A pool with the house's server, to which everybody logs in for itself."""
+
+    house: House
+    pool: Pool
+    logins: Logins
+    record: ServerRecord
+
+    async def log_in(self, owner: str) -> str:
+        """The token that it earned."""
+        record = self.record.owned_by(owner) if owner else self.record
+        begun = await self.logins.begin(record, principal=owner or "admin", redirect_uri=REDIRECT)
+        back = self.house.authority.agree(begun.url)
+        answer = Answer(state=back["state"], code=back["code"], issuer=back["iss"])
+        await self.logins.finish(Whose("there", owner), principal=owner or "admin", answer=answer)
+        self.pool.reconnect("there", owner)
+        return f"token-{len(self.house.authority.forms)}-of-many"
+
+    async def call(self, principal_id: str | None, *, session: str = "", text: str = "") -> None:
+        client = None if principal_id is None else Client(principal_id)
+        await self.pool.call("there", "tools/call", tool("echo", text=text), client=client, session=session)
+
+    def tokens(self, rpc: str = "tools/call") -> list[str]:
+        """What requests of a method showed, in their order."""
+        return [
+            one.headers.get("authorization", "").removeprefix("Bearer ")
+            for one in self.house.serving.requests
+            if one.rpc == rpc
+        ]
+
+
+@asynccontextmanager
+async def open_stage(directory: Path, era: str = "modern", **record: Any) -> AsyncIterator[Stage]:
+    grants = GrantFiles(directory)
+    tokens = authorizer(grants)
+    opener = AuthorizedOpener(
+        StreamableOpener(Secrets({}), Egress(allow_private=True)), tokens, clock_s=lambda: NOW_S
+    )
+    async with open_house(era) as house, Pool({"streamable_http": opener}, on_change=lambda _: None) as pool:
+        house.authority.replaces = False
+        base = house.record("authorization_code", client_secret_ref=None, issuer=None, per_principal=True)
+        server = replace(base, **record)
+        pool.apply({"there": server})
+        await pool.settled(["there"])
+        yield Stage(house, pool, Logins(tokens, grants, clock_s=lambda: NOW_S), server)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_calls_of_each_principal_show_its_own_token(era: str, tmp_path: Path) -> None:
+    async with open_stage(tmp_path, era) as stage:
+        ada, eve = await stage.log_in("key:ada"), await stage.log_in("key:eve")
+        for principal_id in ("key:ada", "key:eve", "key:ada"):
+            await stage.call(principal_id)
+
+        assert stage.tokens() == [ada, eve, ada]
+        assert stage.pool.health()["there"].session_links == 2
+
+
+@pytest.mark.parametrize("sharing", ["shared", "per_session"])
+async def test_sco_17_no_call_ever_shows_the_token_of_somebody_else(sharing: str, tmp_path: Path) -> None:
+    async with open_stage(tmp_path, sharing=sharing) as stage:
+        whose = {name: await stage.log_in(name) for name in ("key:ada", "key:eve", "oidc:x")}
+        # The ids of sessions are the same for all: who calls decides, whatever else collides.
+        await asyncio.gather(
+            *(stage.call(name, session=f"s{n % 2}", text=name) for n in range(20) for name in whose)
+        )
+        shown = [
+            (one.message["params"]["arguments"]["text"], one.headers["authorization"])
+            for one in stage.house.serving.requests
+            if one.rpc == "tools/call"
+        ]
+
+    assert len(shown) == 60
+    assert set(shown) == {(name, f"Bearer {token}") for name, token in whose.items()}
+
+
+async def test_who_has_not_logged_in_is_told_how_and_nothing_is_sent(tmp_path: Path) -> None:
+    async with open_stage(tmp_path) as stage:
+        await stage.log_in("key:ada")
+        await stage.log_in("")
+        await stage.pool.refresh("there")
+        for principal_id in ("key:eve", None, ""):
+            with pytest.raises(LoginRequired) as refused:
+                await stage.call(principal_id)
+            assert not refused.value.retryable
+
+        assert stage.tokens() == []
+        assert "you have not" not in stage.pool.health()["there"].last_error
+        with pytest.raises(
+            LoginRequired, match="you have not logged in to it yet: `toolgate servers login there`"
+        ):
+            await stage.call("key:eve")
+        token = await stage.log_in("key:eve")
+        await stage.call("key:eve")
+
+        assert stage.tokens() == [token]
+
+
+async def test_nobodys_login_lists_for_others_but_the_one_that_is_shared(tmp_path: Path) -> None:
+    async with open_stage(tmp_path) as stage:
+        await stage.log_in("key:ada")
+        await stage.call("key:ada")
+        await stage.pool.refresh("there")
+        before = stage.pool.health()["there"]
+        shared = await stage.log_in("")
+        await stage.pool.refresh("there")
+        after = stage.pool.health()["there"]
+
+        assert (before.tools, after.tools) == (0, 1)
+        assert "`toolgate servers login there --shared`" in before.last_error
+        assert set(stage.tokens("tools/list")) == {shared}
+        assert set(stage.tokens("server/discover")[:1]) == {""}
+
+
+async def test_a_server_that_lets_anybody_list_needs_no_shared_login(tmp_path: Path) -> None:
+    async with open_stage(tmp_path) as stage:
+        guarded = stage.house.serve
+
+        async def serve(request: Request, peer: Peer) -> None:
+            if request.rpc in {"server/discover", "tools/list"}:
+                await stage.house.mcp(request, peer)
+            else:
+                await guarded(request, peer)
+
+        stage.house.serve = serve  # type: ignore[method-assign]
+        await stage.pool.refresh("there")
+        with pytest.raises(LoginRequired):
+            await stage.call("key:ada")
+
+        assert (stage.pool.health()["there"].tools, set(stage.tokens("tools/list"))) == (1, {""})
+
+
+async def test_a_login_or_logout_closes_the_links_that_show_what_was_good_before(tmp_path: Path) -> None:
+    async with open_stage(tmp_path) as stage:
+        first, eve = await stage.log_in("key:ada"), await stage.log_in("key:eve")
+        await stage.call("key:ada")
+        await stage.call("key:eve")
+        second = await stage.log_in("key:ada")
+        await stage.call("key:ada")
+        assert await stage.logins.end(stage.record.owned_by("key:ada")) is not None
+        stage.pool.reconnect("there", "key:ada")
+        with pytest.raises(LoginRequired):
+            await stage.call("key:ada")
+        await stage.call("key:eve")
+
+        assert stage.tokens() == [first, eve, second, eve]
+
+
+async def test_a_principal_that_is_gone_keeps_no_link(tmp_path: Path) -> None:
+    async with open_stage(tmp_path) as stage:
+        for name in ("key:ada", "key:eve"):
+            await stage.log_in(name)
+            await stage.call(name)
+        stage.pool.end_principal("key:ada")
+
+        assert stage.pool.health()["there"].session_links == 1
+
+
+async def test_a_token_that_is_good_no_more_is_the_matter_of_its_principal_alone(tmp_path: Path) -> None:
+    async with open_stage(tmp_path) as stage:
+        ada, eve = await stage.log_in("key:ada"), await stage.log_in("key:eve")
+        await stage.call("key:ada")
+        stage.house.authority.valid.remove(ada)
+        with pytest.raises(ServerUnavailable, match="401"):
+            await stage.call("key:ada")
+        await stage.call("key:eve")
+
+        assert stage.tokens() == [ada, ada, eve]
+
+
+async def test_tokens_stand_in_no_error_and_no_health(tmp_path: Path) -> None:
+    async with open_stage(tmp_path) as stage:
+        said: list[object] = []
+        token = await stage.log_in("key:ada")
+        stage.house.authority.valid.clear()
+        for name in ("key:ada", "key:eve"):
+            try:
+                await stage.call(name)
+            except ToolgateError as exc:
+                said.append((exc.detail, repr(exc.__cause__)))
+        said.append(stage.pool.health())
+
+        assert len(said) == 3
+        assert token not in str(said)
