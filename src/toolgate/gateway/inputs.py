@@ -45,6 +45,7 @@ class _Elicitation(msgspec.Struct):
 
 _decode_request = msgspec.json.Decoder(_InputRequest).decode
 _decode_capabilities = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]]).decode
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_elicitation = msgspec.json.Decoder(_Elicitation).decode
 
 
@@ -127,6 +128,7 @@ def _parse_all(needed: InputNeeded) -> dict[str, _InputRequest]:
 def _parse(raw: msgspec.Raw) -> _InputRequest:
     try:
         request = _decode_request(raw)
+        _decode_object(request.params)
     except UNREADABLE as exc:
         raise ServerUnavailable("the server asks for input in a way that cannot be read") from exc
     if request.method not in CAPABILITY_OF:

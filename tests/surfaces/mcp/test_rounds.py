@@ -10,6 +10,7 @@ import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Response, Stream, key, open_house
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
+from toolgate.gateway.inputs import MAX_INPUTS
 from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
@@ -291,3 +292,32 @@ async def test_the_state_of_one_server_is_not_given_to_another() -> None:
         assert refused.code == -32602
         assert json.loads(text(served))["state"] == "theirs"
         assert net["two"].calls == []
+
+
+@pytest.mark.parametrize("pages", [[{"mode": "url"}] * (MAX_INPUTS + 1), ["text"], [], "text"])
+async def test_pages_that_nobody_could_visit_are_no_question(pages: Any) -> None:
+    net = legacy_net()
+
+    async def want(_members: Json) -> Reply:
+        error = {"code": -32042, "message": "go there", "data": {"elicitations": pages}}
+        return Reply(error=msgspec.json.encode(error))
+
+    net["one"].on_call = {"ask": want}
+    async with open_house(net, SERVER) as house:
+        answer = await call(house, CALL, {"elicitation": {"url": {}}})
+
+        assert answer.code == -32042
+
+
+async def test_ups_13_a_question_that_no_client_could_read_is_not_put() -> None:
+    net, asked = modern_net(), {"who": {"method": "elicitation/create", "params": ["text"]}}
+
+    async def want(_members: Json) -> Reply:
+        result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
+        return Reply(result=msgspec.json.encode(result))
+
+    net["one"].on_call = {"ask": want}
+    async with open_house(net, SERVER) as house:
+        answer = await call(house, CALL)
+
+        assert "in a way that cannot be read" in text(answer)

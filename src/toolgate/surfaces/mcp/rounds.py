@@ -13,7 +13,7 @@ import msgspec
 
 from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.errors import InvalidParams
-from toolgate.gateway.inputs import MAX_ROUNDS, check_inputs, too_many_rounds
+from toolgate.gateway.inputs import MAX_INPUTS, MAX_ROUNDS, check_inputs, too_many_rounds
 from toolgate.gateway.parking import ParkableCall, Parking, Waiting
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.modern_client import ModernClient
@@ -131,11 +131,13 @@ class Rounds:
             pages = msgspec.json.decode(error.data, type=_Pages).elicitations
         except UNREADABLE:
             return reply
+        if not (0 < len(pages) <= MAX_INPUTS and all(bytes(page)[:1] == b"{" for page in pages)):
+            return reply
         questions = {
             f"elicitation-{number}": _question("elicitation/create", bytes(page))
             for number, page in enumerate(pages, start=1)
         }
-        return Reply(result=self._ask_back(asked, questions, "again", "")) if questions else reply
+        return Reply(result=self._ask_back(asked, questions, "again", ""))
 
     def _ask_back(
         self, asked: Asked, questions: Mapping[str, msgspec.Raw], kind: Kind, payload: str
