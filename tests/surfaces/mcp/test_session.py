@@ -1,10 +1,13 @@
 """Session ids: signed, bound to their principal, and good on any node that has the key."""
 
+import asyncio
 import base64
 from dataclasses import replace
 
 import pytest
 
+from tests.surfaces.mcp.house import open_house, task
+from tests.upstream.memory_link import MemoryNet
 from toolgate.errors import InvalidParams, NotFound, SessionLimit, UnknownSession
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.subscriptions import Subscription
@@ -257,3 +260,18 @@ def test_rep_1_a_session_signed_with_a_key_that_was_replaced_is_unknown(clock: C
         sessions.find(old, ADA)
     assert sessions.find(kept, ADA).binding.caller == CALLER
     assert len(sessions) == 1
+
+
+@pytest.mark.anyio
+async def test_a_node_that_is_behind_catches_up_before_it_serves_a_session() -> None:
+    """A session may come to a node before the change that made its task does."""
+    async with open_house(MemoryNet()) as ahead, open_house(MemoryNet()) as behind:
+        behind.sessions.use_key(ahead.sessions.signer.key)
+        ahead.apply(tasks={"new": task("new", default_server_ids=["one"])})
+        client = await ahead.session("/mcp/t/new")
+        elsewhere = replace(client, house=behind)
+        listing = asyncio.ensure_future(elsewhere.tools())
+        await asyncio.sleep(0)
+        behind.apply(tasks={"new": task("new", default_server_ids=["one"])})
+
+        assert await asyncio.wait_for(listing, 5) == ["one.echo"]

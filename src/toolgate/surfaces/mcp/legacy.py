@@ -43,6 +43,8 @@ VERSIONS: Final = LEGACY_VERSIONS[:3]
 
 _VERSIONS_SENT: Final = frozenset({None, *(version.encode() for version in VERSIONS)})
 MAX_SELECTION: Final = 1_000
+CATCH_UP_S: Final = 2.0
+"""How long a session waits for a node that has not heard yet of what it was opened with."""
 _OF_A_ROUND: Final = frozenset({"inputResponses", "requestState"})
 
 
@@ -73,6 +75,8 @@ class LegacyEra:
         self, responder: Responder, message: Message, session: Session, *, hears: bool = True
     ) -> None:
         """One message of an open session, however it came. `hears`: it takes messages ahead of an answer."""
+        if session.revision > self._gateway.snapshot.revision:
+            await self._catch_up(session)
         if message.id is None:
             _notified(session, message)
             send_empty(responder, 202)
@@ -84,6 +88,13 @@ class LegacyEra:
             if message.method != "ping":
                 await self._hearing.change(message, session)
             send_result(responder, message.id, b"{}")
+
+    async def _catch_up(self, session: Session) -> None:
+        """Wait, once, until this node knows what the session was opened with on another."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_S):
+                await self._gateway.reached(session.revision)
+        session.revision = 0  # a registry that was put back may never come that far
 
     async def _ask(self, message: Message, client: SessionClient) -> None:
         """Answer what goes to a server. The client may take it back while it runs."""
@@ -191,7 +202,12 @@ class LegacyEra:
         if message.id is None:
             raise InvalidRequest("`initialize` is a request: it needs an `id`")
         agreed = self.agree(message, binding, VERSIONS)
-        session_id = self._sessions.issue(agreed.binding.caller, agreed.version, agreed.capabilities)
+        session_id = self._sessions.issue(
+            agreed.binding.caller,
+            agreed.version,
+            agreed.capabilities,
+            revision=self._gateway.snapshot.revision,
+        )
         send_result(exchange.responder, message.id, agreed.result, [(b"mcp-session-id", session_id)])
 
     def agree(self, message: Message, binding: Binding, versions: Sequence[str]) -> Agreed:

@@ -50,6 +50,7 @@ class _Claims(msgspec.Struct, array_like=True, frozen=True):
     only_server: str | None
     request: SessionRequest
     capabilities: msgspec.Raw = msgspec.Raw(NONE)
+    revision: int = 0
 
 
 class Session:
@@ -65,6 +66,7 @@ class Session:
         "log_level",
         "nonce",
         "principal_id",
+        "revision",
         "stream",
         "version",
         "watch",
@@ -77,6 +79,8 @@ class Session:
         self.version = claims.version
         self.capabilities = bytes(claims.capabilities)
         """What the client can do, as far as it is carried to servers."""
+        self.revision = claims.revision
+        """Of the registry, when the session was opened: a node that is behind has to catch up first."""
         self.binding = binding
         self.last_used = now
         self.calls: dict[bytes, asyncio.Task[None]] = {}
@@ -131,10 +135,11 @@ class Sessions:
             for session_id in tuple(self._open):
                 self._drop(session_id, for_good=True)
 
-    def issue(self, caller: Caller, version: str, capabilities: bytes = NONE) -> bytes:
+    def issue(self, caller: Caller, version: str, capabilities: bytes = NONE, *, revision: int = 0) -> bytes:
         """Open a session; its id. Raises InvalidParams when the caller asks for more than an id can hold.
 
-        `capabilities` are the client's, as far as they are carried.
+        `capabilities` are the client's, as far as they are carried; `revision` is what the caller's scope was
+        found at.
         """
         claims = _Claims(
             nonce=secrets.token_urlsafe(16),
@@ -145,6 +150,7 @@ class Sessions:
             only_server=caller.only_server,
             request=caller.request,
             capabilities=msgspec.Raw(capabilities),
+            revision=revision,
         )
         session_id = self.signer.sign(_PURPOSE, msgspec.json.encode(claims))
         if len(session_id) > MAX_ID_BYTES:
