@@ -271,7 +271,9 @@ async def test_a_node_that_is_behind_catches_up_before_it_serves_a_session() -> 
         client = await ahead.session("/mcp/t/new")
         elsewhere = replace(client, house=behind)
         listing = asyncio.ensure_future(elsewhere.tools())
-        await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not listing.done()
         behind.apply(tasks={"new": task("new", default_server_ids=["one"])})
 
         assert await asyncio.wait_for(listing, 5) == ["one.echo"]
