@@ -10,7 +10,7 @@ import pytest
 from tests.contract.link_clients import ACCEPTED, Client, Json, never
 from tests.contract.links import RELAYING, SECRET, Ears, Subject
 from tests.contract.test_link import CALL, ask, params, until, until_stopped
-from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
 from toolgate.model.protocol import CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY
 from toolgate.upstream import relay
 from toolgate.upstream.link import Link, Reply
@@ -131,6 +131,17 @@ async def test_ups_6_a_word_that_is_too_long_reaches_nobody(
 
     assert [method for method, _ in client.told] == [PROGRESS, LOG]
     assert not any("message" in told for _, told in client.told)
+
+
+async def test_a_token_that_is_no_mere_token_is_refused(link: Link) -> None:
+    """It would stand in each of a server's words."""
+    client = Client()
+
+    with pytest.raises(InvalidParams, match="progressToken"):
+        await put(link, "tell", client, messages=[], meta={"progressToken": "x" * 1_000})
+    await put(link, "tell", client, messages=[{"method": LOG, "params": SAID}])
+
+    assert [method for method, _ in client.told] == [LOG]  # whose client is meant is certain still
 
 
 async def test_progress_after_the_answer_reaches_nobody(link: Link) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from toolgate.errors import InvalidParams
 from toolgate.model.tools import Era
 from toolgate.upstream import wire
 from toolgate.upstream.background import Background
@@ -25,6 +26,8 @@ from toolgate.upstream.redaction import Redactor
 MAX_ASKS: Final = 32
 MAX_ASKS_EACH: Final = 8
 """What a server may ask at once: on one link, and about one request."""
+MAX_TOKEN_BYTES: Final = 256
+"""Of what a client calls the progress of its request: it stands in every word about it."""
 MAX_SAID_BYTES: Final = 1024 * 1024
 """Of one notification to a client. What is longer is no word about a request, and costs everybody's time."""
 
@@ -127,6 +130,8 @@ class Relay:
         """
         members = wire.parse_meta(params) if "_meta" in params else None
         token = members.pop(wire.PROGRESS_KEY, None) if members else None
+        if token is not None and len(token) > MAX_TOKEN_BYTES:
+            raise InvalidParams(f"`progressToken` has more than {MAX_TOKEN_BYTES} bytes")
         if client is not None:
             if client.principal_id != self._principal_id:
                 self._change_principal(client.principal_id)
