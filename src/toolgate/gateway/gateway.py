@@ -251,6 +251,7 @@ class Gateway:
             self._record_unknown(view, name, trace, code="unknown_tool")
             raise UnknownTool(f"Unknown tool: {name}")
         _check_arguments(params)
+        params.pop("task", None)  # nobody is told that tasks are carried: the call is a plain one
         params["name"] = route.upstream_name
         return self._request(view, route, "tools/call", params, trace=trace, client=client)
 

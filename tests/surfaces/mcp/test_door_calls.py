@@ -276,3 +276,15 @@ async def test_headers_that_repeat_arguments_tell_the_truth(headers: dict[str, s
         assert answer.status == status
         assert status == 200 or answer.code == -32020
         assert len(house.net["one"].calls) == (status == 200)
+
+
+async def test_a_call_that_asks_for_a_task_is_a_plain_one() -> None:
+    """No client is told that tasks are carried, so no server may answer with one."""
+    async with open_house(MemoryNet()) as house:
+        client = await house.session("/api/mcp")
+        answer = await client.send(
+            "tools/call", {"name": "one.echo", "arguments": {"a": 1}, "task": {"ttl": 1}}
+        )
+
+        assert answer.json["result"]["content"][0]["text"] == '{"a":1}'
+        assert house.net["one"].calls[-1].params == {"name": "echo", "arguments": {"a": 1}}
