@@ -119,7 +119,7 @@ def _definitions() -> Rows:
     return (
         (
             "tools, prompts, resources, templates of a server",
-            f"{lists.MAX_LISTED:,} of each",
+            f"{members.MAX_LISTED:,} of each",
             "the rest is left out, and said",
         ),
         ("a list", f"{lists.MAX_PAGES} pages; {sizes}", "the rest is left out, and said"),

@@ -11,8 +11,9 @@ from mcp_types.methods import parse_server_result
 
 from tests.catalog.definition_samples import JSON, REVISIONS
 from toolgate.catalog import results
-from toolgate.catalog.results import InputNeeded, Members
+from toolgate.catalog.results import InputNeeded
 from toolgate.errors import ServerUnavailable
+from toolgate.model.raw import Members
 from toolgate.model.tools import Era
 
 

@@ -87,7 +87,8 @@ async def open_memory(era: Era) -> AsyncIterator[Subject]:
             finally:
                 brain.stop(len(good.calls))
         assert answer is not None
-        return Reply(**{name: _encode(value) for name, value in answer.items()})
+        parts = {name: _encode(value) for name, value in answer.items()}
+        return Reply(parts.get("result"), parts.get("error"))
 
     tools = ("echo", "meta", "stopped", "announce", "die", "refuse", "hang", "progress")
     good.on_call = dict.fromkeys(tools, handle)

@@ -68,7 +68,8 @@ async def hanging(link: Link) -> asyncio.Task[Reply]:
 async def test_an_opener_gives_a_link_that_knows_its_server(subject: Subject, link: Link, ears: Ears) -> None:
     versions = {"legacy": LEGACY_VERSIONS[0], "modern": MODERN_VERSION}
 
-    assert (link.hello.version, link.hello.has_list_changed) == (versions[link.hello.era], True)
+    assert link.hello.version == versions[link.hello.era]
+    assert link.hello.announces("tools", "listChanged")
     assert (link.pid is not None) == (subject.record.transport == "stdio")
     assert ears.closings == []
 

@@ -10,10 +10,11 @@ import pytest
 
 from tests.docs.documents import ROOT, document
 from tests.protocol.exceptions import EXCEPTIONS, REQUIRED
+from toolgate.catalog import members
 from toolgate.model.revisions import Write
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.surfaces.http import intake, protocol
-from toolgate.upstream import limits, link, lists
+from toolgate.upstream import limits, link
 from toolgate.upstream.secrets import BASE_ENVIRONMENT
 
 SOURCE = ROOT / "src" / "toolgate"
@@ -49,7 +50,7 @@ def test_security_names_the_limits_of_the_code() -> None:
         f"Bodies {protocol.MAX_BODY_BYTES // MIB} MiB",
         f"nesting {intake.MAX_DEPTH}",
         f"lines and events {link.MAX_MESSAGE_BYTES // MIB} MiB",
-        f"{lists.MAX_LISTED:,} tools a server",
+        f"{members.MAX_LISTED:,} tools a server",
         f"{limits.CALL_CEILING_S:g} s at most",
     ):
         assert claim in text

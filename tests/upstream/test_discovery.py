@@ -9,9 +9,10 @@ import pytest
 
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, params, pool_of, record
 from tests.upstream.virtual_time import VIRTUAL, pass_time
+from toolgate.catalog.members import MAX_LISTED
 from toolgate.model.tools import ServerTools
 from toolgate.upstream.link import Reply
-from toolgate.upstream.lists import FORMS, MAX_LISTED, MAX_PAGES
+from toolgate.upstream.lists import FORMS, MAX_PAGES
 from toolgate.upstream.pool import Pool
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,8 @@ import pytest
 
 from tests.upstream.abused import open_abused
 from tests.upstream.faulty_http import FakeMcp, Peer, Request
-from toolgate.upstream.lists import MAX_LISTED, MAX_PAGES
+from toolgate.catalog.members import MAX_LISTED
+from toolgate.upstream.lists import MAX_PAGES
 
 pytestmark = pytest.mark.anyio
 

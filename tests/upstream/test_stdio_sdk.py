@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.upstream.stdio_stage import Listener, call, command, open_link, until
-from toolgate.upstream.wire import LIST_CHANGED
+from toolgate.model.protocol import LIST_CHANGED
 
 pytestmark = pytest.mark.anyio
 GROWING = str(Path(__file__).with_name("growing_server.py"))
@@ -15,6 +15,6 @@ GROWING = str(Path(__file__).with_name("growing_server.py"))
 async def test_a_modern_server_is_asked_to_tell_of_changes_and_does() -> None:
     listener = Listener()
     async with open_link(command(sys.executable, GROWING), listener) as link:
-        assert (link.hello.era, link.hello.has_list_changed) == ("modern", True)
+        assert (link.hello.era, link.hello.announces("tools", "listChanged")) == ("modern", True)
         assert await call(link, "grow") == "leaf_1"
-        await until(lambda: LIST_CHANGED in [method for method, _ in listener.notifications])
+        await until(lambda: LIST_CHANGED["tools"] in [method for method, _ in listener.notifications])

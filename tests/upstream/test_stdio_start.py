@@ -54,7 +54,7 @@ async def test_a_legacy_server_is_greeted_by_the_handshake(tmp_path: Path) -> No
         assert link.pid == pid
     assert (hello.era, hello.version, hello.instructions) == ("legacy", "2025-11-25", "be kind")
     assert json.loads(hello.server_info) == {"name": "faulty", "version": "1"}
-    assert hello.has_list_changed
+    assert hello.announces("tools", "listChanged")
     assert methods(tmp_path / "log")[:3] == ["server/discover", "initialize", "notifications/initialized"]
 
 

@@ -152,7 +152,7 @@ async def test_a_call_given_up_is_cancelled_at_the_server(era: Era) -> None:
 async def test_a_modern_server_s_changes_arrive() -> None:
     upstream, heard = Upstream(), Heard()
     async with linked(upstream, "modern", heard=heard) as link:
-        assert link.hello.has_list_changed
+        assert link.hello.announces("tools", "listChanged")
         while not heard.notifications:  # the stream opens in the background
             await upstream.bus.publish(ToolsListChanged())
             await asyncio.sleep(0.01)

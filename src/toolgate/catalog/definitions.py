@@ -20,7 +20,6 @@ from toolgate.catalog.members import (
     Quarantined,
     check_depth,
     check_description,
-    decode_raw_members,
     encode_canonical,
     keep_fitting,
     parse_members,
@@ -37,6 +36,7 @@ from toolgate.catalog.schemas import (
 )
 from toolgate.catalog.tokens import estimate_tokens
 from toolgate.model.names import ToolRef, is_tool_name
+from toolgate.model.raw import decode_members
 from toolgate.model.tools import ToolDefinition
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
@@ -121,7 +121,7 @@ def check_definition(server_id: str, raw: bytes) -> ToolDefinition | Quarantined
 
 def _define(ref: ToolRef, raw: bytes, sent: Members) -> ToolDefinition:
     members = _repair(sent)
-    _check_bounds(members, decode_raw_members(raw))
+    _check_bounds(members, decode_members(raw))
     if members.get("execution", {}).get("taskSupport") == "required":
         raise SchemaRefused("it can only be called as a task, which this gateway does not carry yet")
     schemas = [members[key] for key in _SCHEMAS if key in members]

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolgate.catalog.schemas import SchemaRefused, is_deeper_than
+from toolgate.model.raw import decode_members
 
 MAX_LISTED: Final = 2_000
 """Tools, prompts, resources or templates of one server."""
@@ -22,7 +23,6 @@ MAX_DEFINITION_DEPTH: Final = 64
 _SHOWN_NAME: Final = 80
 
 Members = dict[str, Any]
-decode_raw_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -84,7 +84,7 @@ def respell(raw: bytes, *, sent: Members, members: Members) -> bytes:
     """`raw` itself where nothing was repaired, else anew, with every untouched member as it was written."""
     if sent.keys() == members.keys() and all(members[key] is sent[key] for key in members):
         return raw
-    raws = decode_raw_members(raw)
+    raws = decode_members(raw)
     return msgspec.json.encode(
         {key: raws[key] if value is sent.get(key) else value for key, value in members.items()}
     )

@@ -11,14 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.catalog.schemas import legacy_form
+from toolgate.model.protocol import LIST_MEMBERS
+from toolgate.model.raw import Members, decode_members
 from toolgate.model.tools import Era, Listing, ListKind, ToolDefinition
 
-_MEMBER: Final[Mapping[ListKind, str]] = {
-    "tools": "tools",
-    "prompts": "prompts",
-    "resources": "resources",
-    "templates": "resourceTemplates",
-}
 _NAMED_BY: Final[Mapping[ListKind, str]] = {
     "prompts": "name",
     "resources": "uri",
@@ -27,15 +23,13 @@ _NAMED_BY: Final[Mapping[ListKind, str]] = {
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
 
-_Members = dict[str, msgspec.Raw]
 _decode = msgspec.json.decode
-_decode_members = msgspec.json.Decoder(_Members).decode
 _encode = msgspec.json.encode
 
 
 def encode_definition(definition: ToolDefinition, name: str, *, era: Era) -> bytes:
     """The server's own JSON under the door's `name` for it; for legacy clients, with schemas they take."""
-    members = _decode_members(definition.raw)
+    members = decode_members(definition.raw)
     members["name"] = msgspec.Raw(_encode(name))
     if era == "legacy" and not definition.is_legacy_safe:
         _downgrade(members)
@@ -46,7 +40,7 @@ def encode_listing(listing: Listing, name: str, *, kind: ListKind) -> bytes:
     """The server's own JSON under the door's `name` for it, the same for clients of either era."""
     if name == listing.name:
         return listing.raw
-    members = _decode_members(listing.raw)
+    members = decode_members(listing.raw)
     members[_NAMED_BY[kind]] = msgspec.Raw(_encode(name))
     return _encode(members)
 
@@ -61,7 +55,7 @@ def encode_page(
     meta: Mapping[str, Any],
 ) -> bytes:
     """The result of the list's method, with `listed` in the order given. A scoped list is never `public`."""
-    parts = [b'{"%b":[%b]' % (_MEMBER[kind].encode(), b",".join(listed))]
+    parts = [b'{"%b":[%b]' % (LIST_MEMBERS[kind].encode(), b",".join(listed))]
     if next_cursor is not None:
         parts.append(b'"nextCursor":%b' % _encode(next_cursor))
     if era == "modern":
@@ -71,7 +65,7 @@ def encode_page(
     return b",".join(parts) + b"}"
 
 
-def _downgrade(members: _Members) -> None:
+def _downgrade(members: Members) -> None:
     """Schemas as legacy clients take them. An output schema they have no words for is left out."""
     for key in _SCHEMAS:
         schema = _decode(members.get(key, _EMPTY_OBJECT))

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.errors import ServerUnavailable
+from toolgate.model.raw import Members, decode_members
 from toolgate.model.tools import Era
 
 _MODERN_MEMBERS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
@@ -20,10 +21,7 @@ _EMPTY_OBJECT: Final = msgspec.Raw(b"{}")
 _EMPTY_ARRAY: Final = msgspec.Raw(b"[]")
 _NULL: Final = msgspec.Raw(b"null")
 
-Members = dict[str, msgspec.Raw]
-"""Of a result, each still the JSON it came as."""
 _decode = msgspec.json.decode
-_decode_members = msgspec.json.Decoder(Members).decode
 _encode = msgspec.json.encode
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
@@ -69,7 +67,7 @@ def _uncommon(kind: object, result: Members, *, upstream: Era, method: str) -> E
     """What a result that is not complete comes to. One of no known kind is refused, never guessed at."""
     if kind != "input_required" or upstream == "legacy" or method not in _ASKING:
         return ServerUnavailable("the server answered with a kind of result that this gateway does not carry")
-    questions = _decode_members(result.get("inputRequests", _EMPTY_OBJECT))
+    questions = decode_members(result.get("inputRequests", _EMPTY_OBJECT))
     state = result.get("requestState", _NULL)
     is_stateless = _decode_state(state) is None
     if not questions and is_stateless:

@@ -18,10 +18,10 @@ from toolgate.errors import (
 from toolgate.gateway.routes import Route
 from toolgate.gateway.view import View
 from toolgate.model.names import PROMPT, RESOURCE
+from toolgate.model.raw import decode_members
 from toolgate.upstream.link import Params
 
 _decode_text = msgspec.json.Decoder(str).decode
-_decode_members = msgspec.json.Decoder(Params).decode
 
 
 class Wanted(NamedTuple):
@@ -45,7 +45,7 @@ def find_wanted(view: View, method: str, params: Params) -> Wanted:
     if method != "completion/complete":
         raise MethodNotFound(f"no method `{method}`")
     try:
-        ref = _decode_members(params.get("ref", b""))
+        ref = decode_members(params.get("ref", b""))
     except msgspec.DecodeError as exc:
         raise InvalidParams("`ref` must be an object") from exc
     kind = _text(ref, "type")

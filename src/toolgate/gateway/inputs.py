@@ -13,6 +13,7 @@ import msgspec
 
 from toolgate.catalog.results import InputNeeded
 from toolgate.errors import InputNotGiven, MissingCapability, ServerUnavailable
+from toolgate.model.protocol import CAPABILITY_OF
 from toolgate.upstream.limits import CALL_CEILING_S
 from toolgate.upstream.link import ClientSide, Params, Reply
 from toolgate.upstream.wire import UNREADABLE, parse_error
@@ -21,14 +22,8 @@ MAX_ROUNDS: Final = 10
 """So often a server may ask in one call, as the SDKs of clients have it."""
 MAX_INPUTS: Final = 16
 """So much it may ask at once."""
-CAPABILITY_OF: Final[Mapping[str, str]] = {
-    "elicitation/create": "elicitation",
-    "roots/list": "roots",
-    "sampling/createMessage": "sampling",
-}
-"""What a server may ask a client, and what the client must have said it can do."""
 CANNOT: Final = Reply(error=b'{"code":-32601,"message":"the client of this request cannot do that"}')
-"""What a server is told that asks for anything else."""
+"""What a server is told that asks a client for what it did not say it can do."""
 _STATE_ONLY_WAIT_S: Final = 0.1
 """A server that asks nothing and only wants to be called again is not called again at once."""
 _MAX_QUOTED: Final = 200

@@ -18,12 +18,12 @@ import msgspec
 from toolgate.errors import InputStateRefused, SessionLimit, ToolgateError
 from toolgate.gateway.inputs import (
     CANNOT,
-    CAPABILITY_OF,
     MAX_ROUNDS,
     can_answer,
     missing_capability,
     too_many_rounds,
 )
+from toolgate.model.protocol import CAPABILITY_OF
 from toolgate.upstream.limits import CALL_CEILING_S
 from toolgate.upstream.link import Reply
 from toolgate.upstream.pool import Answer
@@ -36,8 +36,8 @@ Notify = Callable[[str, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One question of a server that waits for its answer."""
+class Question:
+    """What a server wants to know, and waits to be told."""
 
     method: str
     params: bytes
@@ -49,7 +49,7 @@ class Waiting:
     """A call that goes on when the handle comes back with answers to these."""
 
     handle: str
-    questions: Mapping[str, Asked]
+    questions: Mapping[str, Question]
 
 
 class ParkableCall:
@@ -60,7 +60,7 @@ class ParkableCall:
         self.capabilities = capabilities
         self.log_level = log_level
         self.rounds = 0
-        self._questions: dict[str, Asked] = {}
+        self._questions: dict[str, Question] = {}
         self._numbers = iter(range(1, 1_000_000))
         self._listener: Notify | None = None
         self._turn: asyncio.Future[None] | None = None
@@ -81,7 +81,7 @@ class ParkableCall:
             return CANNOT
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         key = f"{CAPABILITY_OF[method]}-{next(self._numbers)}"
-        self._questions[key] = Asked(method, params, answer)
+        self._questions[key] = Question(method, params, answer)
         self._take_turn()
         try:
             return await answer
@@ -94,7 +94,7 @@ class ParkableCall:
         self._task = asyncio.get_running_loop().create_task(call)
         self._task.add_done_callback(self._on_done)
 
-    async def attend(self, listener: Notify) -> Answer | Mapping[str, Asked]:
+    async def attend(self, listener: Notify) -> Answer | Mapping[str, Question]:
         """What came of the call, or what its server wants to know. `listener` hears it meanwhile.
 
         Raises what the call raises. Whoever is cancelled here cancels the call.
@@ -117,9 +117,9 @@ class ParkableCall:
     def answer(self, responses: Mapping[str, msgspec.Raw]) -> None:
         """Bring what the client says. What it was not asked, or answers twice, has no effect."""
         for key, response in responses.items():
-            asked = self._questions.pop(key, None)
-            if asked is not None and not asked.answer.done():
-                asked.answer.set_result(Reply(result=bytes(response)))
+            question = self._questions.pop(key, None)
+            if question is not None and not question.answer.done():
+                question.answer.set_result(Reply(result=bytes(response)))
 
     def cancel(self) -> None:
         if self._task is not None:

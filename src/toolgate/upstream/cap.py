@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from toolgate.errors import OutputTooLarge
+from toolgate.model.raw import Members, decode_members
 
 TRUNCATED_KEY: Final = "toolgate/truncated"
 CUT_MARK: Final = "\n[toolgate: cut here]"
@@ -23,8 +24,6 @@ _LEAST_ROOM: Final = 64
 """With less, no block is worth a look: a result of a million tiny ones is not gone through to the end."""
 _MAX_SHOWN: Final = 40
 
-_Members = dict[str, msgspec.Raw]
-_decode_members = msgspec.json.Decoder(_Members).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.encode
@@ -42,7 +41,7 @@ def cap_result(result: bytes, max_bytes: int) -> bytes:
     blocks = _parse_blocks(members.pop("content", None))
     meta = members.pop("_meta", None)
     fixed = {name: members.pop(name) for name in ("isError", "resultType") if _is_small(members, name)}
-    mark: _Members = {TRUNCATED_KEY: msgspec.Raw(_encode({"original_bytes": len(result)}))}
+    mark: Members = {TRUNCATED_KEY: msgspec.Raw(_encode({"original_bytes": len(result)}))}
     fixed["_meta"] = msgspec.Raw(_encode(mark))
     fixed["content"] = msgspec.Raw(b"[]")
     room = max_bytes - len(_encode(fixed)) - _NOTE_BYTES
@@ -55,14 +54,14 @@ def cap_result(result: bytes, max_bytes: int) -> bytes:
     fitting, left_out = _fit(blocks, room)
     fitting.append(_note(result, max_bytes, _missing(others.keys() - kept.keys(), left_out)))
     if "_meta" in kept:
-        fixed["_meta"] = msgspec.Raw(_encode({**_decode_members(kept.pop("_meta")), **mark}))
+        fixed["_meta"] = msgspec.Raw(_encode({**decode_members(kept.pop("_meta")), **mark}))
     return _encode({**fixed, **kept, "content": fitting})
 
 
-def _parse(result: bytes, max_bytes: int) -> _Members:
+def _parse(result: bytes, max_bytes: int) -> Members:
     try:
         result.decode("utf-8")  # what is carried raw is never decoded again
-        members = _decode_members(result)
+        members = decode_members(result)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise _too_large(result, max_bytes) from exc
     # A request for input, or a kind of result we do not know, is no longer what it says once it is cut.
@@ -78,7 +77,7 @@ def _parse_blocks(content: msgspec.Raw | None) -> list[msgspec.Raw]:
         return []
 
 
-def _is_small(members: _Members, name: str) -> bool:
+def _is_small(members: Members, name: str) -> bool:
     return name in members and len(members[name]) <= _SMALL_BYTES
 
 
@@ -90,7 +89,7 @@ def _cost_of(name: str, raw: msgspec.Raw) -> int:
     return len(_encode(name)) + len(":") + _cost(raw)
 
 
-def _smallest(members: _Members, room: int) -> _Members:
+def _smallest(members: Members, room: int) -> Members:
     """The members that fit into `room`, chosen from the smallest up, in the order they came in."""
     chosen = set()
     for name, raw in sorted(members.items(), key=lambda item: len(item[1])):
@@ -120,7 +119,7 @@ def _fit(blocks: Iterable[msgspec.Raw], room: int) -> tuple[list[msgspec.Raw], i
 def _shorten(block: msgspec.Raw, room: int) -> msgspec.Raw | None:
     """A block that says in `room` what it can of `block`; None where that is nothing."""
     try:
-        members = _decode_members(block)
+        members = decode_members(block)
     except msgspec.DecodeError:
         members = {}
     is_text = bytes(members.get("type", b"")) == b'"text"' and bytes(members.get("text", b""))[:1] == b'"'
@@ -128,8 +127,8 @@ def _shorten(block: msgspec.Raw, room: int) -> msgspec.Raw | None:
     return shorter if shorter is not None and _cost(shorter) <= room else None
 
 
-def _cut(members: _Members, room: int) -> msgspec.Raw | None:
-    frame: _Members = {**members, "text": msgspec.Raw(b'""')}
+def _cut(members: Members, room: int) -> msgspec.Raw | None:
+    frame: Members = {**members, "text": msgspec.Raw(b'""')}
     if len(_encode(frame)) > room // 2:
         frame = {"type": members["type"], "text": msgspec.Raw(b'""')}
     text_room = room - len(_encode(frame)) - len(_encode(CUT_MARK)) - len(",")
@@ -152,14 +151,14 @@ def _prefix(escaped: bytes, max_bytes: int) -> str:
     return ""
 
 
-def _stand_in(members: _Members, size: int) -> msgspec.Raw:
+def _stand_in(members: Members, size: int) -> msgspec.Raw:
     kind = _shown(members, "type") or "a block"
     media = _shown(members, "mimeType")
     what = f"{kind} ({media})" if media else kind
     return _text_block(f"[toolgate: left out: {what}, {size} bytes]")
 
 
-def _shown(members: _Members, name: str) -> str:
+def _shown(members: Members, name: str) -> str:
     try:
         return _decode_text(members[name])[:_MAX_SHOWN]
     except (KeyError, msgspec.DecodeError):

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from toolgate.model.raw import decode_members
 from toolgate.model.servers import EMPTY
 from toolgate.model.tools import ToolDefinition
 from toolgate.upstream.link import Params
@@ -22,7 +23,6 @@ _NOT_MIRRORED: Final = (b"{", b"[", b"n")
 _NAMED_BY: Final = {"prompts/get": "name", "resources/read": "uri"}
 """The member of `params` that `Mcp-Name` repeats, where no tool is called."""
 
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -81,7 +81,7 @@ def _text_at(raw: bytes, path: tuple[str, ...]) -> str | None:
     """The string, number or boolean at `path`, as text; None where there is none to mirror."""
     try:
         for key in path:
-            raw = bytes(_decode_members(raw)[key])
+            raw = bytes(decode_members(raw)[key])
         if raw.startswith(b'"'):
             return _decode_text(raw)
     except (KeyError, msgspec.DecodeError, UnicodeDecodeError):

@@ -12,16 +12,14 @@ from typing import Final, Protocol
 
 import msgspec
 
+from toolgate.model.raw import Members, decode_members
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.tools import Era, ListState
 
-Params = dict[str, msgspec.Raw]
-"""The members of a request's `params`, each still the JSON it came as."""
+Params = Members
+"""Those of a request's `params`."""
 Told = asyncio.Future[None] | None
 """Done when a server has been told, and has answered or not in time. None: there is nothing to wait for."""
-Members = dict[str, msgspec.Raw]
-"""The same of a result."""
-
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 """The longest stdio line, SSE event or HTTP body taken from a server."""
@@ -33,11 +31,10 @@ SHARED_CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}},"sampling":{}
 Each call's own client decides in the end. Not `roots`: those belong to one client, so only a link that is
 a session's own announces them.
 """
+NO_CAPABILITIES: Final = b"{}"
+"""Those of a client that cannot be asked anything."""
 PROBE_TIMEOUT_S: Final = 2.0
 """How long a silent server is given to answer `server/discover` before it counts as legacy."""
-
-
-_decode_members = msgspec.json.Decoder(Members).decode
 
 
 class Reply:
@@ -78,7 +75,7 @@ class Reply:
     def members(self) -> Members | None:
         """Of the result. Raises msgspec.DecodeError where it is no object."""
         if self._members is None and self._result is not None:
-            self._members = _decode_members(self._result)
+            self._members = decode_members(self._result)
         return self._members
 
 
@@ -115,11 +112,6 @@ class Hello:
     capabilities: Mapping[str, msgspec.Raw] = field(default_factory=lambda: MappingProxyType({}))
     server_info: bytes = b"{}"
     instructions: str = ""
-
-    @property
-    def has_list_changed(self) -> bool:
-        """Whether the server says it will tell when its tools change."""
-        return self.announces("tools", "listChanged")
 
     def announces(self, capability: str, flag: str) -> bool:
         """Whether the server says so of a capability: of `resources`, that one can `subscribe`."""

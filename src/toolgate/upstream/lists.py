@@ -15,14 +15,15 @@ import msgspec
 
 from toolgate.catalog.definitions import check_list
 from toolgate.catalog.listings import check_prompts, check_resources, check_templates
+from toolgate.catalog.members import MAX_LISTED
 from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.protocol import LIST_MEMBERS, LIST_METHODS
+from toolgate.model.raw import Members, decode_members
 from toolgate.model.tools import ListKind, ListState
 from toolgate.upstream.link import Link, Params
 from toolgate.upstream.wire import UNREADABLE, parse_error
 
 MAX_PAGES: Final = 100
-MAX_LISTED: Final = 2_000
-"""Of each kind."""
 _MIB: Final = 1024 * 1024
 MIN_TTL_S: Final = 30.0
 MAX_TTL_S: Final = 300.0
@@ -54,34 +55,26 @@ class ListForm(NamedTuple):
     """How the list of one kind is asked for, and what is made of the answer."""
 
     kind: ListKind
-    method: str
-    member: str
     feature: str
     """The capability of a server that has such a list."""
     check: Callable[[str, Sequence[bytes]], tuple[Mapping[str, Any], Mapping[str, str]]]
     max_bytes: int
 
+    @property
+    def method(self) -> str:
+        return LIST_METHODS[self.kind]
+
 
 FORMS: Final[Mapping[ListKind, ListForm]] = {
     form.kind: form
     for form in (
-        ListForm("tools", "tools/list", "tools", "tools", check_list, 8 * _MIB),
-        ListForm("prompts", "prompts/list", "prompts", "prompts", check_prompts, 2 * _MIB),
-        ListForm("resources", "resources/list", "resources", "resources", check_resources, 4 * _MIB),
-        ListForm(
-            "templates",
-            "resources/templates/list",
-            "resourceTemplates",
-            "resources",
-            check_templates,
-            2 * _MIB,
-        ),
+        ListForm("tools", "tools", check_list, 8 * _MIB),
+        ListForm("prompts", "prompts", check_prompts, 2 * _MIB),
+        ListForm("resources", "resources", check_resources, 4 * _MIB),
+        ListForm("templates", "resources", check_templates, 2 * _MIB),
     )
 }
-MAX_LIST_BYTES: Final = sum(form.max_bytes for form in FORMS.values())
-"""All lists of a server together: what 2,000 entries of reasonable size never reach."""
 
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_entries = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -179,14 +172,14 @@ def _refused(form: ListForm, error: bytes) -> _Page:
 
 
 def _parse_page(form: ListForm, result: bytes) -> _Page:
-    members = _decode_members(result)
-    entries = members.get(form.member)
-    if entries is None:
-        raise msgspec.ValidationError(f"it has no `{form.member}`")
-    return _Page(_decode_entries(entries), _member(members, "nextCursor"), _member(members, "ttlMs"))
+    members = decode_members(result)
+    name = LIST_MEMBERS[form.kind]
+    if name not in members:
+        raise msgspec.ValidationError(f"it has no `{name}`")
+    return _Page(_decode_entries(members[name]), _member(members, "nextCursor"), _member(members, "ttlMs"))
 
 
-def _member(members: Mapping[str, msgspec.Raw], name: str) -> object:
+def _member(members: Members, name: str) -> object:
     raw = members.get(name)
     return None if raw is None else msgspec.json.decode(raw)
 

@@ -12,9 +12,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from toolgate.errors import ToolgateError
+from toolgate.model.protocol import LIST_CHANGED, LOG_LEVELS, UPDATED
 from toolgate.upstream.background import Background
 from toolgate.upstream.link import Hello, LinkListener, Params, Reply, Told
-from toolgate.upstream.wire import LIST_CHANGES, LISTEN, UPDATED
+from toolgate.upstream.wire import LISTEN
 
 Ask = Callable[[str, Params, float], Awaitable[Reply]]
 """Sends one request and waits so many seconds; raises ToolgateError."""
@@ -23,9 +24,8 @@ Listen = Callable[[Params, Callable[[], None]], Coroutine[Any, Any, None]]
 
 _TIMEOUT_S: Final = 2.0
 _FOR_EVER_S: Final = 10 * 365 * 86_400.0
-_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-_RANKS: Final = {level: rank for rank, level in enumerate(_LEVELS)}
-_SILENT: Final = len(_LEVELS)
+_RANKS: Final = {level: rank for rank, level in enumerate(LOG_LEVELS)}
+_SILENT: Final = len(LOG_LEVELS)
 
 
 class Orders(Protocol):
@@ -155,13 +155,13 @@ def orders_on_one_stream(hello: Hello, ask: Ask, background: Background) -> Lega
 
 def announces_to_tell(hello: Hello) -> bool:
     """Whether the server says that it will tell anything unasked."""
-    has_lists = any(hello.announces(capability, "listChanged") for capability in LIST_CHANGES)
+    has_lists = any(hello.announces(capability, "listChanged") for capability in LIST_CHANGED)
     return has_lists or hello.announces("resources", "subscribe")
 
 
 def tell_missed(hello: Hello, uris: frozenset[str], listener: LinkListener) -> None:
     """The server could not be heard for a while: anything may have changed."""
-    for capability, method in LIST_CHANGES.items():
+    for capability, method in LIST_CHANGED.items():
         if capability in hello.capabilities:
             listener.on_notification(method, b"{}")
     for uri in uris:
@@ -172,7 +172,7 @@ def _filter(hello: Hello, uris: frozenset[str]) -> Params:
     """What a modern server is asked to tell: of what it announces, all."""
     wanted = {
         f"{capability}ListChanged": msgspec.Raw(b"true")
-        for capability in LIST_CHANGES
+        for capability in LIST_CHANGED
         if hello.announces(capability, "listChanged")
     }
     if uris and hello.announces("resources", "subscribe"):

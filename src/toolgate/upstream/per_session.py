@@ -7,15 +7,13 @@ server knew of the session is lost with it.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from toolgate.errors import LoginRequired, ServerBusy
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection import Act, Common, Connection, Surroundings
-from toolgate.upstream.link import ClientSide, Link
-
-NO_CAPABILITIES: Final = b"{}"
+from toolgate.upstream.link import NO_CAPABILITIES, ClientSide, Link
 
 
 class Owner(NamedTuple):

@@ -24,15 +24,13 @@ from toolgate.upstream.connection import Connection, Surroundings
 from toolgate.upstream.gate import AskedOutside
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
-from toolgate.upstream.link import ClientSide, Opener, Params, Reply, Told
+from toolgate.upstream.link import NO_CAPABILITIES, ClientSide, Opener, Params, Reply, Told
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.per_session import SessionLinks
 from toolgate.upstream.supervisor import Supervisor
 from toolgate.upstream.trial import TrialReport, try_server
 
 STARTS_A_TURN: Final = 20
-_NOTHING: Final = b"{}"
-"""The capabilities of a client that nothing can be asked."""
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -227,7 +225,7 @@ class Pool:
             era = link.hello.era
             headers = EMPTY if era == "legacy" else server.headers.of(method, tool, params)
             # Only servers of the handshake era ask in the middle of a call.
-            if era == "legacy" and client is not None and client.capabilities != _NOTHING:
+            if era == "legacy" and client is not None and client.capabilities != NO_CAPABILITIES:
                 client = asked = AskedOutside(client, gate)
             reply = await link.request(
                 method, params, timeout_s=until_s - clock(), headers=headers, client=client

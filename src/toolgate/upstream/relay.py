@@ -16,6 +16,8 @@ from typing import Final
 import msgspec
 
 from toolgate.errors import InvalidParams
+from toolgate.model.protocol import CANCELLED, CAPABILITY_OF, LOG_MESSAGE, PROGRESS
+from toolgate.model.raw import decode_members
 from toolgate.model.tools import Era
 from toolgate.upstream import wire
 from toolgate.upstream.background import Background
@@ -31,9 +33,8 @@ MAX_TOKEN_BYTES: Final = 256
 MAX_SAID_BYTES: Final = 1024 * 1024
 """Of one notification to a client. What is longer is no word about a request, and costs everybody's time."""
 
-_FOR_ITS_CLIENT: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
+_FOR_ITS_CLIENT: Final = frozenset({LOG_MESSAGE, "notifications/elicitation/complete"})
 _FOR_NOBODY: Final = "notifications/subscriptions/acknowledged"
-_ASKABLE: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 
 _log: Final = logging.getLogger(__name__)
 
@@ -170,16 +171,16 @@ class Relay:
         method = message.method
         if message.id:
             self._take_request(message, request)
-        elif method == wire.PROGRESS or method in _FOR_ITS_CLIENT:
+        elif method == PROGRESS or method in _FOR_ITS_CLIENT:
             if len(message.params) <= MAX_SAID_BYTES:
                 self._take_word(message, request)
-        elif method == wire.CANCELLED:
+        elif method == CANCELLED:
             self._take_cancelled(message.params)
         elif method != _FOR_NOBODY:
             self._listener.on_notification(method, bytes(message.params))
 
     def _take_word(self, message: wire.Incoming, request: bytes) -> None:
-        if message.method == wire.PROGRESS:
+        if message.method == PROGRESS:
             self._take_progress(message.params)
         else:
             self._pass_on(message, self._owner(request))
@@ -199,7 +200,7 @@ class Relay:
         if token is not None:
             members[wire.PROGRESS_KEY] = msgspec.Raw(token)
             told = self._redactor.raw(msgspec.json.encode(members))
-            self._requests[key][0].notify(wire.PROGRESS, told)
+            self._requests[key][0].notify(PROGRESS, told)
 
     def _pass_on(self, message: wire.Incoming, owner: bytes) -> None:
         if owner and _is_object(message.params):
@@ -227,7 +228,7 @@ class Relay:
 
     def _refusal(self, message: wire.Incoming, owner: bytes) -> Reply | None:
         """Why nobody is asked; None where somebody is."""
-        if self.era == "modern" or message.method not in _ASKABLE:
+        if self.era == "modern" or message.method not in CAPABILITY_OF:
             return _NOT_FOUND
         if not owner:
             return _UNCERTAIN if self._requests else _NOBODY
@@ -273,6 +274,6 @@ def _is_object(params: msgspec.Raw) -> bool:
 def _members(params: msgspec.Raw) -> Params:
     """The members of a message's `params`; none where it is no object."""
     try:
-        return wire.decode_members(params)
+        return decode_members(params)
     except wire.UNREADABLE:
         return {}

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from toolgate.model.protocol import LIST_CHANGED, UPDATED
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ListKind, ServerTools
@@ -17,11 +18,11 @@ from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.link import Link, StartFailed, Told
 from toolgate.upstream.lists import FORMS, ListFailed, Read, read_list
 from toolgate.upstream.per_session import SessionLinks
-from toolgate.upstream.wire import LIST_CHANGES, UNREADABLE, UPDATED
+from toolgate.upstream.wire import UNREADABLE
 
 CHANGED: Final[Mapping[str, tuple[ListKind, ...]]] = {
     method: tuple(kind for kind, form in FORMS.items() if form.feature == feature)
-    for feature, method in LIST_CHANGES.items()
+    for feature, method in LIST_CHANGED.items()
 }
 """Which lists are no longer what they were when a server says so."""
 

@@ -10,6 +10,7 @@ import msgspec
 from toolgate import __version__
 from toolgate.errors import InvalidParams
 from toolgate.model.protocol import (
+    CANCELLED,
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
     LOG_LEVEL_KEY,
@@ -17,8 +18,9 @@ from toolgate.model.protocol import (
     PROTOCOL_VERSION_KEY,
     RESERVED_PREFIX,
 )
+from toolgate.model.raw import Members, decode_members
 from toolgate.model.tools import Era
-from toolgate.upstream.link import ClientSide, Members, Params, Reply
+from toolgate.upstream.link import NO_CAPABILITIES, ClientSide, Params, Reply
 
 CLIENT_INFO: Final = msgspec.json.encode({"name": "toolgate", "version": __version__})
 
@@ -38,23 +40,13 @@ def _encode_envelope(capabilities: bytes, log_level: str) -> bytes:
 
 
 _known_envelope: Final = lru_cache(maxsize=64)(_encode_envelope)
-_OWN_ENVELOPE: Final = _encode_envelope(b"{}", "")
+_OWN_ENVELOPE: Final = _encode_envelope(NO_CAPABILITIES, "")
 _OWN_INFO: Final = b",%b" % msgspec.json.encode({CLIENT_INFO_KEY: _CLIENT_INFO})[1:]
 OWN_META: Final = msgspec.Raw(_OWN_ENVELOPE + _OWN_INFO)
 """The whole `_meta` of a request that no client stands behind."""
 
 PROGRESS_KEY: Final = "progressToken"
 
-PROGRESS: Final = "notifications/progress"
-CANCELLED: Final = "notifications/cancelled"
-UPDATED: Final = "notifications/resources/updated"
-LIST_CHANGED: Final = "notifications/tools/list_changed"
-LIST_CHANGES: Final = {
-    "tools": LIST_CHANGED,
-    "prompts": "notifications/prompts/list_changed",
-    "resources": "notifications/resources/list_changed",
-}
-"""How a server tells that a list has changed, by the capability that announces it."""
 LISTEN: Final = "subscriptions/listen"
 
 
@@ -88,7 +80,6 @@ NOT_JSON: Final = Reply(
     error=b'{"code":-32603,"message":"the server\'s answer is not JSON that can be carried"}'
 )
 """What a caller gets in place of an answer that cannot be handed on."""
-decode_members = msgspec.json.Decoder(Params).decode
 _encode = msgspec.json.encode
 
 

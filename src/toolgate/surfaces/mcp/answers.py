@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from toolgate import __version__
-from toolgate.catalog.results import Members
 from toolgate.errors import ToolgateError, UnknownResource
+from toolgate.model.raw import Members, decode_members
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.messages import Headers, Responder
 
@@ -41,7 +41,6 @@ class _RpcError(msgspec.Struct):
 
 
 _decode_error = msgspec.json.Decoder(_RpcError).decode
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _UNREADABLE: Final = b'{"code":-32603,"message":"the server answered with an error that cannot be read"}'
 
 _encode = msgspec.json.encode
@@ -76,7 +75,7 @@ def send_upstream_error(
         code = _decode_error(error).code
         if modern and code == NO_RESOURCE and method == "resources/read":
             code = -32602
-            error = _encode(_decode_members(error) | {"code": msgspec.Raw(b"-32602")})
+            error = _encode(decode_members(error) | {"code": msgspec.Raw(b"-32602")})
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         error, code = _UNREADABLE, -32603
     status = _MODERN_STATUS.get(code, 200) if modern else 200

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from toolgate.errors import InvalidRequest
+from toolgate.model.protocol import CANCELLED
 from toolgate.surfaces.http.events import KEEPALIVE, KEEPALIVE_S
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import encode_notification, encode_request
@@ -49,7 +50,7 @@ class Asks:
             return answer.result()
         except asyncio.CancelledError:
             taken_back = msgspec.json.encode({"requestId": msgspec.Raw(ask_id)})
-            responder.say(encode_notification("notifications/cancelled", taken_back))
+            responder.say(encode_notification(CANCELLED, taken_back))
             raise
         finally:
             del self._open[ask_id]

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from toolgate.gateway.view import View
+from toolgate.model.raw import Members, decode_members
 from toolgate.model.tools import FEATURES
 
-NONE: Final = b"{}"
 MAX_BYTES: Final = 1_024
 """Of what is passed on. A client that says more is taken at the names of its capabilities alone."""
 _CARRIED: Final = ("elicitation", "roots", "sampling")
@@ -26,8 +26,6 @@ _ANNOUNCED: Final[Mapping[str, dict[str, bool]]] = {
     "logging": {},
 }
 
-_Members = dict[str, msgspec.Raw]
-_decode_members = msgspec.json.Decoder(_Members).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _EMPTY: Final = msgspec.Raw(b"{}")
 
@@ -55,14 +53,9 @@ def announced_capabilities(view: View) -> dict[str, dict[str, bool]]:
     return {name: settings for name, settings in _ANNOUNCED.items() if name == "tools" or name in can}
 
 
-def names_in(capabilities: bytes) -> frozenset[str]:
-    """The names of carried capabilities."""
-    return frozenset() if capabilities == NONE else frozenset(_decode_members(capabilities))
-
-
-def _members(raw: bytes | msgspec.Raw | None) -> _Members:
+def _members(raw: bytes | msgspec.Raw | None) -> Members:
     try:
-        return _decode_members(raw) if raw else {}
+        return decode_members(raw) if raw else {}
     except msgspec.DecodeError:
         return {}
 

@@ -3,12 +3,12 @@
 from typing import Final
 
 from toolgate.gateway.inputs import CANNOT, can_answer
+from toolgate.model.protocol import LOG_MESSAGE
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import encode_notification
-from toolgate.surfaces.mcp.capabilities import NONE
-from toolgate.surfaces.mcp.levels import LOG_MESSAGE, is_heard
+from toolgate.surfaces.mcp.levels import is_heard
 from toolgate.surfaces.mcp.session import Session
-from toolgate.upstream.link import Reply
+from toolgate.upstream.link import NO_CAPABILITIES, Reply
 
 DEFAULT_LEVEL: Final = "info"
 """What servers that send log messages on demand only are asked for, where the client said nothing."""
@@ -23,7 +23,7 @@ class SessionClient:
         self.session = session
         self.responder = responder
         self.principal_id = session.principal_id
-        self.capabilities = session.capabilities if hears else NONE
+        self.capabilities = session.capabilities if hears else NO_CAPABILITIES
         self.log_level = session.log_level or DEFAULT_LEVEL if hears else ""
 
     def notify(self, method: str, params: bytes) -> None:

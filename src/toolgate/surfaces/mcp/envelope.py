@@ -12,12 +12,10 @@ import msgspec
 
 from toolgate.errors import InvalidParams, InvalidRequest, ParseFailed
 from toolgate.surfaces.http.intake import is_harmless, parse_json
-from toolgate.upstream.link import Reply
+from toolgate.upstream.link import Params, Reply
 
 MAX_ID_BYTES: Final = 256
 MAX_NAME_CHARS: Final = 256
-
-Params = dict[str, msgspec.Raw]
 
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
 _PLAIN_DIGITS: Final = 18

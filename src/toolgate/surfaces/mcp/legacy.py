@@ -22,7 +22,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.inputs import MAX_ROUNDS, answer_inputs, too_many_rounds
 from toolgate.gateway.subscriptions import Subscription
 from toolgate.gateway.view import View
-from toolgate.model.protocol import LEGACY_VERSIONS
+from toolgate.model.protocol import CANCELLED, LEGACY_VERSIONS
 from toolgate.policy.layers import parse_tools_selection
 from toolgate.surfaces.http.events import EVENT_HEADERS
 from toolgate.surfaces.http.messages import Responder
@@ -278,7 +278,7 @@ def _initialized(version: str, view: View) -> bytes:
 
 def _notified(session: Session, message: Message) -> None:
     """Of the notifications only a cancellation has an effect; unknown ones have none."""
-    if message.method == "notifications/cancelled":
+    if message.method == CANCELLED:
         _cancel(session, bytes(message.params.get("requestId", b"")))
 
 

@@ -8,7 +8,6 @@ import msgspec
 from toolgate.errors import InvalidParams
 from toolgate.model.protocol import LOG_LEVELS
 
-LOG_MESSAGE: Final = "notifications/message"
 _SEVERITY: Final[Mapping[str, int]] = {level: rank for rank, level in enumerate(LOG_LEVELS)}
 
 

@@ -1,7 +1,6 @@
 """`subscriptions/listen`: one stream of the stateless era, for exactly what its client names."""
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 
@@ -10,19 +9,12 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.subscriptions import Changes
 from toolgate.gateway.turns import Turns
 from toolgate.gateway.watches import MAX_EACH, Watch
-from toolgate.model.protocol import SUBSCRIPTION_ID_KEY
+from toolgate.model.protocol import LIST_CHANGED, SUBSCRIPTION_ID_KEY, UPDATED
 from toolgate.surfaces.http.events import encode_event
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
-from toolgate.surfaces.mcp.streams import UPDATED, Streams, Words, methods_of
-
-_METHODS: Final[Mapping[str, str]] = {
-    "toolsListChanged": "notifications/tools/list_changed",
-    "promptsListChanged": "notifications/prompts/list_changed",
-    "resourcesListChanged": "notifications/resources/list_changed",
-}
-"""What a client may ask for, and how it is told."""
+from toolgate.surfaces.mcp.streams import Streams, Words, methods_of
 
 
 class _Wanted(msgspec.Struct, rename="camel"):
@@ -30,6 +22,15 @@ class _Wanted(msgspec.Struct, rename="camel"):
     prompts_list_changed: bool | None = None
     resources_list_changed: bool | None = None
     resource_subscriptions: list[str] = []
+
+    @property
+    def lists(self) -> Mapping[str, bool | None]:
+        """Whether changes of lists are wanted, by the capability of those who have them."""
+        return {
+            "tools": self.tools_list_changed,
+            "prompts": self.prompts_list_changed,
+            "resources": self.resources_list_changed,
+        }
 
 
 _decode_wanted = msgspec.json.Decoder(_Wanted).decode
@@ -82,19 +83,21 @@ def _parse_wanted(message: Message) -> _Wanted:
 def _words(request_id: bytes, wanted: _Wanted, *, uris: list[str]) -> Words:
     subscription_id = msgspec.Raw(request_id)
     meta = {SUBSCRIPTION_ID_KEY: subscription_id}
-    flags: dict[str, object] = {name: True for name, is_wanted in _flags(wanted).items() if is_wanted}
-    heard = {_METHODS[name] for name in flags}
+    lists = [name for name, is_wanted in wanted.lists.items() if is_wanted]
+    heard = {LIST_CHANGED[name] for name in lists}
 
     def event(**members: object) -> bytes:
         return encode_event(msgspec.json.encode({"jsonrpc": "2.0", **members}))
 
     def changed(changes: Changes) -> bytes:
         methods = [method for method in methods_of(changes) if method in heard]
-        lists = [event(method=method, params={"_meta": meta}) for method in methods]
+        changed_lists = [event(method=method, params={"_meta": meta}) for method in methods]
         updates = [event(method=UPDATED, params={"uri": uri, "_meta": meta}) for uri in changes.uris]
-        return b"".join((*lists, *updates))
+        return b"".join((*changed_lists, *updates))
 
-    acknowledged = flags | ({"resourceSubscriptions": uris} if uris else {})
+    acknowledged: dict[str, object] = {f"{name}ListChanged": True for name in lists}
+    if uris:
+        acknowledged["resourceSubscriptions"] = uris
     return Words(
         first=event(
             method="notifications/subscriptions/acknowledged",
@@ -103,11 +106,3 @@ def _words(request_id: bytes, wanted: _Wanted, *, uris: list[str]) -> Words:
         changed=changed,
         last=event(id=subscription_id, result={"resultType": "complete", "_meta": meta}),
     )
-
-
-def _flags(wanted: _Wanted) -> dict[str, bool | None]:
-    return {
-        "toolsListChanged": wanted.tools_list_changed,
-        "promptsListChanged": wanted.prompts_list_changed,
-        "resourcesListChanged": wanted.resources_list_changed,
-    }

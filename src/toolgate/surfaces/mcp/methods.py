@@ -7,6 +7,7 @@ from toolgate.catalog.results import adapt_result
 from toolgate.errors import InvalidParams, ToolgateError
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.gateway import Gateway
+from toolgate.model.protocol import LIST_METHODS
 from toolgate.model.tools import Era, ListKind
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import SERVER_INFO, failed_call, send_result, send_upstream_error
@@ -17,12 +18,7 @@ from toolgate.upstream.pool import Answer
 
 DOOR: Final = "mcp"
 """What the audit calls this door."""
-LISTS: Final[Mapping[str, ListKind]] = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "templates",
-}
+LISTS: Final[Mapping[str, ListKind]] = {method: kind for kind, method in LIST_METHODS.items()}
 """Answered from memory."""
 REQUESTS: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 """Answered by a server."""

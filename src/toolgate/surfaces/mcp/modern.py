@@ -23,7 +23,7 @@ from toolgate.model.protocol import (
 )
 from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result, send_upstream_error
 from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.capabilities import NONE, announced_capabilities, carried_capabilities
+from toolgate.surfaces.mcp.capabilities import announced_capabilities, carried_capabilities
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.legacy import VERSIONS as LEGACY_VERSIONS
@@ -34,7 +34,7 @@ from toolgate.surfaces.mcp.mirrors import check_arguments, check_header
 from toolgate.surfaces.mcp.modern_client import ModernClient
 from toolgate.surfaces.mcp.rounds import Asked, Rounds
 from toolgate.surfaces.mcp.streams import Streams
-from toolgate.upstream.link import ClientSide
+from toolgate.upstream.link import NO_CAPABILITIES, ClientSide
 from toolgate.upstream.pool import Answer
 
 SUPPORTED: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
@@ -98,7 +98,7 @@ class ModernEra:
         if "requestState" in message.params:
             await self._gateway.settled_view(binding.caller)
         try:
-            if envelope.capabilities == NONE and "requestState" not in message.params:
+            if envelope.capabilities == NO_CAPABILITIES and "requestState" not in message.params:
                 answer = await self._methods.ask(message, binding, client=client)
                 reply = self._rounds.conclude(asked, answer)
             else:

@@ -5,10 +5,11 @@ its request again.
 """
 
 from toolgate.errors import MissingCapability
-from toolgate.gateway.inputs import CANNOT, CAPABILITY_OF, missing_capability
+from toolgate.gateway.inputs import CANNOT, missing_capability
+from toolgate.model.protocol import CAPABILITY_OF, LOG_MESSAGE
 from toolgate.surfaces.mcp.answers import encode_notification
 from toolgate.surfaces.mcp.exchange import Exchange
-from toolgate.surfaces.mcp.levels import LOG_MESSAGE, is_heard
+from toolgate.surfaces.mcp.levels import is_heard
 from toolgate.upstream.link import Reply
 
 

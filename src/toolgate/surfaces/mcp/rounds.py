@@ -15,6 +15,7 @@ from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.errors import InvalidParams
 from toolgate.gateway.inputs import MAX_INPUTS, MAX_ROUNDS, check_inputs, too_many_rounds
 from toolgate.gateway.parking import ParkableCall, Parking, Waiting
+from toolgate.model.raw import Members, decode_members
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.modern_client import ModernClient
 from toolgate.surfaces.mcp.seals import Kind, Seals, State, request_digest
@@ -28,8 +29,6 @@ URL_WANTED: Final = -32042
 Ask = Callable[[ClientSide], Coroutine[Any, Any, Answer]]
 """Puts the request, as it now is, to its server for the client given."""
 
-_Members = dict[str, msgspec.Raw]
-_decode_members = msgspec.json.Decoder(_Members).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.encode
 
@@ -118,7 +117,7 @@ class Rounds:
         check_inputs(asked.client.capabilities, needed)
         if needed.request_state is None:
             return needed.result
-        members = _decode_members(needed.result)
+        members = decode_members(needed.result)
         sealed = self._seal(asked, "server", _decode_text(needed.request_state))
         return _encode({**members, "requestState": sealed})
 
@@ -161,9 +160,9 @@ def _question(method: str, params: bytes) -> msgspec.Raw:
     return msgspec.Raw(_encode({"method": method, "params": msgspec.Raw(params)}))
 
 
-def _parse_responses(raw: msgspec.Raw | None) -> _Members:
+def _parse_responses(raw: msgspec.Raw | None) -> Members:
     try:
-        responses = {} if raw is None else _decode_members(raw)
+        responses = {} if raw is None else decode_members(raw)
     except msgspec.DecodeError as exc:
         raise InvalidParams("`inputResponses` must be an object") from exc
     for key, response in responses.items():

@@ -11,8 +11,8 @@ from typing import Final, Literal
 import msgspec
 
 from toolgate.errors import InputStateRefused, InvalidParams, ServerUnavailable
-from toolgate.surfaces.mcp.envelope import Params
 from toolgate.surfaces.mcp.signing import Signer
+from toolgate.upstream.link import Params
 
 LIFETIME_S: Final = 600
 """How long a person may take to answer."""

@@ -23,8 +23,8 @@ from toolgate.model.principals import Principal
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.mcp.asking import Asks
 from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.capabilities import NONE
 from toolgate.surfaces.mcp.signing import Signer
+from toolgate.upstream.link import NO_CAPABILITIES
 
 MAX_SESSIONS: Final = 10_000
 SHARE: Final = 10
@@ -49,7 +49,7 @@ class _Claims(msgspec.Struct, array_like=True, frozen=True):
     task_id: str | None
     only_server: str | None
     request: SessionRequest
-    capabilities: msgspec.Raw = msgspec.Raw(NONE)
+    capabilities: msgspec.Raw = msgspec.Raw(NO_CAPABILITIES)
     revision: int = 0
 
 
@@ -135,7 +135,9 @@ class Sessions:
             for session_id in tuple(self._open):
                 self._drop(session_id, for_good=True)
 
-    def issue(self, caller: Caller, version: str, capabilities: bytes = NONE, *, revision: int = 0) -> bytes:
+    def issue(
+        self, caller: Caller, version: str, capabilities: bytes = NO_CAPABILITIES, *, revision: int = 0
+    ) -> bytes:
         """Open a session; its id. Raises InvalidParams when the caller asks for more than an id can hold.
 
         `capabilities` are the client's, as far as they are carried; `revision` is what the caller's scope was

@@ -1,27 +1,17 @@
 """Open event streams: of sessions, of `subscriptions/listen`, of the 2024 transport. All share one limit."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
 
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.subscriptions import Changes, Subscription, Subscriptions
 from toolgate.gateway.watches import Watch
-from toolgate.model.tools import ListKind
+from toolgate.model.protocol import LIST_CHANGED
 from toolgate.surfaces.http.events import EVENT_HEADERS, KEEPALIVE, KEEPALIVE_S
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.exchange import Exchange
-
-LIST_CHANGED: Final[Mapping[ListKind, str]] = {
-    "tools": "notifications/tools/list_changed",
-    "prompts": "notifications/prompts/list_changed",
-    "resources": "notifications/resources/list_changed",
-    "templates": "notifications/resources/list_changed",
-}
-"""How a client is told of each list. Templates have no word of their own."""
-UPDATED: Final = "notifications/resources/updated"
 
 Encode = Callable[[Changes], bytes]
 """What a stream says of changes; nothing where its client does not want to hear of them."""
@@ -83,4 +73,5 @@ async def announce_changes(responder: Responder, subscription: Subscription, enc
 
 def methods_of(changes: Changes) -> list[str]:
     """The notifications that tell of changed lists, each once."""
-    return list(dict.fromkeys(LIST_CHANGED[kind] for kind in changes.lists))
+    capabilities = ("resources" if kind == "templates" else kind for kind in changes.lists)
+    return list(dict.fromkeys(LIST_CHANGED[one] for one in capabilities))

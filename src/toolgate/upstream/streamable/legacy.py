@@ -15,6 +15,7 @@ from toolgate.upstream.background import Background
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import ExchangeFailed, ExchangeTimedOut
 from toolgate.upstream.link import (
+    NO_CAPABILITIES,
     START_TIMEOUT_S,
     ClientSide,
     Hello,
@@ -189,7 +190,7 @@ class LegacyDialect:
         if self._listening is not None:
             self._listening.cancel()
         # Where our clients can be asked, servers of the older SDKs ask on this stream.
-        if announces_to_tell(self._hello) or self._endpoint.capabilities != b"{}":
+        if announces_to_tell(self._hello) or self._endpoint.capabilities != NO_CAPABILITIES:
             listening = Listening(
                 self._endpoint.pool, self._relay, request=self._stream_request, on_missed=self._tell_missed
             )
