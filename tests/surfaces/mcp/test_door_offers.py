@@ -367,4 +367,5 @@ async def test_sco_9_others_have_their_turn_while_many_resources_are_looked_for(
 
         assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": uris}
         assert turns > len(uris) / 4
+        assert [told for told in net["docs"].watched if told] == [frozenset(uris)]
         await stream.leave()

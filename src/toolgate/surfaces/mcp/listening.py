@@ -6,6 +6,7 @@ import msgspec
 
 from toolgate.errors import InvalidParams
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.routes import Route
 from toolgate.gateway.subscriptions import Changes
 from toolgate.gateway.turns import Turns
 from toolgate.gateway.watches import MAX_EACH, Watch
@@ -56,18 +57,19 @@ class Listening:
             self._gateway.subscriptions.watches.drop(watch)
 
     async def _watch(self, watch: Watch, uris: list[str], binding: Binding) -> None:
-        view = await self._gateway.settled_view(binding.caller) if uris else None
-        turns = Turns()
+        if not uris:
+            return
+        view = await self._gateway.settled_view(binding.caller)
+        watches, turns = self._gateway.subscriptions.watches, Turns()
+        found: dict[str, Route] = {}
         for uri in uris:
             await turns.rest()
-            route = view and view.find_resource(uri)
-            if route:
-                self._gateway.subscriptions.watches.add(
-                    watch, uri, server_id=route.server_id, uri=route.upstream_uri
-                )
-        if watch.targets:
-            server_ids = {server_id for server_id, _ in watch.targets.values()}
-            await self._gateway.subscriptions.watches.settle(server_ids)
+            route = view.find_resource(uri)
+            if route is not None:
+                found[uri] = route
+        for uri, route in found.items():  # all at once, for servers are told at once
+            watches.add(watch, uri, server_id=route.server_id, uri=route.upstream_uri)
+        await watches.settle({route.server_id for route in found.values()})
 
 
 def _parse_wanted(message: Message) -> _Wanted:
