@@ -21,7 +21,7 @@ from tests.scenarios.tally import open_tally_http, tally_child, wait_listed
 from tests.scenarios.waiting import settle_on
 
 CALLS = rounds(suite=100_000, soak=1_000_000)
-WITHIN_S = rounds(suite=120, soak=1_800)
+WITHIN_S = rounds(suite=240, soak=3_600)
 CALLERS = 60
 IDS: list[int | str] = [0, 1, "1", "a", -1, 2**53, "", "0"]
 SERVERS = ("child-legacy", "child-modern", "http-legacy", "http-modern", "sse")
