@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote
 
 from toolgate.catalog.listings import MAX_URI_BYTES
 from toolgate.catalog.templates import Uri, UriTemplate
-from toolgate.catalog.uris import plain_uri
 from toolgate.gateway.routes import Route, route_to
+from toolgate.gateway.uris import plain_uri
 from toolgate.model.names import RESOURCE, ToolRef
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.scope import Decision, Scope

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.uris import plain_uri
+from toolgate.gateway.uris import plain_uri
 
 PLAIN = "file:///etc/passwd"
 
