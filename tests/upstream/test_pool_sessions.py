@@ -172,6 +172,19 @@ async def test_one_session_too_many_is_refused_at_once_and_has_room_when_another
     assert "close sessions" in caught.value.hint
 
 
+async def test_bud_5_nobody_takes_all_sessions_of_a_server() -> None:
+    async with pool_of(MemoryNet(), session_links=10) as pool:
+        await start(pool)
+        for number in range(8):
+            await call(pool, f"ada-{number}", client=Client())
+        with pytest.raises(ServerBusy, match="`one` serves 8 sessions"):
+            await call(pool, "ada-8", client=Client())
+        await call(pool, "bob", client=Client(principal_id="bob"))
+        await call(pool, "ada-0", client=Client())
+
+        assert pool.health()["one"].session_links == 9
+
+
 async def test_budgets_hold_for_each_link_and_follow_the_record() -> None:
     net = MemoryNet(one=MemoryServer(on_call={"hang": hang}))
     async with pool_of(net, queue=0) as pool:

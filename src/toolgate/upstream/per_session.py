@@ -7,13 +7,16 @@ server knew of the session is lost with it.
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from toolgate.errors import LoginRequired, ServerBusy
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection import Act, Common, Connection, Surroundings
 from toolgate.upstream.link import NO_CAPABILITIES, ClientSide, Link
+
+SHARE: Final = 10
+"""The last fifth of a server's sessions is for principals that hold less than this part of all."""
 
 
 class Owner(NamedTuple):
@@ -48,6 +51,7 @@ class SessionLink(Connection):
         around: Surroundings,
         *,
         owner: Owner,
+        principal_id: str,
         capabilities: bytes | None,
         on_idle: Callable[[], None],
     ) -> None:
@@ -55,6 +59,8 @@ class SessionLink(Connection):
         super().__init__(record, around, common=server.common, capabilities=capabilities)
         self._server = server
         self._owner = owner
+        self.principal_id = principal_id
+        """Who opened it."""
         self._on_idle = on_idle
 
     def replace_record(self, record: ServerRecord) -> None:
@@ -123,8 +129,9 @@ class SessionLinks:
         return Owner(session if self._is_per_session else "", client.principal_id)
 
     def _add(self, owner: Owner, client: ClientSide | None) -> SessionLink:
-        limits, count = self._around.limits, len(self._links)
-        if count >= (limits.session_links if self._is_per_session else limits.principal_links):
+        principal_id = "" if client is None else client.principal_id
+        count = len(self._links)
+        if not self._has_room_for(principal_id):
             server_id, owners = self._server.record.server_id, "sessions" if owner.session else "principals"
             raise ServerBusy(
                 f"server `{server_id}` serves {count} {owners} on this node and takes no more",
@@ -134,11 +141,18 @@ class SessionLinks:
             self._server,
             self._around,
             owner=owner,
+            principal_id=principal_id,
             capabilities=self._capabilities(client),
             on_idle=lambda: self._end(owner),
         )
         link.start()
         return link
+
+    def _has_room_for(self, principal_id: str) -> bool:
+        limits, count = self._around.limits, len(self._links)
+        most = limits.session_links if self._is_per_session else limits.principal_links
+        held = sum(link.principal_id == principal_id for link in self)
+        return count < most and (count * 5 < most * 4 or held * SHARE < most)
 
     def _capabilities(self, client: ClientSide | None) -> bytes | None:
         """Those of the one client behind a link; None: a principal may have several."""
