@@ -39,13 +39,12 @@ class Changes(NamedTuple):
 class Subscription:
     """One listener. It is woken when there is something new for it, and when it has to end."""
 
-    __slots__ = ("_current", "_turns", "_view", "_woken", "caller", "is_over", "picture", "watch")
+    __slots__ = ("_current", "_view", "_woken", "caller", "is_over", "picture", "watch")
 
     def __init__(self, caller: Caller, view: Callable[[Caller], View], watch: Watch | None) -> None:
         self.caller = caller
         self.watch = watch
         self._view = view
-        self._turns = Turns()
         self._current = _look(view, caller)
         self.picture = self._current
         """Of the lists, as the listener was last told."""
@@ -107,9 +106,10 @@ class Subscription:
             view = self._view(self.caller)
         except ToolgateError:
             return ()
+        turns = Turns()
         told: list[str] = []
         for uri in taken:
-            await self._turns.rest()
+            await turns.rest()
             if uri in watch.targets and _leads_to(view, uri, watch.targets[uri][0]):
                 told.append(uri)
         return tuple(told)
