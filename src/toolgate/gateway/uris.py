@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 _MAX_DECODED: Final = 4
 """A URI that is encoded more often has something to hide."""
-_SEPARATOR: Final = re.compile(r"[/?#]")
+_SEPARATOR: Final = re.compile(r"[/?#;]")
 _SLASHES: Final = re.compile(r"(?<!:)//+")
 _HERE: Final = re.compile(r"(?<=/)\./|(?<=/)\.$")
 
