@@ -10,8 +10,8 @@ import pytest
 
 from tests.contract.link_clients import ACCEPTED, Client, never
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp, Peer, Request
-from tests.upstream.http_links import Heard, call, linked, open_link, params, record_for, response
-from toolgate.upstream import relay
+from tests.upstream.http_links import Heard, call, hang, linked, open_link, params, record_for, response
+from toolgate.upstream import orders, relay
 from toolgate.upstream.link import SHARED_CAPABILITIES, Link
 
 pytestmark = pytest.mark.anyio
@@ -86,6 +86,17 @@ async def test_a_server_that_refuses_to_be_told_is_called_all_the_same() -> None
         assert answers == [{"echo": 1}] * 3
         assert len(server.seen("logging/setLevel")) == 1
         assert heard.closings == []
+
+
+async def test_bud_1_a_call_does_not_wait_for_a_server_that_is_slow_to_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(orders, "_TIMEOUT_S", 60.0)
+    async with linked(legacy(**{"logging/setLevel": hang})) as (server, link), asyncio.timeout(10):
+        answers = [await put(link, Client(log_level=level)) for level in ("info", "debug", "debug")]
+
+        assert answers == [{"echo": 1}] * 3
+        assert len(server.seen("logging/setLevel")) == 2
 
 
 async def test_a_server_that_offers_neither_is_told_nothing() -> None:

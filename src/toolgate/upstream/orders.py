@@ -23,6 +23,8 @@ Listen = Callable[[Params, Callable[[], None]], Coroutine[Any, Any, None]]
 """Follows a subscription with these params to its end; calls back whenever it has opened."""
 
 _TIMEOUT_S: Final = 2.0
+_LEVEL_WAIT_S: Final = 0.1
+"""What a call waits for its server to take a log level. Of a slower one it may miss the first messages."""
 _FOR_EVER_S: Final = 10 * 365 * 86_400.0
 _RANKS: Final = {level: rank for rank, level in enumerate(LOG_LEVELS)}
 _SILENT: Final = len(LOG_LEVELS)
@@ -65,6 +67,11 @@ class LegacyOrders:
 
     async def set_level(self, level: str) -> None:
         self._rank = _RANKS[level]
+        telling = self._background.start(self._tell_level(level))
+        if telling is not None:
+            await asyncio.wait({telling}, timeout=_LEVEL_WAIT_S)
+
+    async def _tell_level(self, level: str) -> None:
         with suppress(ToolgateError):
             await self._ask("logging/setLevel", {"level": _raw(level)}, _TIMEOUT_S)
 
