@@ -349,6 +349,23 @@ def test_explain_of_an_unknown_tool_tries_both_readings_of_a_dot_and_fails(
     assert ran.err.startswith("error: no server that you may see has a tool `a.b`")
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("prompt:greet", "error: no server that you may see has a prompt `prompt:greet`"),
+        ("resource:note://1", "error: no server that you may see lists `resource:note://1`"),
+    ],
+)
+def test_explain_of_what_nobody_lists_says_what_was_meant(
+    gateway: FakeGateway, run: Run, name: str, expected: str
+) -> None:
+    gateway.answer("GET /api/v1/mcp/explain", explanation())
+
+    ran = run("explain", name)
+
+    assert (ran.code, ran.err.splitlines()[0]) == (1, expected)
+
+
 def test_explain_of_a_server_whose_tools_are_unknown_says_why_it_is_left_out(
     gateway: FakeGateway, run: Run
 ) -> None:

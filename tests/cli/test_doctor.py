@@ -108,10 +108,10 @@ def test_an_http_server_is_looked_for_at_its_url() -> None:
             Finding(
                 "warning",
                 "server git",
-                "1 of its tools have definitions that were refused",
-                "see why with `toolgate servers test git`",
+                "1 definition refused",
+                "see why with `toolgate servers tools git`",
             ),
-            id="quarantined tools",
+            id="quarantined definitions",
         ),
     ],
 )

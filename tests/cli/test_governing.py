@@ -116,10 +116,15 @@ def test_the_tools_of_a_server_come_with_what_decided_about_each(gateway: FakeGa
     assert ran.lines == [
         "   TOOL       TOKENS  DIGEST        DECIDED BY",
         "✓  git.git_a      80  aaaaaaaaaaaa  `*`",
-        "✗  git.git_b      80  bbbbbbbbbbbb  platform: quarantined `*`",
-        "✗  git.bad                          platform: invalid_definition",
+        "✗  git.git_b      80  bbbbbbbbbbbb  see below",
+        "✗  git.bad                          see below",
         "",
         "1 of 3 tools offered",
+        "",
+        "   HELD BACK  DECIDED BY",
+        "✗  git_b      platform: quarantined",
+        "              `*`",
+        "✗  bad        platform: invalid_definition",
     ]
 
 
@@ -138,7 +143,10 @@ def test_prompts_and_resources_of_a_server_follow_its_tools(gateway: FakeGateway
         "",
         "   PROMPT OR RESOURCE  DECIDED BY",
         "✓  prompt:greet        `*`",
-        "✗  resource:note://1   platform: not_in_server_allowlist allowed_tools",
+        "",
+        "   HELD BACK          DECIDED BY",
+        "✗  resource:note://1  platform: not_in_server_allowlist",
+        "                      allowed_tools",
     ]
 
 

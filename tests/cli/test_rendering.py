@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.cli.answers import decision, explanation, health, server, tools
 from tests.cli.screen import shown
 from toolgate.cli.render.changes import render_applied, render_lint, render_reload
@@ -40,7 +42,7 @@ def test_servers_are_listed_with_their_troubles_under_them() -> None:
         "new     unknown        0      0  sse",
         "",
         "web: no route",
-        "odd: 2 tools refused; `toolgate servers test` says why",
+        "odd: 2 definitions refused; `toolgate servers tools odd` says why",
         "odd: no tool is allowed; fill `allowed_tools`",
     ]
 
@@ -50,6 +52,18 @@ def test_an_empty_registry_says_how_to_fill_it() -> None:
     assert shown(render_tasks([])) == ["no tasks yet: add one with `toolgate tasks apply -f FILE`"]
     assert shown(render_profiles([])) == ["no profiles yet: add one with `toolgate profiles apply -f FILE`"]
     assert shown(render_keys([], 0)) == ["no keys yet: add one with `toolgate keys add NAME --role agent`"]
+
+
+@pytest.mark.parametrize(
+    ("sharing", "expected"),
+    [("shared", []), ("per_session", ["connections    one for each session, 3 open"])],
+)
+def test_a_server_shows_whether_sessions_have_connections_of_their_own(
+    sharing: str, expected: list[str]
+) -> None:
+    lines = shown(render_server(server(sharing=sharing, health=health(session_links=3))))
+
+    assert [line for line in lines if line.startswith("connections")] == expected
 
 
 def test_one_server_is_shown_in_full_and_its_last_words_escaped() -> None:
@@ -204,6 +218,7 @@ def test_an_explanation_counts_each_kind_for_itself() -> None:
 
     assert lines[0] == "1 tool, 1 prompt visible"
     assert "1 prompt, 2 resources hidden" in lines
+    assert [line.split()[1] for line in lines if line.startswith("SERVER")] == ["NAMES", "NAMES"]
 
 
 def test_a_refusal_comes_first_with_what_to_do() -> None:

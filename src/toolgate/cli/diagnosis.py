@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from toolgate.cli.render.layout import health_of
+from toolgate.cli.render.layout import count, health_of
 
 Level = Literal["ok", "warning", "problem"]
 Facts = Mapping[str, Any]
@@ -61,10 +61,9 @@ def judge_server(server: Facts) -> Finding:
         error = str(health.get("last_error") or "it gives no reason")
         return Finding("problem" if state == "down" else "warning", where, error, _remedy(server, error))
     if health.get("quarantined"):
-        message = f"{health['quarantined']} of its tools have definitions that were refused"
-        return Finding(
-            "warning", where, message, f"see why with `toolgate servers test {server['server_id']}`"
-        )
+        message = f"{count(health['quarantined'], 'definition')} refused"
+        remedy = f"see why with `toolgate servers tools {server['server_id']}`"
+        return Finding("warning", where, message, remedy)
     return Finding("ok", where, f"{state}, {health.get('tools', 0)} tools")
 
 

@@ -11,7 +11,7 @@ from toolgate.cli.failure import CommandFailed
 from toolgate.cli.options import Connection, ScopeOptions
 from toolgate.cli.render.scope import render_explanation
 from toolgate.cli.spreading import spread_options
-from toolgate.model.names import kind_of
+from toolgate.model.names import RESOURCE, kind_of
 
 app = typer.Typer(add_completion=False)
 
@@ -43,10 +43,16 @@ def explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Map
         # Its tools are not known, but it is known why it is left out.
         if "server" in reading and answer["servers"]:
             return answer
+    if kind_of(tool) == RESOURCE:
+        raise CommandFailed(
+            f"no server that you may see lists `{tool}`",
+            hint="see `toolgate explain` for what there is; what fits a template is decided on as it is read",
+            code="unknown_resource",
+        )
     raise CommandFailed(
-        f"no server that you may see has a tool `{tool}`",
-        hint="list them with `toolgate explain`; names are case-sensitive",
-        code="unknown_tool",
+        f"no server that you may see has a {'prompt' if kind_of(tool) else 'tool'} `{tool}`",
+        hint="see `toolgate explain` for what there is; names are case-sensitive",
+        code="unknown_prompt" if kind_of(tool) else "unknown_tool",
     )
 
 

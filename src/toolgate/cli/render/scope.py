@@ -74,7 +74,8 @@ def _visible(decisions: Sequence[Decision]) -> RenderableType:
     title = Text(f"{_count_kinds(decisions)} visible", style=f"bold {OK if decisions else WARN}")
     if not decisions:
         return title
-    table = grid("SERVER", "TOOLS", "ALLOWED BY", flexible={"TOOLS", "ALLOWED BY"})
+    column = _column_of(decisions)
+    table = grid("SERVER", column, "ALLOWED BY", flexible={column, "ALLOWED BY"})
     for (server_id, layer, rule), group in _grouped(decisions, ("server_id", "layer", "rule")):
         because = sentence(cell(layer, "bold"), ": ", cell(rule, DIM))
         table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), because)
@@ -86,7 +87,8 @@ def _hidden(tools: Sequence[Decision], servers: Sequence[Decision]) -> Renderabl
     if not tools and not servers:
         return None
     left_out = {one["server_id"] for one in servers}
-    table = grid("SERVER", "TOOLS", "HIDDEN BY", flexible={"TOOLS", "HIDDEN BY"})
+    column = _column_of(tools)
+    table = grid("SERVER", column, "HIDDEN BY", flexible={column, "HIDDEN BY"})
     single = [one for one in tools if one["server_id"] not in left_out]
     for (server_id, *why), group in _grouped(single, ("server_id", "layer", "reason", "rule")):
         table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), _because(*why))
@@ -105,6 +107,10 @@ def _hidden_count(tools: Sequence[Decision], servers: Sequence[Decision]) -> str
         count(len(servers), "whole server") if servers else "",
     ]
     return f"{', '.join(filter(None, parts))} hidden"
+
+
+def _column_of(decisions: Sequence[Decision]) -> str:
+    return "NAMES" if any(kind_of(one["tool"]) for one in decisions) else "TOOLS"
 
 
 def _count_kinds(decisions: Sequence[Decision]) -> str:

@@ -17,37 +17,45 @@ def render_server_tools(answer: Answer) -> RenderableType:
     others: Sequence[Answer] = answer.get("others") or ()
     if not tools and not others:
         return Text("no tools are known: see `toolgate servers test` for why")
+    allowed = sum(one["allowed"] for one in tools)
+    return stack(
+        _tools(tools) if tools else None,
+        Text(f"{allowed} of {count(len(tools), 'tool')} offered", style=DIM),
+        _decided("PROMPT OR RESOURCE", [one for one in others if one["allowed"]]),
+        _decided("HELD BACK", [one for one in (*tools, *others) if not one["allowed"]]),
+    )
+
+
+def _tools(tools: Sequence[Answer]) -> RenderableType:
     table = grid("", "TOOL", "TOKENS", "DIGEST", "DECIDED BY", flexible={"DECIDED BY"})
     table.columns[2].justify = "right"
     for one in tools:
         table.add_row(
-            Text("✓", style=OK) if one["allowed"] else Text("✗", style=BAD),
+            _mark(one),
             cell(one["name"], "bold" if one["allowed"] else ""),
             cell(f"{one['tokens']:,}" if one["digest"] else None),
             cell((one["digest"] or "")[:12], DIM),
-            _decision(one),
+            cell(one["rule"] if one["allowed"] else "see below", DIM),
         )
-    allowed = sum(one["allowed"] for one in tools)
-    return stack(
-        table if tools else None,
-        Text(f"{allowed} of {count(len(tools), 'tool')} offered", style=DIM),
-        _others(others),
-    )
-
-
-def _others(others: Sequence[Answer]) -> RenderableType | None:
-    """Prompts and resources, as a pattern names them."""
-    if not others:
-        return None
-    table = grid("", "PROMPT OR RESOURCE", "DECIDED BY", flexible={"PROMPT OR RESOURCE", "DECIDED BY"})
-    for one in others:
-        mark = Text("✓", style=OK) if one["allowed"] else Text("✗", style=BAD)
-        table.add_row(mark, cell(one["tool"], "bold" if one["allowed"] else ""), _decision(one))
     return table
 
 
-def _decision(tool: Answer) -> Text:
-    if tool["allowed"]:
-        return cell(tool["rule"], DIM)
-    why = sentence(cell(tool["layer"], "bold"), ": ", cell(tool["reason"]))
-    return sentence(why, " ", cell(tool["rule"], DIM)) if tool["rule"] else why
+def _decided(title: str, decisions: Sequence[Answer]) -> RenderableType | None:
+    """By the names that patterns have for them, with room for what decided."""
+    if not decisions:
+        return None
+    table = grid("", title, "DECIDED BY", flexible={title, "DECIDED BY"})
+    for one in decisions:
+        table.add_row(_mark(one), cell(one["tool"], "bold" if one["allowed"] else ""), _decision(one))
+    return table
+
+
+def _mark(one: Answer) -> Text:
+    return Text("✓", style=OK) if one["allowed"] else Text("✗", style=BAD)
+
+
+def _decision(one: Answer) -> Text:
+    if one["allowed"]:
+        return cell(one["rule"], DIM)
+    why = sentence(cell(one["layer"], "bold"), ": ", cell(one["reason"]))
+    return Text("\n").join([why, cell(one["rule"], DIM)]) if one["rule"] else why

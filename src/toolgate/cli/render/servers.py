@@ -152,6 +152,13 @@ def _tool_count(health: Record) -> str:
     return f"{health.get('tools', 0)}" + (f" (+{quarantined} refused)" if quarantined else "")
 
 
+def _connections(server: Record, health: Record) -> str:
+    """Nothing where all callers share one."""
+    if server.get("sharing") != "per_session":
+        return ""
+    return f"one for each session, {health.get('session_links') or 0} open"
+
+
 def _troubles(servers: Sequence[Record]) -> RenderableType | None:
     lines = [
         sentence(cell(server["server_id"], style), ": ", cell(trouble))
@@ -166,7 +173,8 @@ def _troubles_of(server: Record) -> Iterator[tuple[str, str]]:
     if health.get("state") in {"down", "degraded"} and health.get("last_error"):
         yield STATE_STYLES[health["state"]], health["last_error"]
     if health.get("quarantined"):
-        yield WARN, f"{count(health['quarantined'], 'tool')} refused; `toolgate servers test` says why"
+        refused = count(health["quarantined"], "definition")
+        yield WARN, f"{refused} refused; `toolgate servers tools {server['server_id']}` says why"
     for node in server.get("nodes") or ():
         if node["state"] in {"down", "degraded"} and node["last_error"]:
             yield STATE_STYLES[node["state"]], f"on {node['node_id']}: {node['last_error']}"
@@ -186,6 +194,7 @@ def _details(server: Record, health: Record) -> list[tuple[str, Text]]:
         ("environment", names((server.get("stdio") or {}).get("env", {}))),
         ("allowed tools", names(server.get("allowed_tools", [])) or cell("none (deny all)", WARN)),
         ("tools", cell(_tool_count(health))),
+        ("connections", cell(_connections(server, health))),
         ("tags", names(server.get("tags", []))),
         ("budgets", cell(", ".join(f"{name} {value:,}" for name, value in budgets.items()))),
         ("protocol", cell(health.get("version"))),
