@@ -6,8 +6,9 @@ from typing import Final
 from pages.markdown import page, table
 from toolgate.audit import log as audit_log
 from toolgate.audit import sinks
-from toolgate.catalog import definitions, members, schemas
-from toolgate.gateway import identity, places, refusals, subscriptions, view
+from toolgate.catalog import definitions, listings, members, schemas, templates
+from toolgate.gateway import identity, inputs, parking, places, refusals, subscriptions, view
+from toolgate.gateway import watches as resource_watches
 from toolgate.govern import changes, history, watches
 from toolgate.model import names, reports
 from toolgate.policy import layers, patterns
@@ -17,9 +18,9 @@ from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import intake, protocol, server
-from toolgate.surfaces.mcp import session, sse
+from toolgate.surfaces.mcp import asking, capabilities, seals, session, sse
 from toolgate.surfaces.rest import change_shapes, freshness, paging
-from toolgate.upstream import child, health, http_connection, limits, link, lists, restarts
+from toolgate.upstream import child, health, http_connection, limits, link, lists, relay, restarts
 from toolgate.upstream.streamable import messages
 
 Rows = Sequence[tuple[str, str, str]]
@@ -39,8 +40,9 @@ def limits_page() -> str:
         "Requests": _requests(),
         "Sessions and lists": _lists(),
         "Servers": _servers(),
-        "Tool definitions": _definitions(),
+        "Definitions": _definitions(),
         "Calls": _calls(),
+        "What servers ask and say": _questions(),
         "Registry": _registry(),
         "Nodes and gRPC": _fleet(),
         "Process": _process(),
@@ -76,6 +78,7 @@ def _lists() -> Rows:
         ("entries of `?tools=` or `?servers=`", f"{layers.MAX_ENTRIES:,}", "400 `invalid_request`"),
         ("entries with wildcards", f"{layers.MAX_WILDCARDS}", "400 `invalid_request`"),
         ("a pattern", f"{patterns.MAX_PATTERN} characters", "refused"),
+        ("a pattern of prompts or resources", f"{patterns.MAX_KIND_PATTERN:,} characters", "refused"),
         ("patterns in a list of a record", f"{patterns.MAX_LISTED:,}", "`invalid_record`"),
         ("those with wildcards among them", f"{patterns.MAX_LISTED_WILDCARDS}", "`invalid_record`"),
         ("tools of a scope (setting)", f"{most_tools}", "403 `too_many_tools`"),
@@ -115,6 +118,7 @@ def _servers() -> Rows:
 
 
 def _definitions() -> Rows:
+    template = f"{templates.MAX_TEMPLATE_BYTES} bytes, {templates.MAX_EXPRESSIONS} expressions"
     sizes = ", ".join(f"{form.kind} {_size(form.max_bytes)}" for form in lists.FORMS.values())
     return (
         (
@@ -125,7 +129,11 @@ def _definitions() -> Rows:
         ("a list", f"{lists.MAX_PAGES} pages; {sizes}", "the rest is left out, and said"),
         ("time for all pages", _time(_POOL.list_timeout_s), "the last good list stays"),
         ("name of a tool", f"{names.MAX_TOOL_NAME} characters", "that tool is left out"),
-        ("description", _size(members.MAX_DESCRIPTION_BYTES), "that tool is left out"),
+        ("name of a prompt", f"{listings.MAX_PROMPT_NAME} characters", "that prompt is left out"),
+        ("arguments of a prompt", f"{listings.MAX_ARGUMENTS}", "that prompt is left out"),
+        ("URI of a resource", _size(listings.MAX_URI_BYTES), "that resource is left out"),
+        ("URI template", template, "that template is left out"),
+        ("description", _size(members.MAX_DESCRIPTION_BYTES), "that one is left out"),
         ("schema", _size(definitions.MAX_SCHEMA_BYTES), "that tool is left out"),
         ("depth of a schema", f"{schemas.MAX_SCHEMA_DEPTH} levels", "that tool is left out"),
     )
@@ -138,6 +146,26 @@ def _calls() -> Rows:
         ("at once, per server (record)", f"{_BUDGETS.max_concurrency}", "the next ones wait"),
         ("waiting, per server", f"{_POOL.queue}", "`mcp_busy` at once"),
         ("result (record)", _size(_BUDGETS.max_tool_output_bytes), "cut into valid JSON, marked as cut"),
+    )
+
+
+def _questions() -> Rows:
+    at_once = f"{relay.MAX_ASKS}, {relay.MAX_ASKS_EACH}"
+    parked = f"{parking.MAX_PARKED:,}, {parking.MAX_PARKED_EACH}"
+    watched = f"{resource_watches.MAX_WATCHED:,}, {resource_watches.MAX_EACH:,}"
+    state = _size(seals.MAX_STATE_BYTES)
+    return (
+        ("rounds of questions in one call", f"{inputs.MAX_ROUNDS}", "`mcp_unavailable`"),
+        ("questions of a stateless server at once", f"{inputs.MAX_INPUTS}", "`mcp_unavailable`"),
+        ("questions at once: on one connection, of one call", at_once, "the server gets an error"),
+        ("questions a session has not answered", f"{asking.MAX_OPEN}", "the server gets an error"),
+        ("time for an answer", _time(limits.CALL_CEILING_S), "`mcp_timeout` or `mcp_input_not_given`"),
+        ("calls parked for input: on a node, of one caller", parked, "503 `session_limit`"),
+        ("a `requestState`", _time(seals.LIFETIME_S), "400 `input_state_refused`"),
+        ("what a server puts into one", state, "`mcp_unavailable`"),
+        ("capabilities of a client", _size(capabilities.MAX_BYTES), "their names alone are passed on"),
+        ("a log message or a word of progress", _size(relay.MAX_SAID_BYTES), "dropped"),
+        ("watched resources: of a node, of one client", watched, "503 `session_limit`"),
     )
 
 
