@@ -32,7 +32,7 @@ from toolgate.surfaces.mcp.listening import Listening
 from toolgate.surfaces.mcp.methods import LISTS, REQUESTS, Methods, send_failure
 from toolgate.surfaces.mcp.mirrors import check_arguments, check_header
 from toolgate.surfaces.mcp.modern_client import ModernClient
-from toolgate.surfaces.mcp.rounds import Asked, Rounds
+from toolgate.surfaces.mcp.rounds import ModernRequest, Rounds
 from toolgate.surfaces.mcp.streams import Streams
 from toolgate.upstream.link import NO_CAPABILITIES, ClientSide
 from toolgate.upstream.pool import Answer
@@ -89,8 +89,12 @@ class ModernEra:
     ) -> None:
         """What a server answers, or what it wants to know first."""
         client = ModernClient(exchange, envelope.capabilities, envelope.log_level)
-        server_of = partial(self._methods.server_of, message, binding)
-        asked = Asked(exchange.principal.id, message, client, server_of)
+        request = ModernRequest(
+            message,
+            client,
+            ask=partial(self._ask, message, binding),
+            server_of=partial(self._methods.server_of, message, binding),
+        )
         if message.method == "tools/call":
             route = binding.view(self._gateway).routes.get(message.text("name") or "")
             if route is not None and route.tool is not None and route.tool.param_headers:
@@ -100,9 +104,9 @@ class ModernEra:
         try:
             if envelope.capabilities == NO_CAPABILITIES and "requestState" not in message.params:
                 answer = await self._methods.ask(message, binding, client=client)
-                reply = self._rounds.conclude(asked, answer)
+                reply = self._rounds.conclude(request, answer)
             else:
-                reply = await self._rounds.run(asked, partial(self._ask, message, binding))
+                reply = await self._rounds.run(request)
         except asyncio.CancelledError:
             if client.missing is None:
                 raise  # the client is gone, or the gateway stops

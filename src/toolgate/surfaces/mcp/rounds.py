@@ -6,7 +6,7 @@ ended yet waits, parked, on this node.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +27,7 @@ URL_WANTED: Final = -32042
 """How a legacy server says that somebody has to visit a page before the call can be made."""
 
 Ask = Callable[[ClientSide], Coroutine[Any, Any, Answer]]
-"""Puts the request, as it now is, to its server for the client given."""
+"""Puts a request, as it now is, to its server for the client given."""
 
 _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.encode
@@ -37,13 +37,13 @@ class _Pages(msgspec.Struct):
     elicitations: list[msgspec.Raw] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+@dataclass(slots=True)
+class ModernRequest:
     """One request, as its client sent it."""
 
-    principal_id: str
     message: Message
     client: ModernClient
+    ask: Ask
     server_of: Callable[[], str]
     """Where it goes as things are now. Raises what it is refused with."""
     rounds: int = 0
@@ -62,69 +62,69 @@ class Rounds:
         self._parking = parking
         self._seals = seals
 
-    async def run(self, asked: Asked, ask: Ask) -> Reply:
-        """What to answer this round with. Raises what `ask` does, and InputStateRefused."""
-        params = asked.message.params
+    async def run(self, request: ModernRequest) -> Reply:
+        """What to answer this round with. Raises what `request.ask` does, and InputStateRefused."""
+        params = request.message.params
         state = params.pop("requestState", None)
         if state is None:
-            came = await self._begin(asked, ask)
+            came = await self._begin(request)
         else:
             # Decided anew, also where the call runs already.
-            opened = self._seals.open(state, principal_id=asked.principal_id, request=asked.digest)
-            asked = replace(asked, rounds=opened.rounds)
-            came = await self._go_on(asked, opened, ask)
+            opened = self._seals.open(state, principal_id=request.client.principal_id, request=request.digest)
+            request.rounds = opened.rounds
+            came = await self._go_on(request, opened)
         if isinstance(came, Answer):
-            return self.conclude(asked, came)
+            return self.conclude(request, came)
         questions = {key: _question(one.method, one.params) for key, one in came.questions.items()}
-        return Reply(result=self._ask_back(asked, questions, "parked", came.handle))
+        return Reply(result=self._ask_back(request, questions, "parked", came.handle))
 
-    def conclude(self, asked: Asked, answer: Answer) -> Reply:
+    def conclude(self, request: ModernRequest, answer: Answer) -> Reply:
         """What a server answered, as this client takes it: its questions under our seal.
 
         Raises MissingCapability where the client may not be asked, and ServerUnavailable.
         """
         reply = answer.reply
         if reply.members is None:
-            return self._as_question(asked, reply)
+            return self._as_question(request, reply)
         try:
             result = adapt_result(
-                reply.members, upstream=answer.era, client="modern", method=asked.message.method
+                reply.members, upstream=answer.era, client="modern", method=request.message.method
             )
         except InputNeeded as needed:
-            result = self._seal_in(asked, needed)
+            result = self._seal_in(request, needed)
         return Reply(result=result)
 
-    async def _begin(self, asked: Asked, ask: Ask) -> Answer | Waiting:
-        client = asked.client
-        call = ParkableCall(asked.principal_id, client.capabilities, client.log_level)
-        return await self._parking.run(call, ask(call), client.notify)
+    async def _begin(self, request: ModernRequest) -> Answer | Waiting:
+        client = request.client
+        call = ParkableCall(client.principal_id, client.capabilities, client.log_level)
+        return await self._parking.run(call, request.ask(call), client.notify)
 
-    async def _go_on(self, asked: Asked, state: State, ask: Ask) -> Answer | Waiting:
-        params = asked.message.params
+    async def _go_on(self, request: ModernRequest, state: State) -> Answer | Waiting:
+        params = request.message.params
         if state.kind == "parked":
             responses = _parse_responses(params.get("inputResponses"))
             return await self._parking.resume(
-                state.payload, asked.principal_id, responses, asked.client.notify
+                state.payload, request.client.principal_id, responses, request.client.notify
             )
         if state.kind == "again":
             params.pop("inputResponses", None)
         else:
             params["requestState"] = msgspec.Raw(_encode(state.payload))
-        return await self._begin(asked, ask)
+        return await self._begin(request)
 
-    def _seal_in(self, asked: Asked, needed: InputNeeded) -> bytes:
+    def _seal_in(self, request: ModernRequest, needed: InputNeeded) -> bytes:
         """The server's own result, with its state in our seal. One without a state needs none from us."""
-        check_inputs(asked.client.capabilities, needed)
+        check_inputs(request.client.capabilities, needed)
         if needed.request_state is None:
             return needed.result
         members = decode_members(needed.result)
-        sealed = self._seal(asked, "server", _decode_text(needed.request_state))
+        sealed = self._seal(request, "server", _decode_text(needed.request_state))
         return _encode({**members, "requestState": sealed})
 
-    def _as_question(self, asked: Asked, reply: Reply) -> Reply:
+    def _as_question(self, request: ModernRequest, reply: Reply) -> Reply:
         """An error that only says what somebody has to do first is put as a question."""
         error = parse_error(reply.error)
-        if error.code != URL_WANTED or not asked.client.can_visit:
+        if error.code != URL_WANTED or not request.client.can_visit:
             return reply
         try:
             pages = msgspec.json.decode(error.data, type=_Pages).elicitations
@@ -136,23 +136,23 @@ class Rounds:
             f"elicitation-{number}": _question("elicitation/create", bytes(page))
             for number, page in enumerate(pages, start=1)
         }
-        return Reply(result=self._ask_back(asked, questions, "again", ""))
+        return Reply(result=self._ask_back(request, questions, "again", ""))
 
     def _ask_back(
-        self, asked: Asked, questions: Mapping[str, msgspec.Raw], kind: Kind, payload: str
+        self, request: ModernRequest, questions: Mapping[str, msgspec.Raw], kind: Kind, payload: str
     ) -> bytes:
-        state = self._seal(asked, kind, payload)
+        state = self._seal(request, kind, payload)
         return _encode({"resultType": "input_required", "inputRequests": questions, "requestState": state})
 
-    def _seal(self, asked: Asked, kind: Kind, payload: str) -> str:
-        if asked.rounds >= MAX_ROUNDS:
+    def _seal(self, request: ModernRequest, kind: Kind, payload: str) -> str:
+        if request.rounds >= MAX_ROUNDS:
             raise too_many_rounds()
         return self._seals.seal(
             kind,
             payload,
-            principal_id=asked.principal_id,
-            request=asked.digest,
-            rounds=asked.rounds + 1,
+            principal_id=request.client.principal_id,
+            request=request.digest,
+            rounds=request.rounds + 1,
         )
 
 
