@@ -91,6 +91,25 @@ def test_the_address_can_be_pasted_where_the_browser_runs_elsewhere(
     assert "https://login.example/a?b=c" in ran.err
 
 
+def test_a_login_says_for_whom_it_is_and_what_it_asks_for(
+    run: Run, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.answer(f"POST {LOGIN}", {"authorization_url": "https://login.example/", "state": "s"})
+    login = {"issuer": "https://login.example", "expires_at_s": None, "renews": False}
+    gateway.answer(f"POST {LOGIN}/finish", {"server_id": "there", "login": login})
+    gateway.answer(f"DELETE {LOGIN}", {"server_id": "there", "revoked": False})
+    monkeypatch.setattr("typer.prompt", lambda *_args, **_kw: "http://127.0.0.1:9/callback?state=s&code=c")
+
+    assert run("servers", "login", "there", "--paste", "--shared", "--scope", "a", "--scope", "b").code == 0
+    out = run("servers", "logout", "there", "--shared")
+
+    begun, finished, ended = gateway.asked
+    assert {name: begun.body[name] for name in ("shared", "scopes")} == {"shared": True, "scopes": ["a", "b"]}
+    assert finished.body == {"state": "s", "code": "c", "shared": True}
+    assert ended.query == {"shared": "true"}
+    assert "did not take the token back" in out.out
+
+
 @pytest.mark.parametrize(
     ("pasted", "said"),
     [

@@ -10,6 +10,8 @@ import pytest
 
 from tests.docs.documents import ROOT, document
 from tests.protocol.exceptions import EXCEPTIONS, REQUIRED
+from tests.protocol.suite import HANDSHAKE, STATELESS
+from tests.protocol.test_authorization import SUITES
 from toolgate.catalog import members
 from toolgate.model.revisions import Write
 from toolgate.registry.sqlite import open_sqlite_store
@@ -71,6 +73,15 @@ def test_the_guide_to_clients_says_how_many_conformance_scenarios_pass() -> None
         )
         for words, name in (("stateless", "modern"), ("with sessions", "legacy"))
     ]
+
+
+def test_the_guide_to_clients_says_how_many_scenarios_of_authorization_there_are() -> None:
+    counts = {
+        revision: sum(count for (_, of), count in SUITES.items() if of == revision) for revision in REQUIRED
+    }
+    text = " ".join(document(CLIENTS).text.split())
+
+    assert f"about authorization, {counts[HANDSHAKE]} and {counts[STATELESS]} of them" in text
 
 
 def test_the_readme_says_how_many_conformance_scenarios_pass() -> None:

@@ -36,6 +36,15 @@ def check_client(
     return _findings(results, "")
 
 
+def check_clients(
+    command: str, suite: str, revision: str, results: Path, environ: Mapping[str, str]
+) -> Findings:
+    """All scenarios for clients of a suite of theirs, side by side."""
+    versions = ["--spec-version", revision] if revision else []
+    _run(["client", "--command", command, "--suite", suite, *versions, "-o", str(results)], environ)
+    return _findings(results, "")
+
+
 def _run(words: list[str], environ: Mapping[str, str]) -> None:
     """What it prints, it writes down too."""
     command = [node(), node_file(SUITE), *words]

@@ -56,6 +56,9 @@ def test_another_client_is_another_connection() -> None:
             server(LOGIN | {"grant": "client_credentials"}), "needs `client_secret_ref`", id="no secret"
         ),
         pytest.param(
+            server(MACHINE | {"client_id": None}), "name it in `client_id`", id="a secret of nobody"
+        ),
+        pytest.param(
             server(MACHINE | {"per_principal": True}), "needs the grant `authorization_code`", id="no login"
         ),
         pytest.param(server(LOGIN | {"grant": "password"}), "`http.oauth.grant`", id="a password"),

@@ -144,3 +144,34 @@ async def test_to_an_agent_a_server_it_cannot_reach_is_not_there(tmp_path: Path)
             "no server `absent`",
         ]
         assert (servers.issuing.connections, [answer.status_code for answer in answers]) == (0, [404, 404])
+
+
+async def test_the_gateway_says_who_it_is_where_it_asks_for_tokens(tmp_path: Path) -> None:
+    own_url = "https://gateway.example/.well-known/oauth-client"
+    grants = GrantFiles(tmp_path)
+    logins = Logins(authorizer(grants, own_url=own_url), grants, clock_s=lambda: NOW_S)
+    async with open_rest(logins=logins, trusts_local=False) as house:
+        shown = await house.get("/.well-known/oauth-client")
+
+    assert shown == {
+        "client_id": own_url,
+        "client_name": "Toolgate",
+        "client_uri": "https://gateway.example",
+        "application_type": "native",
+        "redirect_uris": ["http://127.0.0.1/callback"],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+    }
+
+
+async def test_more_scopes_are_asked_for_by_who_logs_in(tmp_path: Path) -> None:
+    async with open_house() as servers, open_rest(logins=logins_in(tmp_path)) as house:
+        oauth = {"grant": "authorization_code", "client_id": "gateway", "scopes": ["read"]}
+        await house.seed(server=[http("there", http={"url": servers.serving.url, "oauth": oauth})])
+        body = {"redirect_uri": REDIRECT, "scopes": ["write"]}
+        begun = await house.post(f"{REACHED}/there/login", body)
+        refused = await house.ask("POST", f"{REACHED}/there/login", body | {"scopes": ["a b"]})
+
+    assert "scope=read+write" in begun["authorization_url"]
+    assert error_of(refused) == (400, "invalid_request")

@@ -34,6 +34,7 @@ MATRIX: Final = {
     "GET /.well-known/oauth-protected-resource/mcp": "404 401 401 404 404 404 404 404",
     "GET /.well-known/oauth-protected-resource/mcp/s/{server_id}": "404 401 401 404 404 404 404 404",
     "GET /.well-known/oauth-protected-resource/mcp/t/{task_id}": "404 401 401 404 404 404 404 404",
+    "GET /.well-known/oauth-client": "404 401 401 404 404 404 404 404",
     "GET /metrics": "401 401 401 403 403 200 200 200",
     "GET /admin/api/mcp/servers": "401 401 401 403 403 200 200 200",
     "POST /admin/api/mcp/servers": "401 401 401 403 403 403 403 201",

@@ -21,6 +21,7 @@ from toolgate.upstream.link import Opener
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.opener import AuthorizedOpener
+from toolgate.upstream.oauth.registration import CLIENT_DOCUMENT
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.sse_legacy import SseLegacyOpener
@@ -52,7 +53,14 @@ def authorizer_of(
         Fetcher(egress_of(settings)),
         clock_s=time.time,
         grants=grants,
+        own_url=_client_url(settings.public_url),
     )
+
+
+def _client_url(public_url: str | None) -> str | None:
+    """Where this gateway says who it is, as authorization servers reach it."""
+    is_fit = public_url is not None and public_url.startswith("https://")
+    return f"{public_url}".rstrip("/") + CLIENT_DOCUMENT if is_fit else None
 
 
 @asynccontextmanager

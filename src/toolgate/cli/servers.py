@@ -122,6 +122,10 @@ def login_command(
         bool, Option("--paste", help="Ask for the address the browser ended at: it runs on another machine.")
     ] = False,
     is_shared: SharedOption = False,
+    scopes: Annotated[
+        list[str] | None,
+        Option("--scope", help="To ask for, beside those of the login before; may be repeated."),
+    ] = None,
 ) -> None:
     """Let the gateway use a server on your behalf: agree in the browser.
 
@@ -130,7 +134,8 @@ def login_command(
     """
     path, terms = login_path(server_id), {"shared": True} if is_shared else {}
     with connection.open() as client, open_callback() as callback:
-        begun = client.post(path, {"redirect_uri": callback.url, **terms})
+        wanted = {"scopes": scopes} if scopes else {}
+        begun = client.post(path, {"redirect_uri": callback.url, **wanted, **terms})
         url, state = str(begun["authorization_url"]), str(begun["state"])
         typer.echo(f"open this address and agree:\n{escape_line(url)}", err=True)
         if is_pasted:

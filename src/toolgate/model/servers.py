@@ -33,7 +33,8 @@ class OAuth:
     """
 
     grant: Grant
-    client_id: str
+    client_id: str | None = None
+    """None: for logins, the gateway sees to that itself."""
     client_secret_ref: str | None = None
     issuer: str | None = None
     scopes: tuple[str, ...] = ()

@@ -116,8 +116,9 @@ class OAuthBody(Body):
     """`client_credentials`: the gateway is itself the client. `authorization_code`: somebody agrees once, by
     `toolgate servers login`; only where control and node are one process."""
 
-    client_id: ClientId
-    """The name the authorization server knows the gateway by; or the `https` URL of a client's metadata."""
+    client_id: ClientId | None = None
+    """The name the authorization server knows the gateway by; or the `https` URL of a client's metadata.
+    Unset, for logins: the gateway's own such URL, or else it registers itself there (RFC 7591)."""
 
     client_secret_ref: SecretName | None = None
     """The name of a secret the node resolves; never the secret itself."""
@@ -137,6 +138,8 @@ class OAuthBody(Body):
     def _bound_to_an_issuer(self) -> "OAuthBody":
         if self.grant == "client_credentials" and self.client_secret_ref is None:
             raise refuse("grant `client_credentials` needs `client_secret_ref`")
+        if self.client_id is None and self.client_secret_ref is not None:
+            raise refuse("`client_secret_ref` is of a client: name it in `client_id`")
         if self.client_secret_ref is not None and self.issuer is None:
             raise refuse("a secret is for one authorization server: name it in `issuer`")
         if self.per_principal and self.grant != "authorization_code":

@@ -13,6 +13,7 @@ import msgspec
 
 from toolgate import __version__
 from toolgate.model.addresses import is_loopback
+from toolgate.model.servers import EMPTY
 from toolgate.upstream.egress import Egress, EgressRefused, Target, parse_target
 from toolgate.upstream.http import ConnectFailed, HttpPool
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut, HttpLimits
@@ -74,6 +75,16 @@ class Fetcher:
         if answer.status not in _ANSWERS_TO_FORMS:
             raise _refused(target, answer.status)
         return answer.status, _decode(target, answer) if answer.body else None
+
+    async def post_json(self, url: str, document: bytes, headers: Mapping[str, str] = EMPTY) -> Answer:
+        """What a JSON document sent to `url` is answered with, whatever that is. Raises FetchFailed.
+
+        `headers` are printable ASCII: the caller made them.
+        """
+        target = _parse(url)
+        own = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        kind = f"Content-Type: application/json\r\nContent-Length: {len(document)}\r\n\r\n"
+        return await self._send(target, _head("POST", target) + (own + kind).encode("ascii") + document)
 
     async def _send(self, target: Target, request: bytes) -> Answer:
         pool = HttpPool(target, self._egress, tls=await self._trust(target), limits=_LIMITS)

@@ -45,6 +45,9 @@ class Authority:
     """Whether a new token ends the one before."""
     revoked: list[dict[str, str]] = field(default_factory=list)
     """The forms that asked to take a token back."""
+    registrations: list[dict[str, Any]] = field(default_factory=list)
+    registered: dict[str, Any] = field(default_factory=dict)
+    """What a client that registers is told, beside its id."""
     challenges: dict[str, str] = field(default_factory=dict)
     """Codes given out, to the PKCE challenge each was asked for with."""
 
@@ -61,6 +64,10 @@ class Authority:
             await peer.answer(json.dumps(document).encode())
         elif request.path == "/token":
             await self._give(request, peer)
+        elif request.path == "/register":
+            self.registrations.append(json.loads(request.body))
+            usual = {"client_id": f"registered-{len(self.registrations)}"}
+            await peer.answer(json.dumps(usual | self.registered).encode(), status=201)
         elif request.path == "/revoke":
             self.revoked.append(dict(parse_qsl(request.body.decode())))
             await peer.answer(b"")
@@ -114,6 +121,12 @@ class House:
     mcp: FakeMcp
     resource: dict[str, Any] | None
     """What the MCP server says about itself; None: nothing."""
+    place: str = ""
+    """The only place where it says so, if not at the usual ones."""
+    challenge: str = ""
+    """What it says to who shows no token, or the wrong one."""
+    wanted: str = ""
+    """What it says to who may not call tools: everybody, where there is anything."""
 
     def record(
         self,
@@ -138,20 +151,28 @@ class House:
         )
 
     async def serve(self, request: Request, peer: Peer) -> None:
-        if request.path.startswith("/.well-known/"):
-            if self.resource is None:
+        if request.path.startswith("/.well-known/") or request.path == self.place:
+            if self.resource is None or self.place not in ("", request.path):
                 await peer.answer(b"{}", status=404)
             else:
                 await peer.answer(json.dumps(self.resource).encode())
-        elif request.headers.get("authorization", "").removeprefix("Bearer ") in self.authority.valid:
-            await self.mcp(request, peer)
+        elif request.headers.get("authorization", "").removeprefix("Bearer ") not in self.authority.valid:
+            await peer.answer(b"", status=401, headers=_challenging(self.challenge))
+        elif self.wanted and request.rpc == "tools/call":
+            await peer.answer(b"", status=403, headers=_challenging(self.wanted))
         else:
-            await peer.answer(b"", status=401)
+            await self.mcp(request, peer)
 
 
-def authorizer(grants: GrantFiles | None = None, *, now_s: float = NOW_S) -> Authorizer:
+def _challenging(challenge: str) -> list[str]:
+    return [f"WWW-Authenticate: {challenge}"] if challenge else []
+
+
+def authorizer(
+    grants: GrantFiles | None = None, *, now_s: float = NOW_S, own_url: str | None = None
+) -> Authorizer:
     secrets = Secrets({"client-secret": SECRET, "ISSUER": "x"})
-    return Authorizer(secrets, FETCHER, clock_s=lambda: now_s, grants=grants)
+    return Authorizer(secrets, FETCHER, clock_s=lambda: now_s, grants=grants, own_url=own_url)
 
 
 async def _list(request: Request, peer: Peer) -> None:

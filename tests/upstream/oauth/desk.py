@@ -16,12 +16,14 @@ def personal(house: House, **fields: Any) -> ServerRecord:
 class Desk:
     """Logins at a time of their own."""
 
-    def __init__(self, grants: GrantFiles) -> None:
+    def __init__(self, grants: GrantFiles, own_url: str | None = None) -> None:
         self.now_s = NOW_S
-        self.logins = Logins(authorizer(grants), grants, clock_s=lambda: self.now_s)
+        self.logins = Logins(authorizer(grants, own_url=own_url), grants, clock_s=lambda: self.now_s)
 
-    async def begin(self, record: ServerRecord, *, redirect_uri: str = REDIRECT) -> str:
-        begun = await self.logins.begin(record, principal="ada", redirect_uri=redirect_uri)
+    async def begin(
+        self, record: ServerRecord, *, redirect_uri: str = REDIRECT, scopes: tuple[str, ...] = ()
+    ) -> str:
+        begun = await self.logins.begin(record, principal="ada", redirect_uri=redirect_uri, scopes=scopes)
         return begun.url
 
     async def finish(

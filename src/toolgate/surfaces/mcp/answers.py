@@ -107,7 +107,7 @@ def failed_call(exc: ToolgateError) -> Members | None:
     """A failure of the call itself as a tool result, or None where it is a protocol error."""
     if exc.code not in _RESULTS:
         return None
-    detail = {"code": exc.code, "message": str(exc), "hint": exc.hint, "retryable": exc.retryable}
+    detail = {**exc.detail, "retryable": exc.retryable}
     text = f"{exc.code}: {exc}. {exc.hint}"
     result = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {ERROR_META: detail}}
     return {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in result.items()}

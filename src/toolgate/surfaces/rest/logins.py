@@ -16,17 +16,19 @@ from toolgate.model.servers import ServerRecord
 from toolgate.registry.records import parse_server
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.record_shapes import (
+    ClientShown,
     LoginBegun,
     LoginEnded,
     LoginFinished,
     LoginFinishSent,
     LoginSent,
 )
-from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter, checked
+from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint, Parameter, checked
 from toolgate.surfaces.rest.scopes import can_reach
 from toolgate.upstream.oauth import logins
 from toolgate.upstream.oauth.grants import Whose
 from toolgate.upstream.oauth.logins import LOGIN_S, Logins
+from toolgate.upstream.oauth.registration import CLIENT_DOCUMENT, describe_client
 
 _LOGIN: Final = "/api/v1/mcp/servers/{server_id}/login"
 
@@ -38,8 +40,9 @@ async def begin_login(control: Control, call: Call[LoginSent]) -> Answer:
     first. The browser comes back to `redirect_uri` with a code.
     """
     record = await _record(control, call, is_shared=call.body.shared)
+    sent = call.body
     begun = await _logins(control).begin(
-        record, principal=call.caller.id, redirect_uri=call.body.redirect_uri
+        record, principal=call.caller.id, redirect_uri=sent.redirect_uri, scopes=sent.scopes
     )
     return Answer(LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S))
 
@@ -67,6 +70,16 @@ async def end_login(control: Control, call: Call[None]) -> Answer:
         raise NotFound(f"{who} logged in to server `{whose.server_id}`")
     _note(control, call.caller, "logout", whose)
     return Answer(LoginEnded(server_id=whose.server_id, revoked=await revoke()))
+
+
+async def show_client(control: Control, _call: Call[None]) -> Answer:
+    """Who this gateway is where it asks for tokens: its `client_id` at authorization servers is this URL."""
+    url = None if control.logins is None else control.logins.own_url
+    if url is None:
+        raise NotFound(
+            "this gateway is no client that a URL describes", hint="set `public_url` to its `https` URL"
+        )
+    return Answer(describe_client(url))
 
 
 async def _record(control: Control, call: Call[Any], *, is_shared: bool) -> ServerRecord:
@@ -104,6 +117,15 @@ def _logins(control: Control) -> Logins:
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="GET",
+        path=CLIENT_DOCUMENT,
+        role=ANYONE,
+        summary="This gateway as an OAuth client",
+        handler=show_client,
+        answer=ClientShown,
+        errors=(NotFound,),
+    ),
     Endpoint(
         method="POST",
         path=_LOGIN,

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, create_model
 from toolgate.model.principals import Role
 from toolgate.model.reports import HealthState
 from toolgate.registry.bodies import Body, CeilingBody, PinBody, ProfileBody, ServerBody, TaskBody
-from toolgate.registry.fields import Name, ServerId, UnixTime
+from toolgate.registry.fields import Name, OAuthScope, ServerId, UnixTime
 from toolgate.surfaces.rest.shapes import Revision, Shown
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.oauth.logins import Login
@@ -226,6 +226,8 @@ class LoginSent(Body):
     """Where the browser comes back to: `http://127.0.0.1:PORT/callback`, on the machine of who logs in."""
     shared: bool = False
     """For the gateway as a whole, which needs the role `admin`, though each principal logs in for itself."""
+    scopes: list[OAuthScope] = Field(default_factory=list, max_length=64)
+    """To ask for, beside those of the login before."""
 
 
 class LoginFinishSent(Body):
@@ -237,6 +239,20 @@ class LoginFinishSent(Body):
     """Who it says it is from."""
     shared: bool = False
     """As it was begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientShown(Shown):
+    """A client's metadata (RFC 7591), under the URL that is its id."""
+
+    client_id: str
+    client_name: str
+    client_uri: str
+    application_type: str
+    redirect_uris: list[str]
+    grant_types: list[str]
+    response_types: list[str]
+    token_endpoint_auth_method: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

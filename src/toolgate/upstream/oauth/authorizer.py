@@ -1,16 +1,24 @@
 """A token for the server of a record, by the grant that its record names."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from typing import Final
 from weakref import WeakValueDictionary
 
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
 from toolgate.upstream.fetch import Fetcher
 from toolgate.upstream.link import StartFailed
+from toolgate.upstream.oauth.challenges import NO_CHALLENGE, Challenge, provoke_challenge
 from toolgate.upstream.oauth.grants import GrantFiles, StoredGrant, Whose
-from toolgate.upstream.oauth.metadata import OAuthFailed, Parties, covers, find_authority, find_parties
+from toolgate.upstream.oauth.metadata import (
+    Authority,
+    OAuthFailed,
+    Parties,
+    covers,
+    find_authority,
+    find_parties,
+)
+from toolgate.upstream.oauth.registration import find_client
 from toolgate.upstream.oauth.tokens import Client, Token, TokenEndpoint
 from toolgate.upstream.secrets import Secrets
 
@@ -27,13 +35,15 @@ class Authorizer:
         *,
         clock_s: Callable[[], float],
         grants: GrantFiles | None = None,
+        own_url: str | None = None,
     ) -> None:
-        """Without `grants`, nobody can log in here."""
+        """Without `grants`, nobody can log in here. `own_url` is where the gateway shows who it is."""
         self._secrets = secrets
         self._fetcher = fetcher
         self._clock_s = clock_s
         self._turns: WeakValueDictionary[Whose, asyncio.Lock] = WeakValueDictionary()
         self.grants = grants
+        self.own_url = own_url
 
     async def token(self, record: ServerRecord, *, refused: str | None = None) -> Token:
         """For the server of `record`, which has `oauth`. Raises StartFailed.
@@ -59,15 +69,29 @@ class Authorizer:
         whose = Whose(record.server_id, record.http.oauth.owner)
         return self.grants is not None and self.grants.get(whose) is not None
 
-    async def parties(self, endpoint: HttpEndpoint) -> Parties:
+    async def login_parties(self, endpoint: HttpEndpoint) -> Parties:
+        """As `_parties`, for somebody who is to agree: the server is asked what it wants of them."""
+        challenge = await provoke_challenge(self._fetcher, self._secrets.expand(endpoint.url))
+        return await self._parties(endpoint, challenge)
+
+    async def login_client(self, oauth: OAuth, authority: Authority, redirect_uri: str) -> Client:
+        """As whom to ask for a login. Raises OAuthFailed and StartFailed."""
+        if oauth.client_id is not None:
+            return self._client(oauth)
+        return await find_client(self._fetcher, authority, own_url=self.own_url, redirect_uri=redirect_uri)
+
+    async def _parties(self, endpoint: HttpEndpoint, challenge: Challenge = NO_CHALLENGE) -> Parties:
         """For whom a token for `endpoint` is, and who gives it. Raises OAuthFailed and StartFailed."""
         assert endpoint.oauth is not None
         issuer = endpoint.oauth.issuer
         expanded = None if issuer is None else self._secrets.expand(issuer)
-        return await find_parties(self._fetcher, self._secrets.expand(endpoint.url), expanded)
+        return await find_parties(self._fetcher, self._secrets.expand(endpoint.url), expanded, challenge)
 
-    def client(self, oauth: OAuth) -> Client:
-        """As whom to ask. Raises StartFailed."""
+    def _client(self, oauth: OAuth, grant: StoredGrant | None = None) -> Client:
+        """As whom to ask: whom the record names, or else who logged in. Raises StartFailed."""
+        if oauth.client_id is None:
+            assert grant is not None
+            return grant.registered_client or Client(id=grant.client_id)
         ref = oauth.client_secret_ref
         return Client(
             id=self._secrets.expand(oauth.client_id),
@@ -85,24 +109,13 @@ class Authorizer:
         """
         return self._turns.setdefault(whose, asyncio.Lock())
 
-    async def keep(self, whose: Whose, parties: Parties, client: Client, token: Token) -> StoredGrant:
+    async def keep(self, whose: Whose, grant: StoredGrant) -> None:
         """Store what a login or its renewal has earned. Raises OAuthFailed."""
         assert self.grants is not None
-        grant = StoredGrant(
-            owner=whose.owner,
-            issuer=parties.authority.issuer,
-            client_id=client.id,
-            resource=parties.resource,
-            access=token.access,
-            refresh=token.refresh,
-            expires_at_s=token.expires_at_s,
-            lifetime_s=token.lifetime_s,
-        )
         try:
             await self.grants.put(whose, grant)
         except OSError as exc:
             raise OAuthFailed(f"the login cannot be kept: {exc.strerror}") from exc
-        return grant
 
     async def revoke(self, grant: StoredGrant, endpoint: HttpEndpoint) -> bool:
         """Have its authorization server take back what a login has earned; whether it says it did."""
@@ -110,7 +123,8 @@ class Authorizer:
         try:
             authority = await find_authority(self._fetcher, grant.issuer)
             parties = Parties(grant.resource, authority)
-            return await self.endpoint_of(parties).revoke(self.client(endpoint.oauth), grant.token)
+            client = self._client(endpoint.oauth, grant)
+            return await self.endpoint_of(parties).revoke(client, grant.token)
         except (OAuthFailed, StartFailed):
             return False
 
@@ -122,14 +136,19 @@ class Authorizer:
         issuer = grant.issuer if oauth.issuer is None else self._secrets.expand(oauth.issuer)
         return (
             grant.issuer == issuer
-            and grant.client_id == self._secrets.expand(oauth.client_id)
+            and self._is_by(grant, oauth)
             and covers(grant.resource, self._secrets.expand(endpoint.url))
         )
 
+    def _is_by(self, grant: StoredGrant, oauth: OAuth) -> bool:
+        if oauth.client_id is None:
+            return grant.registered_client is not None or grant.client_id == self.own_url
+        return grant.client_id == self._secrets.expand(oauth.client_id)
+
     async def _by_credentials(self, endpoint: HttpEndpoint, oauth: OAuth) -> Token:
-        client = self.client(oauth)
-        parties = await self.parties(endpoint)
-        form = {"grant_type": "client_credentials", "resource": parties.resource, **scope_of(oauth)}
+        client = self._client(oauth)
+        parties = await self._parties(endpoint)
+        form = {"grant_type": "client_credentials", "resource": parties.resource, **scope_of(oauth.scopes)}
         return await self.endpoint_of(parties).ask(client, form)
 
     async def _by_login(self, whose: Whose, endpoint: HttpEndpoint, refused: str | None) -> Token:
@@ -146,7 +165,7 @@ class Authorizer:
             raise OAuthFailed(f"the login has expired: {log_in}", is_final=True)
         assert endpoint.oauth is not None
         parties = Parties(grant.resource, await find_authority(self._fetcher, grant.issuer))
-        client = self.client(endpoint.oauth)
+        client = self._client(endpoint.oauth, grant)
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh, "resource": grant.resource}
         try:
             token = await self.endpoint_of(parties).ask(client, form)
@@ -154,11 +173,10 @@ class Authorizer:
             if not exc.is_final:
                 raise
             raise OAuthFailed(f"{exc}: log in again with {log_in}", is_final=True) from exc
-        if token.refresh is None:
-            token = replace(token, refresh=grant.refresh)
         self._grant_for(whose, endpoint)  # its server or its principal may be gone meanwhile
-        await self.keep(whose, parties, client, token)
-        return token
+        renewed = grant.renewed(token)
+        await self.keep(whose, renewed)
+        return renewed.token
 
     def _grant_for(self, whose: Whose, endpoint: HttpEndpoint) -> StoredGrant:
         """What a login has earned, if it was for this very record. Raises OAuthFailed."""
@@ -177,6 +195,6 @@ class Authorizer:
         return grant
 
 
-def scope_of(oauth: OAuth) -> dict[str, str]:
-    """The `scope` of a request; none where the record names none."""
-    return {"scope": " ".join(oauth.scopes)} if oauth.scopes else {}
+def scope_of(scopes: Collection[str]) -> dict[str, str]:
+    """The `scope` of a request; none where there is none to ask for."""
+    return {"scope": " ".join(scopes)} if scopes else {}

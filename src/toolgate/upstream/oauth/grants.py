@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from toolgate.upstream.oauth.tokens import Token
+from toolgate.upstream.oauth.tokens import Client, Token
 
 _DIRECTORY_MODE: Final = 0o700
 _DRAFT: Final = ".new"
@@ -42,12 +42,34 @@ class StoredGrant(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     access: str
     owner: str = ""
+    client_secret: str | None = None
+    client_method: str | None = None
+    """Of a client that the gateway registered itself, for this login alone."""
+    scopes: tuple[str, ...] = ()
+    """What was asked for."""
     refresh: str | None = None
     expires_at_s: float | None = None
     lifetime_s: float = 0.0
 
     def __repr__(self) -> str:
         return f"<grant for {self.resource} by {self.issuer}>"
+
+    def renewed(self, token: Token) -> "StoredGrant":
+        """The same with another token; what renews it stays, unless there is another."""
+        return msgspec.structs.replace(
+            self,
+            access=token.access,
+            refresh=token.refresh or self.refresh,
+            expires_at_s=token.expires_at_s,
+            lifetime_s=token.lifetime_s,
+        )
+
+    @property
+    def registered_client(self) -> Client | None:
+        """Whom the gateway registered for this login; None where somebody else did."""
+        if self.client_method is None:
+            return None
+        return Client(id=self.client_id, secret=self.client_secret, method=self.client_method)
 
     @property
     def token(self) -> Token:

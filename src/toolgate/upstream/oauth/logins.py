@@ -6,7 +6,8 @@ What was begun is kept in memory, for whoever began it, for ten minutes and one 
 import base64
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -20,16 +21,20 @@ from toolgate.upstream.link import StartFailed
 from toolgate.upstream.oauth.authorizer import Authorizer, scope_of
 from toolgate.upstream.oauth.grants import GrantFiles, StoredGrant, Whose
 from toolgate.upstream.oauth.metadata import Authority, OAuthFailed, Parties
-from toolgate.upstream.oauth.tokens import Client
+from toolgate.upstream.oauth.tokens import Client, Token
 
 LOGIN_S: Final = 600
 MAX_LOGINS: Final = 256
-MAX_LOGINS_EACH: Final = 8
+MAX_LOGINS_EACH: Final = 32
 """Begun and not finished, by all and by one principal. The oldest gives way: beginning again costs little."""
+MAX_BEGINNING_EACH: Final = 4
+"""At this very moment, by one principal: each has servers elsewhere asked."""
 IsThere = Callable[[str], bool]
 """Whether the principal of this id may come again."""
 Revoke = Callable[[], Awaitable[bool]]
 """Has a token taken back; whether its authorization server says that it did."""
+OFFLINE: Final = "offline_access"
+"""The scope by which some authorization servers give what renews a token (SEP-2207)."""
 _BEGIN_AGAIN: Final = "begin again with `toolgate servers login ID`"
 
 
@@ -69,9 +74,24 @@ class _Pending:
     """Who began it; for a login that serves all callers, too."""
     parties: Parties
     client: Client
+    scopes: tuple[str, ...]
     redirect_uri: str
     began_s: float
     verifier: str = field(repr=False)
+
+    def earned(self, token: Token) -> StoredGrant:
+        """What is kept of it. A secret that an operator named is not."""
+        client = self.client
+        return StoredGrant(
+            owner=self.whose.owner,
+            issuer=self.parties.authority.issuer,
+            client_id=client.id,
+            client_secret=None if client.method is None else client.secret,
+            client_method=client.method,
+            resource=self.parties.resource,
+            scopes=self.scopes,
+            access=token.access,
+        ).renewed(token)
 
 
 class Logins:
@@ -82,38 +102,53 @@ class Logins:
         self._grants = grants
         self._clock_s = clock_s
         self._pending: dict[str, _Pending] = {}
-        self._beginning: set[str] = set()
+        self._beginning: Counter[str] = Counter()
         self._servers: Mapping[str, ServerRecord] | None = None
         self._is_there: IsThere = lambda _principal_id: True
 
-    async def begin(self, record: ServerRecord, *, principal: str, redirect_uri: str) -> Begun:
-        """For the owner in `record`, or for all callers. Raises InvalidRequest, ServerBusy where `principal`
-        begins another at this very moment, and ServerUnavailable where nobody can be asked."""
+    @property
+    def own_url(self) -> str | None:
+        """Where the gateway shows who it is; None where authorization servers could not read it."""
+        return self._authorizer.own_url
+
+    async def begin(
+        self, record: ServerRecord, *, principal: str, redirect_uri: str, scopes: Collection[str] = ()
+    ) -> Begun:
+        """For the owner in `record`, or for all callers; with `scopes` beside those of the login before.
+
+        Raises InvalidRequest; ServerBusy where `principal` begins too many at this very moment; and
+        ServerUnavailable where nobody can be asked.
+        """
         endpoint, oauth = _login_of(record)
         _check_redirect(redirect_uri)
-        if principal in self._beginning:
-            raise ServerBusy("another login of yours is being begun", hint="retry in a moment")
-        self._beginning.add(principal)
+        if self._beginning[principal] >= MAX_BEGINNING_EACH:
+            raise ServerBusy("other logins of yours are being begun", hint="retry in a moment")
+        self._beginning[principal] += 1
         try:
-            client = self._authorizer.client(oauth)
-            parties = await self._authorizer.parties(endpoint)
-            _check_fit(parties.authority, client)
+            parties = await self._authorizer.login_parties(endpoint)
+            _check_fit(parties.authority, oauth.client_id)
+            client = await self._authorizer.login_client(oauth, parties.authority, redirect_uri)
         except (OAuthFailed, StartFailed) as exc:
             raise ServerUnavailable(f"server `{record.server_id}`: {exc}") from exc
         finally:
-            self._beginning.discard(principal)
+            self._beginning[principal] -= 1
+            if not self._beginning[principal]:
+                del self._beginning[principal]
+        whose = Whose(record.server_id, oauth.owner)
+        before = self._grants.get(whose) if scopes else None
         pending = _Pending(
-            whose=Whose(record.server_id, oauth.owner),
+            whose=whose,
             principal=principal,
             parties=parties,
             client=client,
+            scopes=_wanted(parties, oauth, () if before is None else before.scopes, scopes),
             redirect_uri=redirect_uri,
             began_s=self._clock_s(),
             verifier=secrets.token_urlsafe(48),
         )
         state = secrets.token_urlsafe(24)
         self._remember(state, pending)
-        return Begun(url=_url(pending, state, oauth), state=state)
+        return Begun(url=_url(pending, state), state=state)
 
     async def finish(self, whose: Whose, *, principal: str, answer: Answer) -> Login:
         """Exchange the code somebody came back with. Raises InvalidRequest and ServerUnavailable."""
@@ -128,8 +163,9 @@ class Logins:
         }
         try:
             token = await self._authorizer.endpoint_of(pending.parties).ask(pending.client, form)
+            grant = pending.earned(token)
             async with self._authorizer.turn(whose):
-                grant = await self._authorizer.keep(whose, pending.parties, pending.client, token)
+                await self._authorizer.keep(whose, grant)
         except OAuthFailed as exc:
             raise ServerUnavailable(f"server `{whose.server_id}`: {exc}", hint=_BEGIN_AGAIN) from exc
         # The principal may have lost its key meanwhile; the next one of that name must not inherit this.
@@ -221,12 +257,23 @@ def _check_redirect(redirect_uri: str) -> None:
         raise InvalidRequest("`redirect_uri` must be like `http://127.0.0.1:PORT/callback`")
 
 
-def _check_fit(authority: Authority, client: Client) -> None:
+def _wanted(
+    parties: Parties, oauth: OAuth, before: Collection[str], more: Collection[str]
+) -> tuple[str, ...]:
+    """The scopes to ask for: the record's, or else what the server wants; never fewer than before."""
+    scopes = dict.fromkeys((*before, *(oauth.scopes or parties.scopes), *more))
+    if scopes and OFFLINE in parties.authority.scopes_supported:
+        scopes[OFFLINE] = None
+    return tuple(scopes)
+
+
+def _check_fit(authority: Authority, client_id: str | None) -> None:
     if authority.authorization_endpoint is None:
         raise OAuthFailed("its authorization server has no place to log in")
     if "S256" not in authority.code_challenge_methods_supported:
         raise OAuthFailed("its authorization server does not support PKCE with S256")
-    if client.id.startswith("https://") and not authority.client_id_metadata_document_supported:
+    is_url = client_id is not None and client_id.startswith("https://")
+    if is_url and not authority.client_id_metadata_document_supported:
         raise OAuthFailed("its authorization server takes no URL as `client_id`: register a client there")
 
 
@@ -239,7 +286,7 @@ def _check_issuer(authority: Authority, issuer: str | None) -> None:
         )
 
 
-def _url(pending: _Pending, state: str, oauth: OAuth) -> str:
+def _url(pending: _Pending, state: str) -> str:
     digest = hashlib.sha256(pending.verifier.encode("ascii")).digest()
     asked = {
         "response_type": "code",
@@ -249,7 +296,7 @@ def _url(pending: _Pending, state: str, oauth: OAuth) -> str:
         "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii"),
         "code_challenge_method": "S256",
         "resource": pending.parties.resource,
-        **scope_of(oauth),
+        **scope_of(pending.scopes),
     }
     endpoint = pending.parties.authority.authorization_endpoint or ""
     return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"

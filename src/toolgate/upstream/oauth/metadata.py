@@ -1,6 +1,7 @@
 """Who gives tokens for a server: its own word (RFC 9728), and the authorization server's (RFC 8414, OpenID).
 
-Only fixed places are asked, at the server's own address and at the issuer's: never one that a 401 names.
+Only fixed places are asked, at the server's own address and at the issuer's; and one that a 401 names, where
+that is at the server's own address.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import msgspec
 from toolgate.model.addresses import is_loopback
 from toolgate.upstream.egress import EgressRefused
 from toolgate.upstream.fetch import Fetcher, FetchFailed, NoDocument, parse_secure_target
+from toolgate.upstream.oauth.challenges import NO_CHALLENGE, Challenge, parse_scopes
 
 _OF_SERVER: Final = "/.well-known/oauth-protected-resource"
 _OF_ISSUER: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
@@ -32,6 +34,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
     resource: str
     authorization_servers: tuple[str, ...] = ()
+    scopes_supported: tuple[str, ...] = ()
 
 
 class Authority(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +43,11 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
     issuer: str
     token_endpoint: str
     authorization_endpoint: str | None = None
+    registration_endpoint: str | None = None
     revocation_endpoint: str | None = None
+    scopes_supported: tuple[str, ...] = ()
     code_challenge_methods_supported: tuple[str, ...] = ()
-    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+    token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
     authorization_response_iss_parameter_supported: bool = False
     client_id_metadata_document_supported: bool = False
 
@@ -53,16 +58,22 @@ class Parties:
 
     resource: str
     authority: Authority
+    scopes: tuple[str, ...] = ()
+    """What the server says it wants; of a server's word, see `challenges`."""
 
 
-async def find_parties(fetcher: Fetcher, url: str, issuer: str | None) -> Parties:
-    """For the server at `url`. With `issuer`, no other authorization server will do. Raises OAuthFailed."""
+async def find_parties(
+    fetcher: Fetcher, url: str, issuer: str | None, challenge: Challenge = NO_CHALLENGE
+) -> Parties:
+    """For the server at `url`, which may have said `challenge`. With `issuer`, no other authorization server
+    will do. Raises OAuthFailed.
+    """
     try:
         parse_secure_target(url)
     except EgressRefused as exc:
         raise OAuthFailed(f"a token is not sent there: {exc}", is_final=True) from exc
     try:
-        found = await _find_resource(fetcher, url)
+        found = await _find_resource(fetcher, url, challenge.resource_metadata)
     except FetchFailed as exc:
         raise OAuthFailed(f"what it says about its authorization cannot be read: {exc}") from exc
     if issuer is None:
@@ -71,7 +82,8 @@ async def find_parties(fetcher: Fetcher, url: str, issuer: str | None) -> Partie
     elif found is not None and found.authorization_servers and issuer not in found.authorization_servers:
         raise OAuthFailed(f"it does not take tokens of its record's `issuer`, `{_host(issuer)}`")
     resource = _without_query(url) if found is None else found.resource
-    return Parties(resource, await find_authority(fetcher, issuer))
+    scopes = challenge.scopes or parse_scopes(() if found is None else found.scopes_supported)
+    return Parties(resource, await find_authority(fetcher, issuer), scopes)
 
 
 async def find_authority(fetcher: Fetcher, issuer: str) -> Authority:
@@ -96,9 +108,9 @@ def covers(resource: str, url: str) -> bool:
     return inner.path == outer.path or inner.path.rstrip("/") == above or inner.path.startswith(f"{above}/")
 
 
-async def _find_resource(fetcher: Fetcher, url: str) -> Resource | None:
-    """The server's own word; None where it says nothing."""
-    for place in _places_of_server(url):
+async def _find_resource(fetcher: Fetcher, url: str, named: str | None) -> Resource | None:
+    """The server's own word; None where it says nothing. `named` is where it says that its word is."""
+    for place in _places_of_server(url, named):
         try:
             document = await fetcher.get_json(place)
         except NoDocument:
@@ -120,7 +132,10 @@ def _parse_authority(document: Any, issuer: str) -> Authority:
     authority: Authority = _convert(document, Authority)
     if authority.issuer != issuer:
         raise OAuthFailed(f"the authorization server at `{_host(issuer)}` says it is another one")
-    places = (authority.token_endpoint, authority.authorization_endpoint, authority.revocation_endpoint)
+    places = (
+        *(authority.token_endpoint, authority.authorization_endpoint),
+        *(authority.registration_endpoint, authority.revocation_endpoint),
+    )
     for endpoint in filter(None, places):
         _check_named(endpoint, by=issuer, who="the authorization server")
     return authority
@@ -143,10 +158,14 @@ def _convert(document: Any, shape: Any) -> Any:
         raise OAuthFailed("its metadata is not what the standards say") from exc
 
 
-def _places_of_server(url: str) -> list[str]:
+def _places_of_server(url: str, named: str | None) -> list[str]:
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
-    return list(dict.fromkeys(_at(parts, _OF_SERVER + end) for end in (path, "")))
+    places = [_at(parts, _OF_SERVER + end) for end in (path, "")]
+    own = _split(named) if named is not None else None
+    if own is not None and _origin(own) == _origin(parts):
+        places.insert(0, _at(own, own.path))
+    return list(dict.fromkeys(places))
 
 
 def _places_of_issuer(issuer: str) -> list[str]:

@@ -3,13 +3,14 @@
 A server whose record has no `oauth` gets the link of its transport, and nothing in between.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import shlex
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
-from toolgate.errors import ServerUnavailable
+from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.tools import Era
 from toolgate.upstream.background import Background
@@ -76,7 +77,8 @@ class AuthorizedOpener(Opener):
         token = await self._authorizer.token(record)
         link = await open_link(_with_token(record, token), listener)
         obtain = partial(self._authorizer.token, record)
-        return AuthorizedLink(link, listener, Renewal(token, obtain=obtain, clock_s=self._clock_s))
+        renewal = Renewal(token, obtain=obtain, clock_s=self._clock_s)
+        return AuthorizedLink(link, listener, renewal, record=record)
 
     def _must_do_without(self, record: ServerRecord) -> bool:
         """Whether a link shows no token: none is lent by whoever logged in, for what others are shown."""
@@ -101,8 +103,11 @@ async def _without_token(opening: Awaitable[Link], server_id: str) -> Link:
 class AuthorizedLink:
     """A link whose token is renewed for as long as it lives."""
 
-    def __init__(self, link: TokenLink, listener: LinkListener, renewal: Renewal) -> None:
+    def __init__(
+        self, link: TokenLink, listener: LinkListener, renewal: Renewal, *, record: ServerRecord
+    ) -> None:
         self._link = link
+        self._record = record
         self._listener = listener
         self._renewal = renewal
         self._background = Background()
@@ -126,6 +131,8 @@ class AuthorizedLink:
         except ServerUnavailable as exc:
             if exc.data.get("status") == 401:
                 self._renewal.on_refused()
+            if scopes := exc.data.get("scopes"):
+                raise _want_of(self._record, scopes, exc) from exc
             raise
 
     def watch(self, uris: frozenset[str]) -> Told:
@@ -149,3 +156,19 @@ def _with_token(record: ServerRecord, token: Token | None) -> ServerRecord:
     shown = {} if token is None else {"Authorization": f"Bearer {token.access}"}
     headers = MappingProxyType({**record.http.headers, **shown})
     return replace(record, http=replace(record.http, headers=headers, oauth=None))
+
+
+def _want_of(record: ServerRecord, scopes: Sequence[str], refusal: ServerUnavailable) -> ToolgateError:
+    """What to say of a token that may not do this. A server's word alone gets it no other."""
+    assert record.http is not None
+    assert record.http.oauth is not None
+    oauth = record.http.oauth
+    if oauth.grant == "client_credentials":
+        hint = "add the scopes in `data.scopes` to `oauth.scopes` of the server's record, if it may have them"
+        return ServerUnavailable(str(refusal), hint=hint, data=refusal.data)
+    more = " ".join(f"--scope {shlex.quote(scope)}" for scope in scopes)
+    hint = f"log in again with `toolgate servers login {record.server_id} {more}`"
+    if not oauth.owner:
+        return ServerUnavailable(str(refusal), hint=f"have an administrator {hint}", data=refusal.data)
+    said = f"server `{record.server_id}` wants a login that may do more than yours"
+    return LoginRequired(said, hint=hint, data=refusal.data)

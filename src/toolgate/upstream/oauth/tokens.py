@@ -20,6 +20,8 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{1,16384}={0,64}")
 # RFC 6749, A.17.
 _REFRESH = re.compile(r"[\x20-\x7e]{1,16384}")
 _CODE = re.compile(r"[a-z_]{1,40}")
+METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
+"""How a client may prove itself. An authorization server that does not say takes the first (RFC 8414)."""
 _MAX_LIFETIME_S: Final = 10 * 365 * 24 * 3600
 _FINAL: Final = frozenset({"invalid_client", "invalid_grant", "invalid_scope", "unauthorized_client"})
 
@@ -30,6 +32,8 @@ class Client:
 
     id: str
     secret: str | None = field(default=None, repr=False)
+    method: str | None = None
+    """How it proves itself, where the gateway registered it; None: as the authorization server likes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,8 @@ def _authenticate(authority: Authority, client: Client) -> tuple[dict[str, str],
     """How a client proves who it is: in the form, and in a header."""
     if client.secret is None:
         return {"client_id": client.id}, None
-    methods = authority.token_endpoint_auth_methods_supported
+    methods = authority.token_endpoint_auth_methods_supported or METHODS[:1]
+    methods = methods if client.method is None else (client.method,)
     if "client_secret_basic" in methods:
         pair = f"{quote_plus(client.id)}:{quote_plus(client.secret)}"
         return {}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"

@@ -6,6 +6,7 @@ from typing import Final
 from toolgate.errors import ServerUnavailable
 from toolgate.upstream.http_connection import ExchangeFailed
 from toolgate.upstream.link import Reply
+from toolgate.upstream.oauth.challenges import parse_challenge
 from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.streamable.messages import Rejected
 from toolgate.upstream.wire import parse_error
@@ -24,14 +25,25 @@ def reply_to_rejected(rejected: Rejected, redactor: Redactor) -> Reply:
     if rejected.error is not None and rejected.is_ours:
         return redactor.reply(Reply(error=rejected.error))
     status = rejected.status
-    wait_s = rejected.retry_after_s
     message = parse_error(rejected.error).message
     said = f": {redactor.text(message)[:_MAX_QUOTED]}" if message else ""
     raise ServerUnavailable(
         f"the server answered with status {status} ({_phrase(status)}){said}",
         hint=_HINTS.get(status),
-        data={"status": status} if wait_s is None else {"status": status, "retry_after_s": wait_s},
+        data={"status": status, **_details(rejected)},
     ) from rejected
+
+
+def _details(rejected: Rejected) -> dict[str, object]:
+    """What somebody can act on."""
+    details: dict[str, object] = {}
+    if rejected.retry_after_s is not None:
+        details["retry_after_s"] = rejected.retry_after_s
+    if rejected.status == 403:
+        challenge = parse_challenge(rejected.challenge.decode("latin-1"))
+        if challenge.error == "insufficient_scope" and challenge.scopes:
+            details["scopes"] = list(challenge.scopes)
+    return details
 
 
 def unknown_outcome(error: ExchangeFailed) -> ServerUnavailable:

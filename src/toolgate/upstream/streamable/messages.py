@@ -33,6 +33,8 @@ class Rejected(Exception):
         """The error names our request, so it is the answer to it whatever the status."""
         self.retry_after_s = retry_after_s(answer)
         """How long the server asks to be left alone."""
+        self.challenge = answer.headers.get(b"www-authenticate", b"")
+        """What it says it wants to be shown."""
 
 
 class NoResponse(ExchangeFailed):

@@ -1,0 +1,267 @@
+"""As whom the gateway logs in where nobody has registered it, and what it asks for."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from tests.upstream.http_links import Heard, call
+from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer, open_house
+from tests.upstream.oauth.desk import Desk, personal
+from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
+from toolgate.model.servers import ServerRecord
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.oauth.challenges import MAX_SCOPES, NO_CHALLENGE, Challenge, parse_challenge
+from toolgate.upstream.oauth.grants import GrantFiles, Whose
+from toolgate.upstream.oauth.opener import AuthorizedOpener
+from toolgate.upstream.oauth.registration import CLIENT_DOCUMENT, describe_client
+from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.streamable import StreamableOpener
+
+pytestmark = pytest.mark.anyio
+
+OWN_URL = f"https://gateway.example{CLIENT_DOCUMENT}"
+
+
+@pytest.fixture
+def grants(tmp_path: Path) -> GrantFiles:
+    return GrantFiles(tmp_path)
+
+
+def unregistered(house: House, **fields: Any) -> ServerRecord:
+    """A record that names no client, at an authorization server that registers any, unless it says not to."""
+    register = {"registration_endpoint": f"{house.authority.issuer}/register"}
+    house.authority.metadata = {**register, **house.authority.metadata}
+    return personal(house, client_id=None, **fields)
+
+
+def asked(url: str) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(url).query))
+
+
+# Registering
+
+
+async def test_the_gateway_registers_itself_for_each_login_and_renews_as_who_it_was(
+    tmp_path: Path, grants: GrantFiles
+) -> None:
+    async with open_house() as house:
+        house.authority.metadata = {"client_id_metadata_document_supported": None}
+        house.authority.answer = {"refresh_token": "first"}
+        record = unregistered(house)
+        for _ in range(2):
+            await Desk(grants, OWN_URL).log_in(house, record)
+        # As after a restart: what was registered is in the file.
+        await authorizer(GrantFiles(tmp_path)).token(record, refused="token-2-of-many")
+
+    assert house.authority.registrations[0] == {
+        "client_name": "Toolgate",
+        "application_type": "native",
+        "redirect_uris": [REDIRECT],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+    }
+    assert house.authority.clients == [("registered-1", None), ("registered-2", None), ("registered-2", None)]
+
+
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
+async def test_one_that_was_given_a_secret_shows_it_where_it_got_it(method: str, grants: GrantFiles) -> None:
+    async with open_house() as house:
+        house.authority.metadata = {
+            "client_id_metadata_document_supported": None,
+            "token_endpoint_auth_methods_supported": [method],
+        }
+        house.authority.registered = {"client_secret": "given", "token_endpoint_auth_method": method}
+        await Desk(grants).log_in(house, unregistered(house))
+
+    assert house.authority.registrations[0]["token_endpoint_auth_method"] == method
+    assert house.authority.clients == [("registered-1", "given")]
+    assert "given" not in repr(grants.get(Whose("there")))
+
+
+async def test_an_authorization_server_that_reads_it_is_given_the_url_of_our_own_metadata(
+    grants: GrantFiles,
+) -> None:
+    async with open_house() as house:
+        record = unregistered(house)
+        await Desk(grants, OWN_URL).log_in(house, record)
+        await authorizer(grants, own_url=OWN_URL).token(record)
+
+    assert (house.authority.clients, house.authority.registrations) == ([(OWN_URL, None)], [])
+    assert describe_client(OWN_URL)["redirect_uris"] == ["http://127.0.0.1/callback"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "registered", "said"),
+    [
+        pytest.param({"registration_endpoint": None}, {}, "register one there", id="it registers nobody"),
+        pytest.param({}, {"client_id": None}, "names no client", id="it names none"),
+        pytest.param({}, {"client_id": "a\r\nb"}, "cannot be sent back", id="it names one that breaks lines"),
+        pytest.param(
+            {}, {"token_endpoint_auth_method": "private_key_jwt"}, "of a kind", id="it wants a proof we lack"
+        ),
+        pytest.param(
+            {}, {"token_endpoint_auth_method": "client_secret_post"}, "of a kind", id="it gives no secret"
+        ),
+        pytest.param(
+            {"registration_endpoint": "http://there.example/register"}, {}, "unfit address", id="without TLS"
+        ),
+    ],
+)
+async def test_where_there_is_no_client_there_is_no_login(
+    grants: GrantFiles, metadata: dict[str, Any], registered: dict[str, Any], said: str
+) -> None:
+    async with open_house() as house:
+        house.authority.metadata = {"client_id_metadata_document_supported": None, **metadata}
+        house.authority.registered = registered
+        with pytest.raises(ServerUnavailable, match=said):
+            await Desk(grants).begin(unregistered(house))
+
+
+async def test_a_client_that_an_operator_named_is_not_used_where_the_record_names_none_any_more(
+    grants: GrantFiles,
+) -> None:
+    async with open_house() as house:
+        desk = Desk(grants)
+        await desk.log_in(house, personal(house))
+        await desk.logins.tidy({"there": unregistered(house)}, lambda _: True)
+
+    assert list(grants) == []
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize(
+    ("challenge", "metadata", "scopes", "expected"),
+    [
+        pytest.param("", ([], []), (), None, id="nobody says anything"),
+        pytest.param('Bearer scope="a b"', (["c"], []), (), "a b", id="the server's 401"),
+        pytest.param("", (["c", "d"], []), (), "c d", id="the server's metadata"),
+        pytest.param('Bearer scope="a"', ([], []), ("mine",), "mine", id="the record before all"),
+        pytest.param(
+            "", ([], ["offline_access"]), ("a",), "a offline_access", id="one that lets tokens be renewed"
+        ),
+        pytest.param("", ([], ["offline_access"]), (), None, id="but not that one alone"),
+    ],
+)
+async def test_scopes_are_the_records_or_what_the_server_wants(
+    grants: GrantFiles,
+    challenge: str,
+    metadata: tuple[list[str], list[str]],
+    scopes: tuple[str, ...],
+    expected: str | None,
+) -> None:
+    of_server, of_authority = metadata
+    async with open_house() as house:
+        house.challenge = challenge
+        house.resource = {**(house.resource or {}), "scopes_supported": of_server}
+        house.authority.metadata = {"scopes_supported": of_authority}
+        url = await Desk(grants).begin(personal(house, scopes=scopes))
+
+    assert asked(url).get("scope") == expected
+
+
+async def test_who_logs_in_for_more_asks_for_what_there_was_too(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        house.challenge = 'Bearer scope="basic"'
+        desk = Desk(grants)
+        await desk.log_in(house, personal(house))
+        house.challenge = ""
+        more = asked(await desk.begin(personal(house), scopes=("write",)))
+        again = asked(await desk.begin(personal(house)))
+
+    assert (more["scope"], again.get("scope")) == ("basic write", None)
+
+
+@pytest.mark.parametrize(
+    ("named", "is_followed"),
+    [("{own}/elsewhere.json", True), ("http://127.0.0.1:9/elsewhere.json", False), ("nonsense", False)],
+)
+async def test_a_401_names_where_the_server_speaks_of_itself_at_its_own_address_only(
+    grants: GrantFiles, named: str, is_followed: bool
+) -> None:
+    async with open_house() as house:
+        own = house.serving.url.removesuffix("/mcp")
+        house.place = "/elsewhere.json"
+        house.challenge = f'Bearer resource_metadata="{named.format(own=own)}"'
+        try:
+            await Desk(grants).begin(personal(house))
+            found = True
+        except ServerUnavailable as exc:
+            assert "set `oauth.issuer`" in str(exc)
+            found = False
+
+    assert found == is_followed
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (
+            'bearer error="insufficient_scope", scope="a  b a"',
+            Challenge(error="insufficient_scope", scopes=("a", "b")),
+        ),
+        (
+            'Bearer resource_metadata="https://x/y", realm="a, scope=b"',
+            Challenge(resource_metadata="https://x/y"),
+        ),
+        ('Bearer scope="a\\"b ok"', Challenge(scopes=("ok",))),
+        ('Basic scope="a"', NO_CHALLENGE),
+        ("Bearer", NO_CHALLENGE),
+        ("", NO_CHALLENGE),
+        (f'Bearer scope="{"a" * 9_000}"', NO_CHALLENGE),
+    ],
+)
+def test_a_challenge_is_read_for_what_it_says(header: str, expected: Challenge) -> None:
+    assert parse_challenge(header) == expected
+
+
+def test_a_challenge_wants_only_so_much() -> None:
+    words = " ".join(f"s{n}" for n in range(MAX_SCOPES * 2))
+
+    assert len(parse_challenge(f'Bearer scope="{words}"').scopes) == MAX_SCOPES
+
+
+# Wanting more in the middle
+
+
+@pytest.mark.parametrize(
+    ("grant", "owner", "kind", "hint"),
+    [
+        (
+            "authorization_code",
+            "key:ada",
+            LoginRequired,
+            "log in again with `toolgate servers login there --scope write --scope '$(rm)'`",
+        ),
+        ("authorization_code", "", ServerUnavailable, "have an administrator log in again with"),
+        ("client_credentials", "", ServerUnavailable, "`oauth.scopes` of the server's record"),
+    ],
+)
+async def test_a_token_that_may_not_do_it_says_what_would(
+    grants: GrantFiles, grant: Any, owner: str, kind: type[ToolgateError], hint: str
+) -> None:
+    async with open_house() as house:
+        house.wanted = 'Bearer error="insufficient_scope", scope="write $(rm)"'
+        record = (
+            personal(house, per_principal=bool(owner)) if grant == "authorization_code" else house.record()
+        )
+        tokens = authorizer(grants)
+        if grant == "authorization_code":
+            record = record.owned_by(owner)
+            desk = Desk(grants)
+            await desk.finish(house.authority.agree(await desk.begin(record)), owner=owner)
+        inner = StreamableOpener(Secrets({}), Egress(allow_private=True))
+        link = await AuthorizedOpener(inner, tokens, clock_s=lambda: NOW_S)(record, Heard(), known_era=None)
+        forms = len(house.authority.forms)
+        with pytest.raises(kind) as refused:
+            await call(link, 1)
+        await link.aclose()
+
+    assert hint in refused.value.hint
+    assert refused.value.data == {"status": 403, "scopes": ["write", "$(rm)"]}
+    # A server's word gets it no other token, whatever its price.
+    assert len(house.authority.forms) == forms
