@@ -17,7 +17,6 @@ from toolgate.upstream import wire
 from toolgate.upstream.background import Background
 from toolgate.upstream.http import ConnectFailed
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, ExchangeTimedOut, StreamRefused
-from toolgate.upstream.limits import LOOK_AGAIN_S
 from toolgate.upstream.link import ClientSide, Hello, LinkListener, Params, Reply, StartFailed, Told
 from toolgate.upstream.orders import Orders, orders_on_one_stream
 from toolgate.upstream.reach import Reached
@@ -29,6 +28,7 @@ from toolgate.upstream.streamable.failures import reply_to_rejected, unknown_out
 from toolgate.upstream.streamable.greeting import evidence
 from toolgate.upstream.streamable.heads import Heads, with_body, without_body
 from toolgate.upstream.streamable.messages import Rejected, parse_rejected
+from toolgate.upstream.unanswered import Unanswered
 
 MAX_NOISE_BYTES: Final = 1024 * 1024
 MAX_NOISE_EVENTS: Final = 1_000
@@ -55,14 +55,13 @@ class SseLink:
         self._post_head = b""
         self._redactor = Redactor(reached.credentials)
         self._background = Background()
-        self._loop = asyncio.get_running_loop()
-        self._clock = self._loop.time
+        self._clock = asyncio.get_running_loop().time
         self._relay = Relay(
             listener, self._redactor, background=self._background, tell=self._tell, deliver=self._deliver
         )
         self._is_settled = asyncio.Event()
         """Either the server has said where messages go, or it is over."""
-        self._pending: dict[bytes, asyncio.Future[Reply]] = {}
+        self._unanswered = Unanswered(self._relay.deadline_of)
         self._noise_events = 0
         self._noise_bytes = 0
         self._refused: StartFailed | None = None
@@ -110,9 +109,7 @@ class SseLink:
         deadline = self._clock() + timeout_s
         if self.is_open:
             params = self._relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
-        answer: asyncio.Future[Reply] = self._loop.create_future()
-        self._pending[key] = answer
-        timer = self._loop.call_at(deadline, self._time_out, key, deadline, timeout_s)
+        answer = self._unanswered.add(key, deadline, lambda: _late(timeout_s))
         # Beside, because a server may answer on its stream before it has answered the POST.
         body = wire.encode_request(number, method, params)
         delivery = self._background.start(self._deliver_request(key, body, deadline))
@@ -122,17 +119,8 @@ class SseLink:
             self._withdraw(key, delivery)
             raise
         finally:
-            timer.cancel()
-            self._pending.pop(key, None)
+            self._unanswered.remove(key)
             self._relay.leave(key)
-
-    def _time_out(self, key: bytes, deadline: float, timeout_s: float) -> None:
-        now, deadline = self._clock(), self._relay.deadline_of(key, deadline)
-        if deadline <= now:
-            self._fail(key, CallTimedOut(f"no answer from the server within {timeout_s:g} s"))
-        elif key in self._pending:
-            again_s = min(deadline, now + LOOK_AGAIN_S)
-            self._loop.call_at(again_s, self._time_out, key, deadline, timeout_s)
 
     async def notify(self, method: str, params: Params) -> None:
         """Say something during the start. Raises StartFailed."""
@@ -160,9 +148,9 @@ class SseLink:
         except ExchangeTimedOut:
             return  # whoever waits for the answer gives up at the same time
         except ConnectFailed as exc:
-            self._fail(key, ServerUnavailable(self._redactor.text(str(exc))))
+            self._unanswered.fail(key, ServerUnavailable(self._redactor.text(str(exc))))
         except ExchangeFailed as exc:
-            self._fail(key, unknown_outcome(exc))
+            self._unanswered.fail(key, unknown_outcome(exc))
         else:
             if answer.status >= 300:
                 self._take_rejection(key, parse_rejected(answer, key))
@@ -171,9 +159,9 @@ class SseLink:
         try:
             reply = reply_to_rejected(rejected, self._redactor) if self.is_open else evidence(rejected)
         except (ServerUnavailable, StartFailed) as exc:
-            self._fail(key, exc)
+            self._unanswered.fail(key, exc)
         else:
-            self._answer(key, reply)
+            self._unanswered.answer(key, reply)
         if self.is_open and rejected.status in _SESSION_GONE and not rejected.is_ours:
             self._finish("the server no longer knows the session")
 
@@ -186,7 +174,7 @@ class SseLink:
 
     def _tell(self, body: bytes) -> None:
         """Send what nobody waits for."""
-        if self._background.size < _MAX_BESIDE + len(self._pending) + self._relay.size:
+        if self._background.size < _MAX_BESIDE + len(self._unanswered) + self._relay.size:
             self._background.start(self._deliver(body, _TELL_TIMEOUT_S))
 
     async def _deliver(self, body: bytes, timeout_s: float = _DELIVER_TIMEOUT_S) -> None:
@@ -232,7 +220,9 @@ class SseLink:
         if message.method:
             self._take_from_server(message, data)
         elif message.id and message.is_response:
-            self._answer(bytes(message.id), wire.reply_of(message) if wire.is_utf8(data) else wire.NOT_UTF8)
+            self._unanswered.answer(
+                bytes(message.id), wire.reply_of(message) if wire.is_utf8(data) else wire.NOT_UTF8
+            )
         else:
             self._take_noise(data)
             return
@@ -241,7 +231,7 @@ class SseLink:
     def _take_unreadable(self, data: bytes) -> None:
         """An answer we cannot carry (half a character, NaN) fails its call now, and not at its deadline."""
         answered = wire.guess_answered(data) if len(data) <= MAX_NOISE_BYTES else b""
-        if not self._answer(answered, wire.NOT_JSON):
+        if not self._unanswered.answer(answered, wire.NOT_JSON):
             self._take_noise(data)
 
     def _take_from_server(self, message: wire.Incoming, data: bytes) -> None:
@@ -256,30 +246,20 @@ class SseLink:
         if self._noise_events > MAX_NOISE_EVENTS or self._noise_bytes > MAX_NOISE_BYTES:
             raise StreamRefused("the server fills its stream with what is not MCP")
 
-    def _answer(self, key: bytes, reply: Reply) -> bool:
-        """Whether somebody waited for it."""
-        answer = self._pending.pop(key, None)
-        if answer is None or answer.done():
-            return False
-        answer.set_result(reply)
-        return True
-
-    def _fail(self, key: bytes, error: Exception) -> None:
-        answer = self._pending.pop(key, None)
-        if answer is not None and not answer.done():
-            answer.set_exception(error)
-
     def _finish(self, reason: str) -> None:
         if self._end:
             return
         self._end = self._redactor.text(reason)
-        for key in tuple(self._pending):
-            self._fail(key, unknown_outcome(ExchangeFailed(self._end)))
+        self._unanswered.fail_all(lambda: unknown_outcome(ExchangeFailed(self._end)))
         self._is_settled.set()
         self._background.cancel()
         self._reached.pool.close()
         if self.is_open:
             self._listener.on_closed(self._end)
+
+
+def _late(timeout_s: float) -> CallTimedOut:
+    return CallTimedOut(f"no answer from the server within {timeout_s:g} s")
 
 
 def _refusal(answer: Answer) -> StartFailed:

@@ -16,7 +16,6 @@ from toolgate.upstream import wire
 from toolgate.upstream.background import Background
 from toolgate.upstream.child import Child
 from toolgate.upstream.children import Warden
-from toolgate.upstream.limits import LOOK_AGAIN_S
 from toolgate.upstream.lines import LineSplitter, LineTooLong
 from toolgate.upstream.link import (
     MAX_MESSAGE_BYTES,
@@ -35,6 +34,7 @@ from toolgate.upstream.orders import Orders, orders_on_one_stream
 from toolgate.upstream.redaction import Redactor, credentials_of_child
 from toolgate.upstream.relay import Relay
 from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.unanswered import Unanswered
 
 MAX_NOISE_BYTES: Final = 1024 * 1024
 MAX_NOISE_LINES: Final = 10_000
@@ -64,7 +64,7 @@ class StdioLink:
             listener, redactor, background=self._background, tell=self._write, deliver=self._deliver
         )
         self._last_id = 0
-        self._pending: dict[bytes, asyncio.Future[Reply]] = {}
+        self._unanswered = Unanswered(self._relay.deadline_of)
         self._lines = LineSplitter(MAX_MESSAGE_BYTES)
         self._noise_bytes = 0
         self._noise_lines = 0
@@ -126,9 +126,7 @@ class StdioLink:
         deadline = self._loop.time() + timeout_s
         if self.is_open:
             params = self._relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
-        answer: asyncio.Future[Reply] = self._loop.create_future()
-        self._pending[key] = answer
-        timer = self._loop.call_at(deadline, self._time_out, key, deadline, method, timeout_s)
+        answer = self._unanswered.add(key, deadline, lambda: self._late(method, timeout_s))
         child.stdin.write(_line(wire.encode_request(number, method, params)))
         try:
             return await answer
@@ -136,8 +134,7 @@ class StdioLink:
             self._withdraw(key)
             raise
         finally:
-            timer.cancel()
-            self._pending.pop(key, None)
+            self._unanswered.remove(key)
             self._relay.leave(key)
 
     async def notify(self, method: str, params: Params) -> None:
@@ -199,11 +196,9 @@ class StdioLink:
         if message.method:
             self._on_server_message(message, line)
         elif message.id and message.is_response:
-            answer = self._pending.pop(bytes(message.id), None)
-            if answer is None or answer.done():
+            reply = wire.reply_of(message) if wire.is_utf8(line) else wire.NOT_UTF8
+            if not self._unanswered.answer(bytes(message.id), reply):
                 self.dropped_answers += 1
-            else:
-                answer.set_result(wire.reply_of(message) if wire.is_utf8(line) else wire.NOT_UTF8)
         else:
             self._on_noise(line)  # JSON, but somebody's log
             return
@@ -217,11 +212,9 @@ class StdioLink:
 
     def _on_unreadable(self, line: bytes) -> None:
         """An answer we cannot carry (half a character, NaN) fails its call now, and not at its deadline."""
-        answer = self._pending.pop(wire.guess_answered(line), None) if len(line) <= MAX_NOISE_BYTES else None
-        if answer is None or answer.done():
+        answered = wire.guess_answered(line) if len(line) <= MAX_NOISE_BYTES else b""
+        if not self._unanswered.answer(answered, wire.NOT_JSON):
             self._on_noise(line)
-        else:
-            answer.set_result(wire.NOT_JSON)
 
     def _on_noise(self, line: bytes) -> None:
         self.dropped_lines += 1
@@ -243,18 +236,8 @@ class StdioLink:
             ) from None
         return max(0.0, ends_at - self._loop.time())
 
-    def _time_out(self, key: bytes, deadline: float, method: str, timeout_s: float) -> None:
-        answer = self._pending.get(key)
-        if answer is None or answer.done():
-            return
-        now, deadline = self._loop.time(), self._relay.deadline_of(key, deadline)
-        if deadline > now:
-            again_s = min(deadline, now + LOOK_AGAIN_S)
-            self._loop.call_at(again_s, self._time_out, key, deadline, method, timeout_s)
-            return
-        answer.set_exception(
-            CallTimedOut(f"server `{self._server_id}` did not answer `{method}` within {timeout_s:g} s")
-        )
+    def _late(self, method: str, timeout_s: float) -> CallTimedOut:
+        return CallTimedOut(f"server `{self._server_id}` did not answer `{method}` within {timeout_s:g} s")
 
     def _withdraw(self, key: bytes) -> None:
         """Say that nobody waits any more. Not during its start: `initialize` may not be cancelled."""
@@ -285,10 +268,7 @@ class StdioLink:
         if self._end:
             return
         self._end = how
-        for answer in self._pending.values():
-            if not answer.done():
-                answer.set_exception(self._unavailable("the outcome of the call is unknown"))
-        self._pending.clear()
+        self._unanswered.fail_all(lambda: self._unavailable("the outcome of the call is unknown"))
         self._background.cancel()
         if self.is_open:
             self._listener.on_closed(self.end)
