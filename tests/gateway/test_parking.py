@@ -11,7 +11,7 @@ import pytest
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.errors import InputStateRefused, MissingCapability, ServerUnavailable, SessionLimit
 from toolgate.gateway.inputs import MAX_ROUNDS
-from toolgate.gateway.parking import MAX_PARKED_EACH, ParkableCall, Parking, Waiting
+from toolgate.gateway.parking import MAX_PARKED_BYTES_EACH, MAX_PARKED_EACH, ParkableCall, Parking, Waiting
 from toolgate.upstream.limits import CALL_CEILING_S
 from toolgate.upstream.link import ClientSide, Reply
 from toolgate.upstream.pool import Answer
@@ -27,8 +27,8 @@ def anyio_backend() -> Any:
     return VIRTUAL
 
 
-def client(principal_id: str = "ada", capabilities: bytes = CAN) -> ParkableCall:
-    return ParkableCall(principal_id, capabilities, "")
+def client(principal_id: str = "ada", capabilities: bytes = CAN, *, size: int = 0) -> ParkableCall:
+    return ParkableCall(principal_id, capabilities, "", size=size)
 
 
 def ignore(method: str, params: bytes) -> None:
@@ -187,6 +187,25 @@ async def test_one_principal_cannot_park_without_end() -> None:
     assert len(parking) == MAX_PARKED_EACH + 1
     parking.close()
     assert len(parking) == 0
+
+
+async def test_what_waits_is_bounded_in_bytes_too() -> None:
+    parking, quarter = Parking(), MAX_PARKED_BYTES_EACH // 4
+    waiting = []
+    for _ in range(4):
+        call = client(size=quarter)
+        waiting.append(await run(parking, ask_times(call), call))
+    heavy, light, other = client(size=1), client(), client("bob", size=quarter)
+    with pytest.raises(SessionLimit):
+        await run(parking, ask_times(heavy), heavy)
+    await run(parking, ask_times(light), light)
+    await run(parking, ask_times(other), other)
+    await parking.resume(waiting[0].handle, "ada", answers(waiting[0], {}), ignore)
+    again = client(size=quarter)
+    await run(parking, ask_times(again), again)
+
+    assert len(parking) == 6
+    parking.close()
 
 
 async def test_a_call_nobody_comes_back_for_is_given_up() -> None:

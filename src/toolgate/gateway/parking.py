@@ -31,6 +31,9 @@ from toolgate.upstream.pool import Answer
 MAX_PARKED: Final = 1_024
 MAX_PARKED_EACH: Final = 64
 """On a node, and of one principal."""
+MAX_PARKED_BYTES: Final = 64 * 1024 * 1024
+MAX_PARKED_BYTES_EACH: Final = 16 * 1024 * 1024
+"""What their requests may have in all: a parked call keeps its arguments."""
 
 Notify = Callable[[str, bytes], None]
 
@@ -55,7 +58,9 @@ class Waiting:
 class ParkableCall:
     """One call, and the client behind it as far as it can be reached. Also the call's `ClientSide`."""
 
-    def __init__(self, principal_id: str, capabilities: bytes, log_level: str) -> None:
+    def __init__(self, principal_id: str, capabilities: bytes, log_level: str, *, size: int = 0) -> None:
+        """`size` is what the request has in bytes."""
+        self.size = size
         self.principal_id = principal_id
         self.capabilities = capabilities
         self.log_level = log_level
@@ -146,6 +151,7 @@ class Parking:
     def __init__(self) -> None:
         self._parked: dict[str, tuple[ParkableCall, asyncio.TimerHandle]] = {}
         self._held: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -187,14 +193,24 @@ class Parking:
         if call.rounds > MAX_ROUNDS:
             call.cancel()
             raise too_many_rounds()
-        if len(self._parked) >= MAX_PARKED or self._held[call.principal_id] >= MAX_PARKED_EACH:
+        if not self._has_room_for(call):
             call.cancel()
             raise SessionLimit("too many calls wait for input", hint="answer or give up some of them")
         handle = secrets.token_urlsafe(16)
         timer = asyncio.get_running_loop().call_later(CALL_CEILING_S, self._expire, handle)
         self._parked[handle] = (call, timer)
         self._held[call.principal_id] += 1
+        self._bytes[call.principal_id] += call.size
         return handle
+
+    def _has_room_for(self, call: ParkableCall) -> bool:
+        principal_id = call.principal_id
+        return (
+            len(self._parked) < MAX_PARKED
+            and self._held[principal_id] < MAX_PARKED_EACH
+            and self._bytes.total() + call.size <= MAX_PARKED_BYTES
+            and self._bytes[principal_id] + call.size <= MAX_PARKED_BYTES_EACH
+        )
 
     def _expire(self, handle: str) -> None:
         self._leave(handle).cancel()
@@ -203,6 +219,7 @@ class Parking:
         call, timer = self._parked.pop(handle)
         timer.cancel()
         self._held[call.principal_id] -= 1
+        self._bytes[call.principal_id] -= call.size
         if not self._held[call.principal_id]:
-            del self._held[call.principal_id]
+            del self._held[call.principal_id], self._bytes[call.principal_id]
         return call

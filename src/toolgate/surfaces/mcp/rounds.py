@@ -96,7 +96,8 @@ class Rounds:
 
     async def _begin(self, request: ModernRequest) -> Answer | Waiting:
         client = request.client
-        call = ParkableCall(client.principal_id, client.capabilities, client.log_level)
+        size = sum(map(len, request.message.params.values()))
+        call = ParkableCall(client.principal_id, client.capabilities, client.log_level, size=size)
         return await self._parking.run(call, request.ask(call), client.notify)
 
     async def _go_on(self, request: ModernRequest, state: State) -> Answer | Waiting:
