@@ -219,7 +219,9 @@ async def test_a_question_on_the_stream_of_no_call_belongs_to_the_only_one_there
     assert (len(client.asked), other.asked) == (int(is_alone), [])
 
 
-async def test_questions_are_bounded_over_all_calls_of_a_link() -> None:
+@pytest.mark.parametrize(("principals", "most"), [(6, relay.MAX_ASKS), (1, relay.MAX_ASKS_OF_ONE)])
+async def test_questions_are_bounded_over_all_calls_of_a_link(principals: int, most: int) -> None:
+    """And one principal's leave room for those of others."""
     refused: list[Any] = []
 
     async def flood(request: Request, peer: Peer) -> None:
@@ -233,16 +235,16 @@ async def test_questions_are_bounded_over_all_calls_of_a_link() -> None:
         await peer.answer(status=202)
 
     async with linked(legacy(**{"tools/call": flood, "answer": take})) as (_, link):
-        clients = [Client(never) for _ in range(6)]
+        clients = [Client(never, principal_id=str(number % principals)) for number in range(6)]
         calls = [asyncio.ensure_future(put(link, client)) for client in clients]
-        while len(refused) < 6 * relay.MAX_ASKS_EACH - relay.MAX_ASKS:
+        while len(refused) < 6 * relay.MAX_ASKS_EACH - most:
             await asyncio.sleep(0)
         asked = sum(len(client.asked) for client in clients)
         for one in calls:
             one.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
-        assert asked == relay.MAX_ASKS
+        assert asked == most
         assert set(refused) == {"too much is asked at once"}
         while sum(client.cut_off for client in clients) < asked:
             await asyncio.sleep(0)

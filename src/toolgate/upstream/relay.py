@@ -26,8 +26,9 @@ from toolgate.upstream.link import ClientSide, LinkListener, Params, Reply
 from toolgate.upstream.redaction import Redactor
 
 MAX_ASKS: Final = 32
+MAX_ASKS_OF_ONE: Final = 24
 MAX_ASKS_EACH: Final = 8
-"""What a server may ask at once: on one link, and about one request."""
+"""What a server may ask at once: on one link, one principal, and about one request."""
 MAX_TOKEN_BYTES: Final = 256
 """Of what a client calls the progress of its request: it stands in every word about it."""
 MAX_SAID_BYTES: Final = 1024 * 1024
@@ -236,7 +237,17 @@ class Relay:
             return _NO_OBJECT
         asked = self._asked.get(owner)
         is_full = asked is not None and len(asked.open) >= MAX_ASKS_EACH
-        return _TOO_MANY if is_full or self.size >= MAX_ASKS else None
+        return _TOO_MANY if is_full or self.size >= MAX_ASKS or self._holds_most(owner) else None
+
+    def _holds_most(self, owner: bytes) -> bool:
+        """Whether the principal behind a request is asked so much that the rest is for others."""
+        principal_id = self._requests[owner][0].principal_id
+        own = (
+            len(asked.open)
+            for key, asked in self._asked.items()
+            if self._requests[key][0].principal_id == principal_id
+        )
+        return sum(own) >= MAX_ASKS_OF_ONE
 
     def _start_asking(self, message: wire.Incoming, owner: bytes) -> None:
         ask_id = bytes(message.id)
