@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.upstream.link import Reply
+from toolgate.upstream.link import NO_CAPABILITIES, Reply
 
 Json = dict[str, Any]
 ACCEPTED = Reply(result=b'{"action":"accept","content":{"n":1}}')
@@ -46,3 +46,18 @@ class Client:
         except asyncio.CancelledError:
             self.cut_off += 1
             raise
+
+
+@dataclass
+class SilentClient:
+    """One that nothing is to be said to."""
+
+    principal_id: str = "ada"
+    capabilities: bytes = NO_CAPABILITIES
+    log_level: str = ""
+
+    def notify(self, method: str, params: bytes) -> None:
+        raise AssertionError(f"it was told {method}")
+
+    async def ask(self, method: str, params: bytes) -> Reply:
+        raise AssertionError(f"it was asked {method}")

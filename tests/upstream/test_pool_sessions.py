@@ -1,12 +1,12 @@
 """`sharing = "per_session"`: who gets which link, when it ends, and what it costs the others."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.contract.link_clients import SilentClient
 from tests.upstream.memory_link import (
     Json,
     MemoryNet,
@@ -33,19 +33,6 @@ ROOTS = b'{"roots":{}}'
 @pytest.fixture
 def anyio_backend() -> object:
     return VIRTUAL
-
-
-@dataclass
-class Client:
-    capabilities: bytes = ROOTS
-    log_level: str = ""
-    principal_id: str = "ada"
-
-    def notify(self, method: str, params: bytes) -> None:
-        raise AssertionError
-
-    async def ask(self, method: str, params: bytes) -> Reply:
-        raise AssertionError
 
 
 def own(server_id: str = "one", **fields: Any) -> ServerRecord:
@@ -86,8 +73,8 @@ async def test_the_server_is_told_what_the_client_of_the_session_can_do() -> Non
     net = MemoryNet()
     async with pool_of(net) as pool:
         await start(pool)
-        await call(pool, "a", client=Client())
-        await call(pool, "b", client=Client(b"{}"))
+        await call(pool, "a", client=SilentClient(capabilities=ROOTS))
+        await call(pool, "b", client=SilentClient())
         await call(pool, "c")
 
         assert net["one"].capabilities_told == [ALL_CAPABILITIES, ROOTS, b"{}", b"{}"]
@@ -176,11 +163,11 @@ async def test_bud_5_nobody_takes_all_sessions_of_a_server() -> None:
     async with pool_of(MemoryNet(), session_links=10) as pool:
         await start(pool)
         for number in range(8):
-            await call(pool, f"ada-{number}", client=Client())
+            await call(pool, f"ada-{number}", client=SilentClient())
         with pytest.raises(ServerBusy, match="`one` serves 8 sessions"):
-            await call(pool, "ada-8", client=Client())
-        await call(pool, "bob", client=Client(principal_id="bob"))
-        await call(pool, "ada-0", client=Client())
+            await call(pool, "ada-8", client=SilentClient())
+        await call(pool, "bob", client=SilentClient("bob"))
+        await call(pool, "ada-0", client=SilentClient())
 
         assert pool.health()["one"].session_links == 9
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.link_clients import SilentClient
 from tests.upstream.faulty_http import FakeMcp, FaultyHttp
 from tests.upstream.http_links import opener as http_opener
 from tests.upstream.http_links import record_for
@@ -20,34 +21,20 @@ from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import Transport
 from toolgate.upstream.children import Warden
 from toolgate.upstream.limits import PoolLimits
-from toolgate.upstream.link import ClientSide, Opener, Reply
+from toolgate.upstream.link import ClientSide, Opener
 from toolgate.upstream.pool import Pool
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.stdio import StdioOpener
 
 pytestmark = pytest.mark.anyio
 
+ROOTS = b'{"roots":{"listChanged":true}}'
 QUICK = PoolLimits(session_idle_s=0.05)
 
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, object]]:
     return "asyncio", {"use_uvloop": True}
-
-
-@dataclass
-class Client:
-    """Says that it has roots, and is never asked."""
-
-    capabilities: bytes = b'{"roots":{"listChanged":true}}'
-    log_level: str = ""
-    principal_id: str = "ada"
-
-    def notify(self, method: str, params: bytes) -> None:
-        raise AssertionError
-
-    async def ask(self, method: str, params: bytes) -> Reply:
-        raise AssertionError
 
 
 @dataclass(frozen=True)
@@ -103,7 +90,7 @@ async def test_each_session_has_a_process_of_its_own_whose_state_no_other_sees()
 
 async def test_a_process_hears_what_the_client_of_its_session_can_do() -> None:
     async with open_stage() as stage:
-        seen = await stage.call("seen", "a", client=Client())
+        seen = await stage.call("seen", "a", client=SilentClient(capabilities=ROOTS))
 
         told = [one["params"]["capabilities"] for one in seen if one["method"] == "initialize"]
         assert told == [{"roots": {"listChanged": True}}]
@@ -192,7 +179,7 @@ async def test_sessions_do_not_share_a_session_at_a_server_behind_a_url(era: str
             pool.apply({"there": replace(record_for(server.url), sharing="per_session")})
             await pool.settled(["there"])
             for session in ("a", "b", "a"):
-                await pool.call("there", "tools/call", tool("echo"), session=session, client=Client())
+                await pool.call("there", "tools/call", tool("echo"), session=session, client=SilentClient())
             pool.end_session("a")
             links = pool.health()["there"].session_links
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.contract.link_clients import SilentClient
 from tests.upstream.faulty_http import Peer, Request
 from tests.upstream.oauth.authority import NOW_S, REDIRECT, House, authorizer, open_house
 from tests.upstream.stdio_stage import tool
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.egress import Egress
-from toolgate.upstream.link import Reply
 from toolgate.upstream.oauth.grants import GrantFiles, Whose
 from toolgate.upstream.oauth.logins import Answer, Logins
 from toolgate.upstream.oauth.opener import AuthorizedOpener
@@ -24,21 +24,6 @@ from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.streamable import StreamableOpener
 
 pytestmark = pytest.mark.anyio
-
-
-@dataclass
-class Client:
-    """Behind a call; it is told and asked nothing."""
-
-    principal_id: str
-    capabilities: bytes = b"{}"
-    log_level: str = ""
-
-    def notify(self, method: str, params: bytes) -> None:
-        """Not here."""
-
-    async def ask(self, method: str, params: bytes) -> Reply:
-        raise AssertionError
 
 
 @dataclass
@@ -61,7 +46,7 @@ class Stage:
         return f"token-{len(self.house.authority.forms)}-of-many"
 
     async def call(self, principal_id: str | None, *, session: str = "", text: str = "") -> None:
-        client = None if principal_id is None else Client(principal_id)
+        client = None if principal_id is None else SilentClient(principal_id)
         await self.pool.call("there", "tools/call", tool("echo", text=text), client=client, session=session)
 
     def tokens(self, rpc: str = "tools/call") -> list[str]:
