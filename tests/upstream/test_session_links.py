@@ -179,7 +179,13 @@ async def test_sessions_do_not_share_a_session_at_a_server_behind_a_url(era: str
             pool.apply({"there": replace(record_for(server.url), sharing="per_session")})
             await pool.settled(["there"])
             for session in ("a", "b", "a"):
-                await pool.call("there", "tools/call", tool("echo"), session=session, client=SilentClient())
+                await pool.call(
+                    "there",
+                    "tools/call",
+                    tool("echo"),
+                    session=session,
+                    client=SilentClient(capabilities=ROOTS),
+                )
             pool.end_session("a")
             links = pool.health()["there"].session_links
 
