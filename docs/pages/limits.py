@@ -133,6 +133,11 @@ def _definitions() -> Rows:
         ("arguments of a prompt", f"{listings.MAX_ARGUMENTS}", "that prompt is left out"),
         ("URI of a resource", _size(listings.MAX_URI_BYTES), "that resource is left out"),
         ("URI template", template, "that template is left out"),
+        (
+            "all of them, as work to match",
+            f"{templates.MAX_WORK:,} characters",
+            "the rest is left out, and said",
+        ),
         ("description", _size(members.MAX_DESCRIPTION_BYTES), "that one is left out"),
         ("schema", _size(definitions.MAX_SCHEMA_BYTES), "that tool is left out"),
         ("depth of a schema", f"{schemas.MAX_SCHEMA_DEPTH} levels", "that tool is left out"),
@@ -150,20 +155,27 @@ def _calls() -> Rows:
 
 
 def _questions() -> Rows:
-    at_once = f"{relay.MAX_ASKS}, {relay.MAX_ASKS_EACH}"
+    at_once = f"{relay.MAX_ASKS}, {relay.MAX_ASKS_OF_ONE}, {relay.MAX_ASKS_EACH}"
+    parked_bytes = f"{_size(parking.MAX_PARKED_BYTES)}, {_size(parking.MAX_PARKED_BYTES_EACH)}"
     parked = f"{parking.MAX_PARKED:,}, {parking.MAX_PARKED_EACH}"
     watched = f"{resource_watches.MAX_WATCHED:,}, {resource_watches.MAX_EACH:,}"
     state = _size(seals.MAX_STATE_BYTES)
     return (
         ("rounds of questions in one call", f"{inputs.MAX_ROUNDS}", "`mcp_unavailable`"),
         ("questions of a stateless server at once", f"{inputs.MAX_INPUTS}", "`mcp_unavailable`"),
-        ("questions at once: on one connection, of one call", at_once, "the server gets an error"),
+        (
+            "questions at once: on a connection, to one caller, of one call",
+            at_once,
+            "the server gets an error",
+        ),
         ("questions a session has not answered", f"{asking.MAX_OPEN}", "the server gets an error"),
         ("time for an answer", _time(limits.CALL_CEILING_S), "`mcp_timeout` or `mcp_input_not_given`"),
         ("calls parked for input: on a node, of one caller", parked, "503 `session_limit`"),
+        ("what those were asked with", parked_bytes, "503 `session_limit`"),
         ("a `requestState`", _time(seals.LIFETIME_S), "400 `input_state_refused`"),
         ("what a server puts into one", state, "`mcp_unavailable`"),
         ("capabilities of a client", _size(capabilities.MAX_BYTES), "their names alone are passed on"),
+        ("a client's `progressToken`", f"{relay.MAX_TOKEN_BYTES} bytes", "`invalid_params`"),
         ("a log message or a word of progress", _size(relay.MAX_SAID_BYTES), "dropped"),
         ("watched resources: of a node, of one client", watched, "503 `session_limit`"),
     )
