@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.rest_house import NOW_MS, SERVERS, error_of, http, open_rest, secret_of
+from tests.contract.link_clients import SilentClient
+from tests.surfaces.rest_house import KEYS, NOW_MS, SERVERS, error_of, http, open_rest, secret_of
+from tests.upstream.memory_link import params
 from tests.upstream.oauth.authority import NOW_S, REDIRECT, authorizer, open_house
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.logins import Logins
@@ -175,3 +177,19 @@ async def test_more_scopes_are_asked_for_by_who_logs_in(tmp_path: Path) -> None:
 
     assert "scope=read+write" in begun["authorization_url"]
     assert error_of(refused) == (400, "invalid_request")
+
+
+async def test_a_key_that_is_deleted_takes_its_connections_with_it(tmp_path: Path) -> None:
+    async with open_rest(logins=logins_in(tmp_path)) as house:
+        await house.seed(
+            server=[http("there", http={"oauth": OWN}, allowed_tools=["*"], enabled=True)],
+            key=[{"key_id": "spare", "sha256": "0" * 64, "role": "agent"}],
+        )
+        servers = house.control.gateway.servers
+        for principal_id in ("key:spare", "key:agent"):
+            await servers.call("there", "tools/call", params("echo"), client=SilentClient(principal_id))
+        before = servers.health()["there"].session_links
+        assert (await house.ask("DELETE", f"{KEYS}/spare")).status_code == 200
+        await house.served()
+
+        assert (before, servers.health()["there"].session_links) == (2, 1)

@@ -45,6 +45,10 @@ class Authority:
     """Whether a new token ends the one before."""
     revoked: list[dict[str, str]] = field(default_factory=list)
     """The forms that asked to take a token back."""
+    held: asyncio.Event | None = None
+    """Set it, and renewals are answered only once it is set."""
+    renewing: asyncio.Event = field(default_factory=asyncio.Event)
+    """A renewal has been asked for."""
     registrations: list[dict[str, Any]] = field(default_factory=list)
     registered: dict[str, Any] = field(default_factory=dict)
     """What a client that registers is told, beside its id."""
@@ -82,6 +86,10 @@ class Authority:
             await peer.answer(json.dumps({"error": self.refusal or "invalid_grant"}).encode(), status=400)
             return
         token = f"token-{len(self.forms)}-of-many"
+        if form["grant_type"] == "refresh_token":
+            self.renewing.set()
+            if self.held is not None:
+                await self.held.wait()
         self.valid = {token} if self.replaces else {token, *self.valid}
         usual = {"access_token": token, "token_type": "Bearer", "expires_in": 3600}
         await peer.answer(json.dumps(usual | self.answer).encode())

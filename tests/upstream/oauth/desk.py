@@ -18,7 +18,8 @@ class Desk:
 
     def __init__(self, grants: GrantFiles, own_url: str | None = None) -> None:
         self.now_s = NOW_S
-        self.logins = Logins(authorizer(grants, own_url=own_url), grants, clock_s=lambda: self.now_s)
+        self.authorizer = authorizer(grants, own_url=own_url)
+        self.logins = Logins(self.authorizer, grants, clock_s=lambda: self.now_s)
 
     async def begin(
         self, record: ServerRecord, *, redirect_uri: str = REDIRECT, scopes: tuple[str, ...] = ()

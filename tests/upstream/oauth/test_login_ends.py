@@ -224,6 +224,28 @@ async def test_a_login_that_ends_while_it_is_renewed_does_not_come_back(tmp_path
     assert (list(grants), list(tmp_path.iterdir())) == ([], [])
 
 
+async def test_a_login_that_is_made_anew_while_the_old_one_is_renewed_is_the_one_that_stays(
+    tmp_path: Path,
+) -> None:
+    grants = GrantFiles(tmp_path)
+    async with open_house() as house:
+        house.authority.answer = {"refresh_token": "old"}
+        desk = Desk(grants)
+        await desk.log_in(house, personal(house))
+        house.authority.answer = {}
+        house.authority.held = asyncio.Event()
+        renewing = asyncio.create_task(desk.authorizer.token(personal(house), refused="token-1-of-many"))
+        await house.authority.renewing.wait()
+        logging_in = asyncio.create_task(desk.log_in(house, personal(house)))
+        while len(house.authority.forms) < 3:
+            await asyncio.sleep(0)
+        house.authority.held.set()
+        await asyncio.gather(renewing, logging_in)
+        stored = [files.get(Whose("there")) for files in (grants, GrantFiles(tmp_path))]
+
+    assert [one and one.access for one in stored] == ["token-3-of-many"] * 2
+
+
 async def test_files_that_lie_there_already_get_no_token(tmp_path: Path) -> None:
     directory, elsewhere = tmp_path / "logins", tmp_path / "elsewhere"
     directory.mkdir(mode=0o755)
@@ -237,6 +259,15 @@ async def test_files_that_lie_there_already_get_no_token(tmp_path: Path) -> None
     (file,) = directory.iterdir()
     assert (file.name, file.is_symlink(), elsewhere.read_text("utf-8")) == ("there.json", False, "mine")
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(directory.stat().st_mode)) == (0o600, 0o700)
+
+
+async def test_a_link_to_the_file_of_a_login_is_none(tmp_path: Path) -> None:
+    async with open_house() as house:
+        await Desk(GrantFiles(tmp_path / "elsewhere")).log_in(house, personal(house))
+    (tmp_path / "logins").mkdir()
+    (tmp_path / "logins" / "there.json").symlink_to(tmp_path / "elsewhere" / "there.json")
+
+    assert list(GrantFiles(tmp_path / "logins")) == []
 
 
 async def test_the_file_of_a_login_is_good_under_its_own_name_only(tmp_path: Path) -> None:

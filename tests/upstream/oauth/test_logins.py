@@ -209,12 +209,15 @@ async def test_a_client_may_be_known_by_the_url_of_its_metadata(grants: GrantFil
     assert house.authority.clients == [("https://gw.example/client.json", None)]
 
 
-async def test_a_client_with_a_secret_shows_it_to_its_issuer(grants: GrantFiles) -> None:
+async def test_a_client_with_a_secret_shows_it_to_its_issuer_and_writes_it_nowhere(
+    tmp_path: Path, grants: GrantFiles
+) -> None:
     async with open_house() as house:
         record = house.record("authorization_code")
         await Desk(grants).log_in(house, record)
 
     assert house.authority.clients == [("gateway", SECRET)]
+    assert SECRET not in (tmp_path / "logins" / "there.json").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

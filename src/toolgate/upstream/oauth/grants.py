@@ -90,7 +90,8 @@ class GrantFiles:
         self._turn = asyncio.Lock()
         self._known = dict(_load(directory))
         for draft in directory.glob(f"*{_DRAFT}"):
-            draft.unlink()  # of a process that was killed while it wrote
+            with contextlib.suppress(OSError):
+                draft.unlink()  # of a process that was killed while it wrote
 
     def __iter__(self) -> Iterator[Whose]:
         """All there are, as of now."""
