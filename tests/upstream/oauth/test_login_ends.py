@@ -246,6 +246,42 @@ async def test_a_login_that_is_made_anew_while_the_old_one_is_renewed_is_the_one
     assert [one and one.access for one in stored] == ["token-3-of-many"] * 2
 
 
+async def test_a_renewal_that_hangs_holds_up_nothing_but_itself(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        house.authority.answer = {"refresh_token": "old"}
+        desk = Desk(grants)
+        await desk.log_in(house, personal(house))
+        house.authority.held = asyncio.Event()
+        renewing = asyncio.create_task(desk.authorizer.token(personal(house), refused="token-1-of-many"))
+        await house.authority.renewing.wait()
+        await desk.logins.tidy({}, anybody)
+        house.authority.held.set()
+        with pytest.raises(StartFailed, match="nobody has logged in"):
+            await renewing
+
+    assert list(grants) == []
+
+
+async def test_a_logout_gives_back_what_a_renewal_under_way_has_earned(grants: GrantFiles) -> None:
+    async with open_house() as house:
+        house.authority.metadata = {"revocation_endpoint": f"{house.authority.issuer}/revoke"}
+        house.authority.answer = {"refresh_token": "old"}
+        desk = Desk(grants)
+        await desk.log_in(house, personal(house))
+        house.authority.answer = {"refresh_token": "new"}
+        house.authority.held = asyncio.Event()
+        renewing = asyncio.create_task(desk.authorizer.token(personal(house), refused="token-1-of-many"))
+        await house.authority.renewing.wait()
+        ending = asyncio.create_task(desk.logins.end(personal(house)))
+        await asyncio.sleep(0)
+        house.authority.held.set()
+        await renewing
+        revoke = await ending
+        assert revoke is not None
+
+        assert (await revoke(), house.authority.revoked[0]["token"]) == (True, "new")
+
+
 async def test_files_that_lie_there_already_get_no_token(tmp_path: Path) -> None:
     directory, elsewhere = tmp_path / "logins", tmp_path / "elsewhere"
     directory.mkdir(mode=0o755)

@@ -173,7 +173,7 @@ async def test_who_logs_in_for_more_asks_for_what_there_was_too(grants: GrantFil
         more = asked(await desk.begin(personal(house), scopes=("write",)))
         again = asked(await desk.begin(personal(house)))
 
-    assert (more["scope"], again.get("scope")) == ("basic write", None)
+    assert (more["scope"], again.get("scope")) == ("write basic", None)
 
 
 @pytest.mark.parametrize(

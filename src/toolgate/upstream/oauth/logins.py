@@ -33,6 +33,8 @@ IsThere = Callable[[str], bool]
 """Whether the principal of this id may come again."""
 Revoke = Callable[[], Awaitable[bool]]
 """Has a token taken back; whether its authorization server says that it did."""
+MAX_WANTED: Final = 256
+"""Scopes that one login asks for, however often somebody came back for more."""
 OFFLINE: Final = "offline_access"
 """The scope by which some authorization servers give what renews a token (SEP-2207)."""
 _BEGIN_AGAIN: Final = "begin again with `toolgate servers login ID`"
@@ -185,13 +187,16 @@ class Logins:
         What is returned gives the token back to its authorization server. Raises StorageFailed.
         """
         endpoint, oauth = _login_of(record)
-        grant = await self._drop(Whose(record.server_id, oauth.owner))
+        whose = Whose(record.server_id, oauth.owner)
+        # Not past a renewal: what it earns would be good for ever, and known to nobody.
+        async with self._authorizer.turn(whose):
+            grant = await self._drop(whose)
         return None if grant is None else partial(self._authorizer.revoke, grant, endpoint)
 
     async def tidy(self, servers: Mapping[str, ServerRecord], is_there: IsThere) -> None:
         """Forget what nobody may use from now on: the server is gone or another, or the principal is gone.
 
-        Raises StorageFailed.
+        Waits for no authorization server: a renewal under way finds its login gone. Raises StorageFailed.
         """
         self._servers, self._is_there = servers, is_there
         for whose in self._grants:
@@ -213,8 +218,7 @@ class Logins:
 
     async def _drop(self, whose: Whose) -> StoredGrant | None:
         try:
-            async with self._authorizer.turn(whose):
-                return await self._grants.drop(whose)
+            return await self._grants.drop(whose)
         except OSError as exc:
             raise StorageFailed(f"the file of a login cannot be removed: {exc.strerror}") from exc
 
@@ -260,11 +264,11 @@ def _check_redirect(redirect_uri: str) -> None:
 def _wanted(
     parties: Parties, oauth: OAuth, before: Collection[str], more: Collection[str]
 ) -> tuple[str, ...]:
-    """The scopes to ask for: the record's, or else what the server wants; never fewer than before."""
-    scopes = dict.fromkeys((*before, *(oauth.scopes or parties.scopes), *more))
-    if scopes and OFFLINE in parties.authority.scopes_supported:
-        scopes[OFFLINE] = None
-    return tuple(scopes)
+    """The scopes to ask for: the record's, or else what the server wants; and what was asked for before."""
+    scopes = dict.fromkeys((*(oauth.scopes or parties.scopes), *more, *before))
+    wanted = tuple(scopes)[:MAX_WANTED]
+    is_renewable = bool(wanted) and OFFLINE in parties.authority.scopes_supported
+    return (*wanted, OFFLINE) if is_renewable and OFFLINE not in wanted else wanted
 
 
 def _check_fit(authority: Authority, client_id: str | None) -> None:
