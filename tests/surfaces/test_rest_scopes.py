@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -172,6 +173,28 @@ async def test_an_explanation_can_be_narrowed_to_what_is_asked(
 
         assert [f"{one['server_id']}/{one['tool']}" for one in answer["tools"]] == tools
         assert [one["server_id"] for one in answer["servers"]] == servers
+
+
+@pytest.mark.parametrize(
+    ("uri", "role", "expected"),
+    [
+        ("note://open/7", "admin", [(True, "allowed_tools `resource:note://open/*`")]),
+        ("note://open/7", "agent", [(True, "allowed_tools `resource:note://open/*`")]),
+        ("note://shut/7", "admin", [(False, "allowed_tools")]),
+        ("note://shut/7", "agent", []),
+        ("NOTE://open/%2e%2e/shut/7", "admin", []),
+    ],
+)
+async def test_a_resource_that_no_server_lists_is_explained_by_the_server_that_is_named(
+    uri: str, role: str, expected: list[tuple[bool, str]]
+) -> None:
+    notes = MemoryServer(capabilities={"tools": {}, "resources": {}})
+    async with open_rest(MemoryNet(notes=notes), trusts_local=False) as house:
+        await house.seed(server=[stdio("notes", allowed_tools=["resource:note://open/*"])])
+        query = urlencode({"server": "notes", "tool": f"resource:{uri}"})
+        answer = await house.get(f"{EXPLAIN}?{query}", key=secret_of(role))
+
+    assert [(one["allowed"], one["rule"]) for one in answer["tools"]] == expected
 
 
 async def test_an_administrator_explains_for_any_key_and_nobody_else_does() -> None:

@@ -46,7 +46,7 @@ def explain_tool(client: RestClient, query: Mapping[str, str], tool: str) -> Map
     if kind_of(tool) == RESOURCE:
         raise CommandFailed(
             f"no server that you may see lists `{tool}`",
-            hint="see `toolgate explain` for what there is; what fits a template is decided on as it is read",
+            hint="for what no server lists, name the server that has it: `resource:SERVER/URI`",
             code="unknown_resource",
         )
     raise CommandFailed(

@@ -209,7 +209,7 @@ class Gateway:
             scope,
             self.snapshot,
             page_size=self._page_size,
-            decide=partial(self._decide, caller),
+            decide=partial(self.decide, caller),
             on_growth=self._views.on_growth,
         )
         for warning in view.warnings:
@@ -217,8 +217,8 @@ class Gateway:
         self._views.add(view)
         return view
 
-    def _decide(self, caller: Caller, ref: ToolRef) -> Decision:
-        """By the newest snapshot, whichever the caller's view is from."""
+    def decide(self, caller: Caller, ref: ToolRef) -> Decision:
+        """On one name alone, listed or not; by the newest snapshot, whichever the caller's view is from."""
         return decide_one(
             self.snapshot,
             caller.principal.ceiling,
@@ -385,7 +385,7 @@ class Gateway:
         """The layer and rule that keep from a caller what it called `name`; empty where nothing does."""
         ref = meant_ref(caller, name)
         try:
-            decision = None if ref is None else self._decide(caller, ref)
+            decision = None if ref is None else self.decide(caller, ref)
         except ToolgateError:  # its task is gone
             decision = None
         return ("", "") if decision is None or decision.allowed else (decision.layer, decision.rule)

@@ -48,6 +48,18 @@ def parse_alias(text: str) -> ToolRef | None:
     return ToolRef(server_id, rest if _SCHEME.match(rest) else unquote(rest))
 
 
+def decide_unlisted(decide: Decide, server_id: str, uri: str) -> Decision | None:
+    """Whether the caller may have a resource that its server does not list. None: it leads nowhere.
+
+    It has to be admitted as it is written, and as plainly as it can be written.
+    """
+    plain = plain_uri(uri)
+    if plain is None or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
+        return None
+    decision = decide(ToolRef(server_id, RESOURCE + plain))
+    return decide(ToolRef(server_id, RESOURCE + uri)) if decision.allowed else decision
+
+
 class Resources:
     """The resources of one view."""
 
@@ -98,15 +110,8 @@ class Resources:
 
     def _one_of(self, server_ids: Iterable[str], uri: str) -> Route | None:
         """The way to the one of these servers whose `uri` the caller may have. None where there are more."""
-        plain = plain_uri(uri)
-        if plain is None or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
-            return None
-        decisions = [
-            self._decide(ToolRef(one, RESOURCE + uri))
-            for one in server_ids
-            if one in self._announcing and self._decide(ToolRef(one, RESOURCE + plain)).allowed
-        ]
-        allowed = [decision for decision in decisions if decision.allowed]
+        decisions = [decide_unlisted(self._decide, one, uri) for one in server_ids if one in self._announcing]
+        allowed = [decision for decision in decisions if decision is not None and decision.allowed]
         return route_to(allowed[0]) if len(allowed) == 1 else None
 
 

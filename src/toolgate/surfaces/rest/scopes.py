@@ -6,6 +6,8 @@ does not exist. The other roles read the whole registry anyway.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from toolgate.catalog.naming import door_name
@@ -13,6 +15,7 @@ from toolgate.errors import Forbidden, NotFound, PolicyDenied, TooManyTools
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import principal_of
+from toolgate.gateway.resources import decide_unlisted
 from toolgate.gateway.roles import reaches
 from toolgate.govern.control import Serving
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
@@ -199,7 +202,8 @@ async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
         ExplainAnswer(
             revision=gateway.snapshot.revision,
             refusal=show_refusal(found.scope.refusal),
-            tools=list(_show_decisions(found.tools, query, knows_all=knows_all)),
+            tools=list(_show_decisions(found.tools, query, knows_all=knows_all))
+            or list(_show_unlisted(gateway, caller, query, knows_all=knows_all)),
             servers=list(_show_decisions(found.servers, query, knows_all=knows_all)),
             pending=[one for one in found.pending if _may_show(gateway, call.caller, one)],
             warnings=list(found.scope.warnings),
@@ -227,6 +231,18 @@ def _show_decisions(
         is_asked_for &= one.tool is None or query.get("tool", one.tool) == one.tool
         if is_asked_for and (one.allowed or knows_all):
             yield show_decision(one)
+
+
+def _show_unlisted(
+    gateway: Gateway, caller: Caller, query: Mapping[str, str], *, knows_all: bool
+) -> Iterator[DecisionShown]:
+    """What becomes of a request for a resource that the server named does not list."""
+    name, offer = query.get("tool", ""), gateway.snapshot.servers.get(query.get("server", ""))
+    if kind_of(name) != RESOURCE or offer is None or "resources" not in offer.features:
+        return
+    decision = decide_unlisted(partial(gateway.decide, caller), offer.record.server_id, name[len(RESOURCE) :])
+    if decision is not None and (decision.allowed or knows_all):
+        yield show_decision(replace(decision, tool=name))
 
 
 def _parse_caller(principal: Principal, query: Mapping[str, str]) -> Caller:
@@ -293,7 +309,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         query=(
             *SELECTION,
             Parameter("tool", "Only what is said about this tool, or `prompt:<name>`, or `resource:<uri>`."),
-            Parameter("server", "Only what is said about this server."),
+            Parameter("server", "Only what is said about this server, also of resources it does not list."),
             Parameter("key", "Explain for this key instead of your own (administrators only)."),
         ),
         answer=ExplainAnswer,
