@@ -1,11 +1,18 @@
-"""What the suites of links share. Each says by a fixture `subject` which links it tries."""
+"""What the suites of links share. One that tries other links says so by a fixture `subject` of its own."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.contract.links import Ears, Subject
+from tests.contract.links import RELAYING, Ears, Subject
 from toolgate.upstream.link import Link
+
+
+@pytest.fixture(params=RELAYING)
+async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+    opens, era = RELAYING[request.param]
+    async with opens(era) as subject:
+        yield subject
 
 
 @pytest.fixture

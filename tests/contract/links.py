@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from tests.contract.link_server import PROGRESS, ContractServer, Message
 from tests.upstream.faulty_http import STREAM_END, STREAM_HEAD, FaultyHttp, Peer, Request
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer
@@ -372,3 +374,12 @@ SUBJECTS: dict[str, tuple[OpenSubject, Era]] = {
 }
 RELAYING = {name: subject for name, subject in SUBJECTS.items() if not name.startswith("memory")}
 """Those that carry what passes between a server and the client behind a request."""
+
+
+def _of(era: Era) -> pytest.MarkDecorator:
+    names = [name for name, subject in RELAYING.items() if subject[1] == era]
+    return pytest.mark.parametrize("subject", names, indirect=True)
+
+
+legacy, modern = _of("legacy"), _of("modern")
+"""For what is only so in one era."""

@@ -2,14 +2,13 @@
 
 import logging
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.contract.link_clients import Client, Json
-from tests.contract.links import RELAYING, Ears, Subject
+from tests.contract.links import Ears, Subject
 from tests.contract.test_link import CALL, params
 from tests.scenarios.soak import rounds
 from toolgate.upstream.link import Link
@@ -59,13 +58,6 @@ class Chatter:
 
     def _often(self) -> bool:
         return self._dice.random() < 0.8
-
-
-@pytest.fixture(params=RELAYING)
-async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
-    opens, era = RELAYING[request.param]
-    async with opens(era) as subject:
-        yield subject
 
 
 @pytest.mark.soak

@@ -1,14 +1,13 @@
 """What passes between a server and the client behind a request, whatever link carries it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.contract.link_clients import ACCEPTED, Client, Json, never
-from tests.contract.links import RELAYING, SECRET, Ears, Subject
+from tests.contract.links import SECRET, Ears, Subject, legacy, modern
 from tests.contract.test_link import CALL, ask, params, until, until_stopped
 from toolgate.errors import CallTimedOut, InvalidParams, ServerUnavailable
 from toolgate.model.protocol import CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY
@@ -22,15 +21,6 @@ LOG = "notifications/message"
 ELICIT = "elicitation/create"
 FORM = {"method": ELICIT, "params": {"message": "your name?", "requestedSchema": {}}}
 SAID = {"level": "warning", "data": "hot"}
-LEGACY_ONLY = [name for name in RELAYING if name.endswith("legacy")]
-legacy = pytest.mark.parametrize("subject", LEGACY_ONLY, indirect=True)
-
-
-@pytest.fixture(params=RELAYING)
-async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
-    opens, era = RELAYING[request.param]
-    async with opens(era) as subject:
-        yield subject
 
 
 @pytest.fixture
@@ -299,9 +289,8 @@ async def test_chd_11_a_question_that_nobody_stands_behind_is_refused(link: Link
     assert (no_object["error"]["code"], pong, client.asked) == (-32602, {"result": {}}, [])
 
 
+@modern
 async def test_chd_11_a_modern_server_has_no_questions(subject: Subject, link: Link) -> None:
-    if link.hello.era == "legacy":
-        return
     client = Client()
     if subject.record.transport == "streamable_http":
         with pytest.raises(CallTimedOut):  # there is no way to answer it

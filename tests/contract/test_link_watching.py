@@ -1,24 +1,15 @@
 """What a server is asked to keep telling, whatever link carries it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
 import pytest
 
-from tests.contract.links import RELAYING, Ears, Subject
+from tests.contract.links import Ears, modern
 from tests.contract.test_link import ask, until
 from toolgate.upstream.link import Link
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=RELAYING)
-async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
-    opens, era = RELAYING[request.param]
-    async with opens(era) as subject:
-        yield subject
 
 
 async def until_watched(link: Link, *uris: str) -> None:
@@ -53,17 +44,14 @@ async def test_who_has_a_resource_watched_can_wait_until_the_server_knows(link: 
         assert await ask(link, "watched") == sorted(uris)
 
 
+@modern
 async def test_a_modern_server_is_asked_for_every_kind_of_change_it_announces(link: Link) -> None:
-    async def filters() -> Any:
-        return await ask(link, "filters")
-
     changes = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
     async with asyncio.timeout(5):
-        while link.hello.era == "modern" and await filters() != [changes]:
+        while await ask(link, "filters") != [changes]:
             await asyncio.sleep(0.01)
         link.watch(frozenset({"b:1", "a:1"}))
-        wanted = [changes | {"resourceSubscriptions": ["a:1", "b:1"]}]
-        while link.hello.era == "modern" and await filters() != wanted:
+        while await ask(link, "filters") != [changes | {"resourceSubscriptions": ["a:1", "b:1"]}]:
             await asyncio.sleep(0.01)
 
 
