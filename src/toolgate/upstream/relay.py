@@ -130,17 +130,24 @@ class Relay:
         Every one that has a client needs its `leave`. The server gets `key` for a progress token: those of
         clients are their own, and alike.
         """
-        members = wire.parse_meta(params) if "_meta" in params else None
-        token = members.pop(wire.PROGRESS_KEY, None) if members else None
-        if token is not None and len(token) > MAX_TOKEN_BYTES:
-            raise InvalidParams(f"`progressToken` has more than {MAX_TOKEN_BYTES} bytes")
+        if wire.may_want_progress(params):
+            sent = self._with_own_token(key, params, client)
+        else:
+            sent = wire.params_for(self.era, params, client)
         if client is not None:
             if client.principal_id != self._principal_id:
                 self._change_principal(client.principal_id)
             self._requests[key] = (client, deadline, timeout_s)
-            if members is not None and token is not None:
-                self._tokens[key] = bytes(token)
-                members[wire.PROGRESS_KEY] = msgspec.Raw(key)
+        return sent
+
+    def _with_own_token(self, key: bytes, params: Params, client: ClientSide | None) -> Params:
+        members = wire.parse_meta(params["_meta"])
+        token = members.pop(wire.PROGRESS_KEY, None)
+        if token is not None and len(token) > MAX_TOKEN_BYTES:
+            raise InvalidParams(f"`progressToken` has more than {MAX_TOKEN_BYTES} bytes")
+        if token is not None and client is not None:
+            self._tokens[key] = bytes(token)
+            members[wire.PROGRESS_KEY] = msgspec.Raw(key)
         return wire.with_meta(self.era, params, members, client)
 
     def _change_principal(self, principal_id: str) -> None:

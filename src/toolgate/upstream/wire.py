@@ -46,6 +46,7 @@ OWN_META: Final = msgspec.Raw(_OWN_ENVELOPE + _OWN_INFO)
 """The whole `_meta` of a request that no client stands behind."""
 
 PROGRESS_KEY: Final = "progressToken"
+_PROGRESS_BYTES: Final = PROGRESS_KEY.encode()
 
 LISTEN: Final = "subscriptions/listen"
 
@@ -171,17 +172,25 @@ def params_for(era: Era, params: Params, client: ClientSide | None = None) -> Pa
 
     Without its progress token: that comes back on a connection which many callers share (see `Relay`).
     """
-    if "_meta" not in params:
+    meta = params.get("_meta")
+    if meta is None:
         return with_meta(era, params, None, client)
-    members = parse_meta(params)
-    members.pop(PROGRESS_KEY, None)
-    return with_meta(era, params, members, client)
+    raw = bytes(meta)
+    # Clients send the same over and over.
+    carried = (_known_carried if len(raw) <= _MAX_KNOWN_BYTES else _carried)(era, raw)
+    return _with_carried(era, params, carried, client)
 
 
-def parse_meta(params: Params) -> Params:
+def may_want_progress(params: Params) -> bool:
+    """Whether a caller's `_meta` may hold a progress token. Escapes could hide one."""
+    meta = params.get("_meta")
+    return meta is not None and (_PROGRESS_BYTES in (raw := bytes(meta)) or b"\\u" in raw)
+
+
+def parse_meta(raw: bytes | msgspec.Raw) -> Params:
     """The members of a caller's `_meta`. Raises InvalidParams."""
     try:
-        return decode_members(params["_meta"])
+        return decode_members(raw)
     except msgspec.DecodeError as exc:
         raise InvalidParams("`_meta` is not an object") from exc
 
@@ -192,15 +201,34 @@ def with_meta(era: Era, params: Params, members: Params | None, client: ClientSi
     A modern server gets an envelope that speaks for `client`: its capabilities are the ones the server may
     rely on. A legacy one never sees a key that MCP reserves.
     """
-    if members is None:
-        return {**params, "_meta": msgspec.Raw(_envelope(client) + _OWN_INFO)} if era == "modern" else params
+    if members is not None:
+        return _with_carried(era, params, _encode_carried(era, members), client)
+    return {**params, "_meta": msgspec.Raw(_envelope(client) + _OWN_INFO)} if era == "modern" else params
+
+
+def _with_carried(era: Era, params: Params, carried: bytes, client: ClientSide | None) -> Params:
+    if era == "modern":
+        return {**params, "_meta": msgspec.Raw(b"%b,%b" % (_envelope(client), carried[1:]))}
+    if carried:
+        return {**params, "_meta": msgspec.Raw(carried)}
+    return {name: value for name, value in params.items() if name != "_meta"}
+
+
+def _carried(era: Era, raw: bytes) -> bytes:
+    members = parse_meta(raw)
+    members.pop(PROGRESS_KEY, None)
+    return _encode_carried(era, members)
+
+
+_known_carried: Final = lru_cache(maxsize=256)(_carried)
+
+
+def _encode_carried(era: Era, members: Params) -> bytes:
+    """What of a `_meta` a server sees beside the envelope, as an object; empty where it sees nothing."""
     kept = {key: value for key, value in members.items() if not key.startswith(RESERVED_PREFIX)}
     if era == "modern":
         kept[CLIENT_INFO_KEY] = members.get(CLIENT_INFO_KEY, _CLIENT_INFO)
-        return {**params, "_meta": msgspec.Raw(b"%b,%b" % (_envelope(client), _encode(kept)[1:]))}
-    if kept:
-        return {**params, "_meta": msgspec.Raw(_encode(kept))}
-    return {name: value for name, value in params.items() if name != "_meta"}
+    return _encode(kept) if kept else b""
 
 
 def _envelope(client: ClientSide | None) -> bytes:

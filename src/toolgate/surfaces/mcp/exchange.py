@@ -60,6 +60,10 @@ class Exchange:
             raise NotAcceptable(f"the client does not accept `{media}`")
 
 
+async def nothing_more() -> None:
+    """For a request that is answered already."""
+
+
 def check_headers(request: Request) -> None:
     """Headers that decide the routing stand once at most."""
     if request.repeated:

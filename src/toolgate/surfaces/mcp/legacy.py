@@ -1,7 +1,7 @@
 """The handshake era (2025-03-26 to 2025-11-25): `initialize`, a signed session, one GET stream."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -71,10 +71,16 @@ class LegacyEra:
         self._streams = streams
         sessions.on_dropped = self._let_go
 
-    async def answer(
+    def answer(
         self, responder: Responder, message: Message, session: Session, *, hears: bool = True
-    ) -> None:
+    ) -> Awaitable[None]:
         """One message of an open session, however it came. `hears`: it takes messages ahead of an answer."""
+        is_known = session.revision <= self._gateway.snapshot.revision
+        if is_known and message.id is not None and message.method in REQUESTS:
+            return self._ask(message, SessionClient(session, responder, hears=hears))
+        return self._answer(responder, message, session, hears=hears)
+
+    async def _answer(self, responder: Responder, message: Message, session: Session, *, hears: bool) -> None:
         if session.revision > self._gateway.snapshot.revision:
             await self._catch_up(session)
         if message.id is None:

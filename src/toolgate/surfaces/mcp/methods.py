@@ -1,12 +1,13 @@
 """The methods both eras serve, the same but for the shape of the answer: lists, and what goes to a server."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
 
 from toolgate.catalog.results import adapt_result
 from toolgate.errors import InvalidParams, ToolgateError
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.view import View
 from toolgate.model.protocol import LIST_METHODS
 from toolgate.model.tools import Era, ListKind
 from toolgate.surfaces.http.messages import Responder
@@ -43,24 +44,35 @@ class Methods:
                 injections[injection] += 1
         send_result(responder, message.id or b"null", page)
 
-    async def ask(
+    def ask(
         self, message: Message, binding: Binding, *, client: ClientSide | None, session: str = ""
-    ) -> Answer:
-        """What a server answers to one of `REQUESTS`. The message stays as it came."""
-        gateway = self._gateway
-        trace = _trace(message, session)
-        name = ""
-        if message.method == "tools/call":
-            name = message.text("name") or ""
-            if not name or len(name) > MAX_NAME_CHARS:
-                raise InvalidParams("`name` must be a tool's name")
-        view = binding.view(gateway)
+    ) -> Coroutine[Any, Any, Answer]:
+        """What a server answers to one of `REQUESTS`. The message stays as it came.
+
+        Not a coroutine of its own, as a plain call is worth one frame less on the way to its server.
+        """
+        view = binding.view(self._gateway)
         if view.is_partial:
-            view = await gateway.settled_view(binding.caller)
+            return self._ask_settled(message, binding, client=client, session=session)
+        return self._ask(view, message, client=client, session=session)
+
+    async def _ask_settled(
+        self, message: Message, binding: Binding, *, client: ClientSide | None, session: str
+    ) -> Answer:
+        view = await self._gateway.settled_view(binding.caller)
+        return await self._ask(view, message, client=client, session=session)
+
+    def _ask(
+        self, view: View, message: Message, *, client: ClientSide | None, session: str
+    ) -> Coroutine[Any, Any, Answer]:
         params = {**message.params}  # the gateway writes the server's own names into it
-        if name:
-            return await gateway.call(view, name, params, trace=trace, client=client)
-        return await gateway.fetch(view, message.method, params, trace=trace, client=client)
+        trace = _trace(message, session)
+        if message.method != "tools/call":
+            return self._gateway.fetch(view, message.method, params, trace=trace, client=client)
+        name = message.text("name")
+        if not name or len(name) > MAX_NAME_CHARS:
+            raise InvalidParams("`name` must be a tool's name")
+        return self._gateway.call(view, name, params, trace=trace, client=client)
 
     def server_of(self, message: Message, binding: Binding) -> str:
         """Where one of `REQUESTS` would go now. Raises as `ask` does."""

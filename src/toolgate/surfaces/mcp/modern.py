@@ -1,7 +1,7 @@
 """The stateless era (2026-07-28): every request carries its own envelope, and nothing is remembered."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -21,11 +21,12 @@ from toolgate.model.protocol import (
     PROTOCOL_VERSION_KEY,
     SERVER_INFO_KEY,
 )
+from toolgate.surfaces.http.messages import Request
 from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result, send_upstream_error
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.capabilities import announced_capabilities, carried_capabilities
 from toolgate.surfaces.mcp.envelope import Message
-from toolgate.surfaces.mcp.exchange import Exchange
+from toolgate.surfaces.mcp.exchange import Exchange, nothing_more
 from toolgate.surfaces.mcp.legacy import VERSIONS as LEGACY_VERSIONS
 from toolgate.surfaces.mcp.levels import parse_level
 from toolgate.surfaces.mcp.listening import Listening
@@ -66,23 +67,23 @@ class ModernEra:
         self._rounds = rounds
         self._good_envelopes: dict[bytes, Envelope] = {}
 
-    async def answer(self, exchange: Exchange, message: Message, binding: Binding) -> None:
+    def answer(self, exchange: Exchange, message: Message, binding: Binding) -> Awaitable[None]:
         """One POST."""
         if message.id is None:
             # The revision defines no notification from client to server over HTTP; they have no effect.
             send_empty(exchange.responder, 202)
-            return
+            return nothing_more()
         envelope = self._check_envelope(exchange, message)
         if message.method in REQUESTS:
-            await self._request(exchange, message, binding, envelope)
-        elif message.method in LISTS:
-            await self._methods.list(exchange.responder, message, binding, era="modern")
-        elif message.method == "server/discover":
-            self._discover(exchange, message.id, binding)
-        elif message.method == "subscriptions/listen":
-            await self._listening.serve(exchange, message, binding)
-        else:
+            return self._request(exchange, message, binding, envelope)
+        if message.method in LISTS:
+            return self._methods.list(exchange.responder, message, binding, era="modern")
+        if message.method == "subscriptions/listen":
+            return self._listening.serve(exchange, message, binding)
+        if message.method != "server/discover":
             raise MethodNotFound(f"no method `{message.method}`")
+        self._discover(exchange, message.id, binding)
+        return nothing_more()
 
     async def _request(
         self, exchange: Exchange, message: Message, binding: Binding, envelope: Envelope
@@ -179,12 +180,12 @@ class ModernEra:
         return envelope
 
 
-def is_modern(exchange: Exchange, message: Message) -> bool:
+def is_modern(request: Request, message: Message) -> bool:
     """Body first: an envelope is modern whatever the headers say; then the header alone decides."""
     meta = message.params.get("_meta")
     if meta is not None and _VERSION_KEY_BYTES in bytes(meta):
         return True
-    version = exchange.headers.get(b"mcp-protocol-version")
+    version = request.headers.get(b"mcp-protocol-version")
     if version is None or version in _LEGACY_BYTES:
         return False
-    return message.method != "initialize" and b"mcp-session-id" not in exchange.headers
+    return message.method != "initialize" and b"mcp-session-id" not in request.headers

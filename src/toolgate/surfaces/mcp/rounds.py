@@ -6,7 +6,6 @@ ended yet waits, parked, on this node.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -37,8 +36,7 @@ class _Pages(msgspec.Struct):
     elicitations: list[msgspec.Raw] = []
 
 
-@dataclass(slots=True)
-class ModernRequest:
+class ModernRequest(msgspec.Struct):
     """One request, as its client sent it."""
 
     message: Message
