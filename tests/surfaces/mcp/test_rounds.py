@@ -239,7 +239,7 @@ async def test_a_page_that_somebody_has_to_visit_is_a_question_too() -> None:
         visited[0] = True
         last = await call(house, again(CALL, first, {"action": "accept"}), {"elicitation": {"url": {}}})
 
-        assert plain.code == -32042
+        assert plain.code == -32021
         (asked,) = first.json["result"]["inputRequests"].values()
         assert asked == {"method": "elicitation/create", "params": page}
         assert text(last) == "done"

@@ -12,7 +12,13 @@ import msgspec
 
 from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.errors import InvalidParams
-from toolgate.gateway.inputs import MAX_INPUTS, MAX_ROUNDS, check_inputs, too_many_rounds
+from toolgate.gateway.inputs import (
+    MAX_INPUTS,
+    MAX_ROUNDS,
+    check_inputs,
+    missing_capability,
+    too_many_rounds,
+)
 from toolgate.gateway.parking import ParkableCall, Parking, Waiting
 from toolgate.model.raw import Members, decode_members
 from toolgate.surfaces.mcp.envelope import Message
@@ -123,8 +129,10 @@ class Rounds:
     def _as_question(self, request: ModernRequest, reply: Reply) -> Reply:
         """An error that only says what somebody has to do first is put as a question."""
         error = parse_error(reply.error)
-        if error.code != URL_WANTED or not request.client.can_visit:
+        if error.code != URL_WANTED:
             return reply
+        if not request.client.can_visit:
+            raise missing_capability("elicitation/create", b'{"mode":"url"}')
         try:
             pages = msgspec.json.decode(error.data, type=_Pages).elicitations
         except UNREADABLE:
