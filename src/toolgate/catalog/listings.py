@@ -37,7 +37,8 @@ MAX_ARGUMENTS: Final = 128
 
 Checked = tuple[Mapping[str, Listing], Mapping[str, str]]
 
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+"""How an absolute URI begins."""
 # An authority that strict clients can parse: one they cannot costs them the whole list.
 _AUTHORITY: Final = re.compile(
     r"//(?:[^/?#@\\]*@)?(?:\[[0-9A-Fa-f:.]+\]|[^/?#@\\\[\]:<>^|%\" ]*)(?::(?P<port>[0-9]{0,5}))?(?=[/?#\\]|$)"
@@ -178,7 +179,7 @@ def _check_template(template: str) -> None:
 def _check_absolute(uri: str, max_bytes: int = MAX_URI_BYTES) -> None:
     if not uri.isprintable() or len(uri.encode()) > max_bytes:
         raise SchemaRefused(f"its URI is not 1 to {max_bytes} bytes that can be seen")
-    if not _SCHEME.match(uri):
+    if not SCHEME.match(uri):
         raise SchemaRefused("its URI does not begin with a scheme")
 
 

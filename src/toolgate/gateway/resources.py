@@ -7,13 +7,12 @@ one server that could have it, and is decided on by itself, as it is written and
 rule is got round by guessing.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
 from urllib.parse import quote, unquote
 
-from toolgate.catalog.listings import MAX_URI_BYTES
+from toolgate.catalog.listings import MAX_URI_BYTES, SCHEME
 from toolgate.catalog.templates import Uri, UriTemplate
 from toolgate.gateway.routes import Route, route_to
 from toolgate.gateway.uris import plain_uri
@@ -26,7 +25,6 @@ Decide = Callable[[ToolRef], Decision]
 
 ALIAS: Final = "toolgate://s/"
 _MAX_ALIAS_CHARS: Final = len(ALIAS) + 41 + 3 * MAX_URI_BYTES
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def alias_of(server_id: str, uri: str) -> str:
@@ -45,7 +43,7 @@ def parse_alias(text: str) -> ToolRef | None:
         return None
     server_id, _, rest = text[len(ALIAS) :].partition("/")
     # Encoded, a URI has no colon left.
-    return ToolRef(server_id, rest if _SCHEME.match(rest) else unquote(rest))
+    return ToolRef(server_id, rest if SCHEME.match(rest) else unquote(rest))
 
 
 def decide_unlisted(decide: Decide, server_id: str, uri: str) -> Decision | None:
