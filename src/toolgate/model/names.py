@@ -21,7 +21,7 @@ No tool name holds a colon, so the three kinds share one space of names and neve
 # No `__` and no `.` inside an id, so the doors' joined names always have one reading.
 _SERVER_ID = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 _TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,%d}" % MAX_TOOL_NAME)
+_TOOL_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TOOL_NAME}}}")
 
 
 class ToolRef(NamedTuple):
