@@ -90,3 +90,31 @@ async def test_ups_12_only_a_certificate_that_is_trusted_will_do(tmp_path: Path)
         assert await trusting.get_json(server.url) == {"a": 1}
         with pytest.raises(FetchFailed, match="not trusted"):
             await Fetcher(ANY).get_json(server.url)
+
+
+async def resolve_some(host: str, _port: int) -> list[str]:
+    """Names out there, some of the house, and one that nobody knows."""
+    if host == "nowhere.example":
+        raise OSError
+    return ["10.0.0.1"] if host.endswith(".house") else ["93.184.215.14"]
+
+
+@pytest.mark.parametrize(
+    ("named_by", "is_let_in"),
+    [
+        ("https://mcp.example/mcp", False),
+        ("https://nowhere.example/mcp", False),
+        ("https://93.184.215.14/mcp", False),
+        ("https://mcp.house/mcp", True),
+        ("http://127.0.0.1:9/mcp", True),
+    ],
+)
+async def test_ssr_who_is_out_there_sends_us_to_nobody_in_the_house(named_by: str, is_let_in: bool) -> None:
+    fetcher = Fetcher(Egress(allow_private=True, resolver=resolve_some))
+    beside = await fetcher.beside(named_by)
+
+    assert (beside is fetcher) == is_let_in
+    if not is_let_in:
+        for url in ("https://login.house/x", "https://10.0.0.1/x", "http://127.0.0.1:9/x"):
+            with pytest.raises(FetchFailed, match="which this gateway does not connect to"):
+                await beside.get_json(url)

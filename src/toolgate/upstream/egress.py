@@ -160,6 +160,10 @@ class Egress:
         self._allowed_hosts = tuple(map(str.lower, allowed_hosts))
         self._resolver = resolver
 
+    def without_private(self) -> "Egress":
+        """The same rule, but for loopback and private networks, which are never fine."""
+        return Egress(allow_private=False, allowed_hosts=self._allowed_hosts, resolver=self._resolver)
+
     async def resolve(self, host: str, port: int) -> list[str]:
         """The addresses of `host` that may be connected to; at least one. Raises EgressRefused, OSError.
 

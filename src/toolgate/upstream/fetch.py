@@ -6,6 +6,7 @@ Through the one egress check, over TLS, bounded, and no redirects.
 import asyncio
 import ssl
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -49,6 +50,15 @@ class Fetcher:
     def __init__(self, egress: Egress, *, tls: ssl.SSLContext | None = None) -> None:
         self._egress = egress
         self._tls = tls
+
+    async def beside(self, url: str) -> "Fetcher":
+        """For what a document at `url` names: whoever has a public address sends us to no private one."""
+        public = self._egress.without_private()
+        if await _is_refused(public, url):
+            return self
+        stricter = copy(self)
+        stricter._egress = public
+        return stricter
 
     async def get_json(self, url: str) -> Any:
         """The document at `url`. Raises FetchFailed."""
@@ -100,6 +110,17 @@ class Fetcher:
             # Reads every authority from disk, which takes longer than the event loop has.
             self._tls = await asyncio.to_thread(ssl.create_default_context)
         return self._tls
+
+
+async def _is_refused(egress: Egress, url: str) -> bool:
+    try:
+        target = parse_target(url)
+        await egress.resolve(target.host, target.port)
+    except EgressRefused:
+        return True
+    except OSError:
+        return False  # who cannot be found is trusted no more than a stranger
+    return False
 
 
 def _parse(url: str) -> Target:

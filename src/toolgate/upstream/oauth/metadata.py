@@ -79,6 +79,7 @@ async def find_parties(
     if issuer is None:
         issuer = _named_issuer(found)
         _check_named(issuer, by=url, who="it")
+        fetcher = await fetcher.beside(url)
     elif found is not None and found.authorization_servers and issuer not in found.authorization_servers:
         raise OAuthFailed(f"it does not take tokens of its record's `issuer`, `{_host(issuer)}`")
     resource = _without_query(url) if found is None else found.resource

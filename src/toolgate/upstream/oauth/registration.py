@@ -49,8 +49,9 @@ async def find_client(
 async def _register(fetcher: Fetcher, authority: Authority, redirect_uri: str) -> Client:
     assert authority.registration_endpoint is not None
     asked = msgspec.json.encode(_metadata(redirect_uri, _method(authority)))
+    beside = await fetcher.beside(authority.issuer)
     try:
-        answer = await fetcher.post_json(authority.registration_endpoint, asked)
+        answer = await beside.post_json(authority.registration_endpoint, asked)
     except FetchFailed as exc:
         raise OAuthFailed(f"the authorization server cannot be asked: {exc}") from exc
     if answer.status not in (200, 201):

@@ -71,8 +71,9 @@ class TokenEndpoint:
         """The token that `form` earns. Raises OAuthFailed."""
         proof, authorization = _authenticate(self._authority, client)
         asked_s = self._clock_s()
+        fetcher = await self._fetcher.beside(self._authority.issuer)
         try:
-            status, document = await self._fetcher.post_form(
+            status, document = await fetcher.post_form(
                 self._authority.token_endpoint, {**form, **proof}, authorization=authorization
             )
         except FetchFailed as exc:
@@ -88,8 +89,9 @@ class TokenEndpoint:
         proof, authorization = _authenticate(self._authority, client)
         form = {"token": token.refresh or token.access, **proof}
         hint = "refresh_token" if token.refresh else "access_token"
+        fetcher = await self._fetcher.beside(self._authority.issuer)
         try:
-            status, _ = await self._fetcher.post_form(
+            status, _ = await fetcher.post_form(
                 self._authority.revocation_endpoint,
                 {**form, "token_type_hint": hint},
                 authorization=authorization,
