@@ -1,12 +1,13 @@
 """A stream that brings much at once is taken in turns, so that others are heard in between."""
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
 
 from tests.upstream.faulty_http import Peer, Request
-from tests.upstream.http_pools import Gathered, in_s, post, serving
+from tests.upstream.http_pools import Gathered, echo, in_s, post, serving
 from toolgate.upstream import http_connection
 
 pytestmark = pytest.mark.anyio
@@ -88,3 +89,37 @@ async def test_what_comes_behind_a_stream_is_nobodys_answer() -> None:
         bodies = [(await pool.send(post(b"%d" % n), deadline=in_s(5))).body for n in range(100)]
 
     assert bodies == [b"%d" % n for n in range(100)]
+
+
+async def test_the_streams_of_one_server_give_way_one_after_the_other() -> None:
+    """UPS-3: however many of its streams are noisy, a server has one share of the loop."""
+    async with serving(echo) as (_, pool):
+        first_s, second_s, third_s = (pool.next_turn_s(1.0) for _ in range(3))
+
+    assert (second_s - first_s, third_s - second_s) == pytest.approx((30.0, 30.0))
+
+
+class Slow(Gathered):
+    """Keeps the loop for a while with everything it is fed."""
+
+    def feed(self, chunk: bytes) -> bool:
+        until_s = time.perf_counter() + 2 * http_connection._LONG_S
+        while time.perf_counter() < until_s:
+            pass
+        return super().feed(chunk)
+
+
+async def test_a_stream_that_keeps_the_loop_gives_way_however_little_it_brings() -> None:
+    sink = Slow(len(EVENT) * 20)
+
+    async def script(_request: Request, peer: Peer) -> None:
+        await peer.open_stream()
+        await sink.has_begun.wait()
+        for _ in range(20):
+            await peer.chunk(EVENT)
+
+    async with serving(script) as (_, pool):
+        await pool.send(post(), deadline=in_s(5), sink=sink)
+
+        assert sink.data == EVENT * 20
+        assert pool._turn_s > 0

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 import uvloop
 
@@ -18,8 +19,9 @@ from toolgate.settings import Settings
 from toolgate.surfaces.http.messages import Door
 from toolgate.surfaces.http.server import BACKLOG, HttpServer
 from toolgate.telemetry import setup_logging
-from toolgate.upstream.link import MAX_MESSAGE_BYTES
 
+_LARGER_THAN_MOST: Final = 2 * 1024 * 1024
+"""Than most messages, in bytes."""
 _log = logging.getLogger(__name__)
 
 
@@ -101,7 +103,7 @@ def _settle_memory() -> None:
     gc.set_threshold(10_000, 10, 10)
     # glibc gives what is freed back to the system, and has every message of 100 KB faulted in anew, until it
     # has seen a larger block come and go (M_MMAP_THRESHOLD in mallopt(3)). This one is never touched.
-    bytes(MAX_MESSAGE_BYTES)
+    bytes(_LARGER_THAN_MOST)
 
 
 def _stop_signals(stopping: asyncio.Event) -> Mapping[signal.Signals, Callable[[], None]]:

@@ -24,6 +24,8 @@ from toolgate.upstream.http_connection import (
 
 _CLOSED: Final = "the connection was closed by the gateway"
 _SLOW_CONNECT_S: Final = 1.0
+_REST: Final = 30
+"""How many times as long as it kept the loop a noisy stream then gives way: 3 % are for noise."""
 
 
 class ConnectFailed(Exception):
@@ -56,6 +58,8 @@ class HttpPool:
         """In a row."""
         self._failure = ""
         self._retry_s = 0.0
+        self._turn_s = 0.0
+        """Until when the streams of this server give way."""
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -95,6 +99,11 @@ class HttpPool:
             self._sweep.cancel()
         while self._waiters:
             self._wake_one()
+
+    def next_turn_s(self, took_s: float) -> float:
+        # One after another: however many streams of a server are noisy, together they have one small share.
+        self._turn_s = max(self._turn_s, self._loop.time()) + took_s * _REST
+        return self._turn_s
 
     def give_back(self, connection: HttpConnection) -> None:
         connection.idle_since = self._loop.time()

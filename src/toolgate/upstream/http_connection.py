@@ -9,6 +9,7 @@ import asyncio
 import math
 import select
 import socket
+import time
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -23,10 +24,11 @@ _DRAIN_S: Final = 1.0
 """How long a stream may go on after its answer came before its connection is given up."""
 _BODILESS: Final = (204, 304)
 _MAX_KNOWN_HEAD_BYTES: Final = 2_048
-_MUCH_BYTES: Final = 16 * 1024
-"""A stream that brings so much at once waits a turn: uvloop would read it 32 times before it hears others."""
-_MANY_LINES: Final = 512
-"""Lines in what is read at once that are taken in turns too: each event among them has its cost."""
+_MUCH_BYTES: Final = 4 * 1024
+_MANY_LINES: Final = 64
+"""More of a stream than either is taken in turns: each event among so many lines has its cost."""
+_LONG_S: Final = 0.0002
+"""A stream that keeps the loop for so long gives way to others before it is read on."""
 _MAX_PIECES: Final = 4_096
 """Pieces of a body in what is read at once. A server that sends single bytes keeps the loop from others."""
 
@@ -88,6 +90,9 @@ class Sink(Protocol):
 
 class ConnectionOwner(Protocol):
     """Whom a connection tells that it is free, or gone."""
+
+    def next_turn_s(self, took_s: float) -> float:
+        """When a stream that kept the loop for `took_s` may be read on, by the loop's clock."""
 
     def give_back(self, connection: "HttpConnection") -> None:
         """`connection` has finished a request and can take another."""
@@ -248,8 +253,12 @@ class HttpConnection(asyncio.Protocol):
         elif self._missing:
             self._take_rest(data)
             return
-        if len(data) >= _MUCH_BYTES and self._sink is not None and self._status >= 200:
-            data = self._hold_back(data)
+        if self._sink is not None and self._status >= 200:
+            self._take_stream(data)
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         self._pending_bytes += len(data)
         self._pieces = 0
         try:
@@ -259,14 +268,17 @@ class HttpConnection(asyncio.Protocol):
         if self._pending_bytes > self._limits.max_head_bytes:
             self.fail(ExchangeFailed("the server's response head is too long"))
 
-    def _hold_back(self, data: bytes) -> bytes:
-        """What to take now of much that a stream brings at once. The rest is for the loop's next turns."""
-        self._transport.pause_reading()
-        self._loop.call_soon(self._read_on)
-        if data.count(b"\n") < _MANY_LINES:
-            return data
-        self._held = data[_MUCH_BYTES:]
-        return data[:_MUCH_BYTES]
+    def _take_stream(self, data: bytes) -> None:
+        """Take a part of what a stream brings. The rest waits, and so does what it brings next."""
+        is_much = len(data) >= _MUCH_BYTES and data.count(b"\n") >= _MANY_LINES
+        if is_much:
+            data, self._held = data[:_MUCH_BYTES], data[_MUCH_BYTES:]
+        began_s = time.perf_counter()
+        self._parse(data)
+        took_s = time.perf_counter() - began_s
+        if (is_much or took_s >= _LONG_S) and not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._loop.call_at(self._owner.next_turn_s(took_s), self._read_on)
 
     def _read_on(self) -> None:
         held, self._held = self._held, b""
