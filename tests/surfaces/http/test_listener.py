@@ -96,6 +96,8 @@ async def door(request: Request, responder: Responder) -> None:
             raise RuntimeError("on purpose")
         case "/silent":
             return
+        case "/json":
+            responder.send(200, request.body)
         case "/headers":
             responder.send(200, b"; ".join(b"%b: %b" % header for header in sorted(request.headers.items())))
         case _:
@@ -390,3 +392,15 @@ async def test_lod_9_one_connection_too_many_is_told_so_and_the_others_live(
         assert statuses(await bench.raw(GET % b"a")) == [503]
         writer.write(GET % b"b")
         assert await reader.readuntil(b"GET /b ")
+
+
+async def test_a_long_answer_arrives_whole_and_the_connection_goes_on() -> None:
+    async with listening() as bench:
+        reader, writer = await bench.connect()
+        for size in (100, 100_000, 3_000_000, 10):
+            writer.write(b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + b"1" * size)
+            async with asyncio.timeout(5):
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
+
+            assert body == b"1" * size

@@ -320,6 +320,9 @@ class HttpConnection(asyncio.Protocol):
     def write_answer(self, data: bytes) -> None:
         self._transport.write(data)
 
+    def write_long(self, head: bytes, body: bytes) -> None:
+        self._transport.writelines((head, body))
+
     async def drained(self) -> None:
         if self._drained is not None:
             await asyncio.shield(self._drained)

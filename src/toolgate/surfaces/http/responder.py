@@ -13,7 +13,9 @@ MAX_UNREAD_SAID: Final = 1024 * 1024
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
-_OK_JSON: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+_OK_JSON: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+_LONG_BYTES: Final = 16 * 1024
+"""A body from this size on is not copied once more to stand behind its head."""
 _JSON: Final = b"content-type: application/json\r\n"
 _BODILESS: Final = frozenset({202, 204, 304})
 
@@ -23,6 +25,9 @@ class Wire(Protocol):
 
     def write_answer(self, data: bytes) -> None:
         """Put bytes on the connection."""
+
+    def write_long(self, head: bytes, body: bytes) -> None:
+        """Put both on the connection, together."""
 
     @property
     def unread_bytes(self) -> int:
@@ -69,7 +74,10 @@ class HttpResponder:
             return
         self.has_started = self.is_over = True
         if status == 200 and not headers and self.keeps_alive and self._has_body:
-            self._wire.write_answer(_OK_JSON % (len(body), body))
+            if len(body) < _LONG_BYTES:
+                self._wire.write_answer(_OK_JSON % len(body) + body)
+            else:
+                self._wire.write_long(_OK_JSON % len(body), body)
             return
         answer = encode_answer(status, body, headers, close=not self.keeps_alive)
         self._wire.write_answer(answer if self._has_body else answer[: len(answer) - len(body)])
