@@ -20,6 +20,7 @@ from toolgate.model.tasks import Environment
 
 PREFIX: Final = "TOOLGATE_"
 ALIASES: Final = {"SMS_MCP_REGISTRY_DIR": "mcp_registry_dir"}
+OnTooMany = Literal["refuse", "find"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LAUNCHERS: Final = ("npx", "bunx", "uvx", "uv", "pipx", "node", "deno", "bun", "python", "python3", "docker")
 """What servers are commonly started by. With their arguments these can run anything: the list keeps out
@@ -154,6 +155,17 @@ class Settings(BaseModel):
     allowed_upstream_hosts: tuple[str, ...] = ()
     """The only hosts that servers behind URLs, and their authorization servers, may be at: names and
     addresses; patterns with `*` and `?`. Empty: any host."""
+
+    artifacts: str | None = None
+    """Where the archives of packages are kept: a directory, or `s3://BUCKET/PREFIX` with the variables of AWS.
+    Unset: `artifacts` in the data directory. Replicas of control need one that all of them see."""
+
+    semantic_model: Path | None = None
+    """Directory of a sentence embedding model (MiniLM). Set: search also goes by meaning; needs the extra
+    `toolgate[semantic]`. Unset: by words alone."""
+
+    on_too_many: OnTooMany = "refuse"
+    """What becomes of a scope with too many tools: `refuse` it, or `find`: show tools to search them with."""
 
     max_tools: int = Field(default=128, ge=1, le=10_000)
     """The most tools one scope may show before it is refused."""

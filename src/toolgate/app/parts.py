@@ -46,7 +46,11 @@ def wall_ms() -> int:
 
 def limits_of(settings: Settings) -> Limits:
     """How large a scope may be."""
-    return Limits(max_tools=settings.max_tools, max_definition_tokens=settings.max_definition_tokens)
+    return Limits(
+        max_tools=settings.max_tools,
+        max_definition_tokens=settings.max_definition_tokens,
+        on_too_many=settings.on_too_many,
+    )
 
 
 def terms_of(settings: Settings) -> Terms:

@@ -6,6 +6,7 @@ from typing import Final
 
 from toolgate.errors import Forbidden
 from toolgate.gateway.roles import reaches
+from toolgate.model.packages import Package
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling, Key, Principal, Role, Secret
 from toolgate.model.revisions import Kind
@@ -20,6 +21,7 @@ WRITERS: Final[Mapping[Kind, Role]] = {
     "profile": "publisher",
     "key": "admin",
     "pin": "admin",
+    "package": "admin",
 }
 """The least role that may write a kind. Nobody may write a `secret`: it is not here."""
 
@@ -51,6 +53,8 @@ def check_grant(actor: Principal, record: Record) -> None:
                 _check_tools(actor, selection.allow, selection.deny)
         case ServerRecord() | Pin():
             _check_server(actor, record.server_id)
+        case Package():
+            _check_server(actor, record.package_id)
         case Secret():
             raise AssertionError  # nobody's to write: see WRITERS
 
@@ -61,7 +65,7 @@ def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
         _check_task_id(actor, record_id)
     elif kind == "profile":
         _check_unbound(actor)
-    elif kind in {"server", "pin"}:
+    elif kind in {"server", "pin", "package"}:
         _check_server(actor, record_id)
     elif actor.ceiling != Ceiling():
         raise Forbidden("your key is bound, and revokes no other", hint="ask for a key without a `ceiling`")

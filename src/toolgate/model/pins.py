@@ -13,3 +13,6 @@ class Pin:
     server_id: str
     tools: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """Tool name → SHA-256 of its definition. A tool that is not named here is not offered."""
+    changed: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    """Tool name → SHA-256 of the definition that was found in place of the approved one. Such a tool is not
+    offered until it is approved again, whatever its server lists by then."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
+from toolgate.model.packages import PackageRef
+
 Transport = Literal["stdio", "streamable_http", "http_sse_legacy"]
 Sharing = Literal["shared", "per_session"]
 Approval = Literal["never", "always", "policy"]
@@ -90,11 +92,13 @@ class ServerRecord:
     sharing: Sharing = "shared"
     idle_timeout_s: int = 0
     prewarm: bool = False
+    package: PackageRef | None = None
+    """The package it runs from, where it was installed as one."""
 
     @property
     def launch(self) -> tuple[object, ...]:
         """What a connection depends on: when this changes, the server is reconnected."""
-        return (self.transport, self.stdio, self.http, self.sharing)
+        return (self.transport, self.stdio, self.http, self.sharing, self.package)
 
     @property
     def is_per_principal(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from toolgate.model.names import is_tool_name
+from toolgate.model.packages import PackageRef
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling, Key, Role, Secret
 from toolgate.model.servers import (
@@ -47,6 +48,7 @@ from toolgate.registry.fields import (
     UnixTime,
     Url,
     VariableName,
+    Version,
     refuse,
 )
 
@@ -233,6 +235,19 @@ class ApprovalBody(Body):
         return ApprovalPolicy(default=self.default, per_tool=MappingProxyType(dict(self.per_tool)))
 
 
+class PackageRefBody(Body):
+    """The package a server runs from."""
+
+    version: Version
+    """Which version of it."""
+
+    sha256: Sha256
+    """Of its archive: a node runs exactly this."""
+
+    def value(self) -> PackageRef:
+        return PackageRef(version=self.version, sha256=self.sha256)
+
+
 class ServerBody(Body):
     """One MCP server: how to reach it and what the platform allows of it."""
 
@@ -286,6 +301,10 @@ class ServerBody(Body):
     prewarm: bool = False
     """Stay connected: a connection that ends is opened again at once, not by the next call or list."""
 
+    package: PackageRefBody | None = None
+    """The package it runs from; written by installing one. Its files are where `${PACKAGE_DIR}` stands in
+    arguments and variables, and a command runs in their directory."""
+
     @model_validator(mode="after")
     def _launch_fits_transport(self) -> "ServerBody":
         needed, other = ("stdio", "http") if self.transport == "stdio" else ("http", "stdio")
@@ -314,6 +333,7 @@ class ServerBody(Body):
             sharing=self.sharing,
             idle_timeout_s=self.idle_timeout_s,
             prewarm=self.prewarm,
+            package=self.package.value() if self.package else None,
         )
 
 
@@ -448,14 +468,18 @@ class PinBody(Body):
     tools: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = {}
     """Tool name to the SHA-256 of its definition."""
 
+    changed: Annotated[dict[Annotated[str, Field(max_length=128)], Sha256], Field(max_length=2_000)] = {}
+    """Tool name to the SHA-256 of what was found in place of the approved definition. The gateway notes it;
+    such a tool is hidden until it is approved again."""
+
     @model_validator(mode="after")
     def _names_of_tools(self) -> "PinBody":
-        if not all(is_tool_name(name) for name in self.tools):
+        if not all(is_tool_name(name) for name in (*self.tools, *self.changed)):
             raise refuse("`tools` is keyed by tool name: letters, digits, `_`, `.` and `-`")
         return self
 
     def value(self) -> Pin:
-        return Pin(server_id=self.server_id, tools=_frozen(self.tools))
+        return Pin(server_id=self.server_id, tools=_frozen(self.tools), changed=_frozen(self.changed))
 
 
 class SecretBody(Body):

@@ -30,6 +30,8 @@ _NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _CLIENT_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# A version is a directory's name, too: nothing in it may lead elsewhere.
+_VERSION = re.compile(r"[0-9A-Za-z](?:[.+-]?[0-9A-Za-z])*")
 
 
 def refuse(problem: str) -> PydanticCustomError:
@@ -131,6 +133,7 @@ def _check_patterns(patterns: list[str]) -> list[str]:
 
 # Field limits stand before the rules: after them, pydantic words its message for lists.
 Title = Annotated[str, Field(max_length=200), _without_controls("")]
+LongText = Annotated[str, Field(max_length=4_096), _without_controls("\t\r\n")]
 Path = Annotated[str, Field(min_length=1, max_length=4_096), _without_controls("")]
 ConfigKey = Annotated[str, Field(min_length=1, max_length=128), _without_controls("")]
 # Newlines are legal in both: keys in PEM form, scripts given to `sh -c`.
@@ -171,5 +174,10 @@ Patterns = Annotated[list[Pattern], AfterValidator(_check_patterns)]
 ServerId = Annotated[str, _by(parse_server_id)]
 Name = Annotated[str, _by(parse_task_id)]
 Sha256 = Annotated[str, _like(_SHA256, "a SHA-256 is 64 lower-case hexadecimal digits")]
+Version = Annotated[
+    str,
+    Field(max_length=64),
+    _like(_VERSION, "a version is letters and digits with single `.`, `+` or `-` between, like `1.2.0`"),
+]
 UnixTime = Annotated[int, Field(ge=0, le=253_402_300_799)]
 """In seconds, up to the end of the year 9999: what every calendar can still show."""

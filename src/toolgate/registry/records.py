@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import parse_server_id, parse_task_id
+from toolgate.model.packages import Package
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Key, Secret
 from toolgate.model.revisions import Kind, Stored
@@ -27,9 +28,10 @@ from toolgate.registry.bodies import (
     TaskBody,
     default_namespace,
 )
+from toolgate.registry.package_bodies import PackageBody
 
-Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Secret
-RecordBody: TypeAlias = ServerBody | TaskBody | ProfileBody | KeyBody | PinBody | SecretBody
+Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Package | Secret
+RecordBody: TypeAlias = ServerBody | TaskBody | ProfileBody | KeyBody | PinBody | PackageBody | SecretBody
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 ID_FIELDS: Final[Mapping[Kind, str]] = {
@@ -38,10 +40,12 @@ ID_FIELDS: Final[Mapping[Kind, str]] = {
     "profile": "profile_id",
     "key": "key_id",
     "pin": "server_id",
+    "package": "package_id",
     "secret": "secret_id",
 }
 ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "server_id": parse_server_id,
+    "package_id": parse_server_id,
     "task_id": parse_task_id,
     "profile_id": parse_task_id,
     "key_id": parse_task_id,
@@ -54,6 +58,7 @@ BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
     "profile": ProfileBody,
     "key": KeyBody,
     "pin": PinBody,
+    "package": PackageBody,
     "secret": SecretBody,
 }
 MAX_SHOWN_PROBLEMS: Final = 10

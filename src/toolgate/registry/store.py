@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.catalog import Catalog
 from toolgate.registry.exports import Exported
 from toolgate.registry.reports import Reports
 
@@ -39,6 +40,10 @@ class Store(Protocol):
     @property
     def reports(self) -> Reports:
         """What nodes report, kept in the same place."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The rows of the catalog, kept in the same place."""
 
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
