@@ -157,7 +157,7 @@ class Settings(BaseModel):
     addresses; patterns with `*` and `?`. Empty: any host."""
 
     artifacts: str | None = None
-    """Where the archives of packages are kept: a directory, or `s3://BUCKET/PREFIX` with the variables of AWS.
+    """Where the archives of packages are kept: a directory, or `s3://BUCKET/PREFIX` (variables of AWS).
     Unset: `artifacts` in the data directory. Replicas of control need one that all of them see."""
 
     semantic_model: Path | None = None
