@@ -70,8 +70,8 @@ def parse_number(name: str, text: str) -> int:
     return int(text)
 
 
-async def read_body(request: Request, *, may_be_empty: bool) -> bytes:
-    """The body, which must call itself plain JSON and stay within the limit.
+async def read_body(request: Request, *, may_be_empty: bool, media_type: str = JSON) -> bytes:
+    """The body, which must call itself what the endpoint takes, and stay within the limit.
 
     The declared type also keeps out what a foreign web page can send without asking first (CSRF).
     """
@@ -80,8 +80,11 @@ async def read_body(request: Request, *, may_be_empty: bool) -> bytes:
         if await _read_bounded(request, max_bytes=0):
             raise UnsupportedMedia("the request has a body and does not say that it is JSON")
         return _NO_MEMBERS
-    if declared is None or declared.partition(";")[0].strip().lower() != JSON:
-        raise UnsupportedMedia("the request does not declare a body of JSON")
+    if declared is None or declared.partition(";")[0].strip().lower() != media_type:
+        raise UnsupportedMedia(
+            f"the request does not declare a body of `{media_type}`",
+            hint=f"send `Content-Type: {media_type}` and no content encoding",
+        )
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedMedia("the body is encoded")
     body = await _read_bounded(request, max_bytes=MAX_BODY_BYTES)

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from types import UnionType
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
 from toolgate import __version__
@@ -90,7 +90,9 @@ def documented_errors(endpoint: Endpoint[Any]) -> Iterator[type[ToolgateError]]:
     if endpoint.method == "GET":
         yield RevisionNotReached
     if endpoint.body is not None:
-        yield from (ParseFailed, UnsupportedMedia, BodyTooLarge)
+        yield from (UnsupportedMedia, BodyTooLarge)
+        if endpoint.body.model is not None:
+            yield ParseFailed
     yield from endpoint.errors
     yield ToolgateError
 
@@ -107,9 +109,14 @@ def _operation(endpoint: Endpoint[Any]) -> Json:
     if endpoint.body is not None:
         operation["requestBody"] = {
             "required": not endpoint.body.may_be_empty,
-            "content": {JSON: {"schema": _ref(endpoint.body.model)}},
+            "content": {endpoint.body.media_type: _content(endpoint.body.model)},
         }
     return operation
+
+
+def _content(model: type[BaseModel] | None) -> Json:
+    """What a body holds. Of bytes there is nothing to say."""
+    return {} if model is None else {"schema": _ref(model)}
 
 
 def _who(endpoint: Endpoint[Any]) -> str:
@@ -182,7 +189,7 @@ def _failures(endpoint: Endpoint[Any]) -> Json:
 
 def _schemas(endpoints: Iterable[Endpoint[Any]]) -> Json:
     shapes: set[type[object]] = {ErrorAnswer}
-    shapes |= {one.body.model for one in endpoints if one.body is not None}
+    shapes |= {one.body.model for one in endpoints if one.body is not None and one.body.model is not None}
     shapes |= {part for one in endpoints if not isinstance(one.answer, str) for part in _parts(one.answer)}
     named = sorted(shapes, key=lambda shape: shape.__name__)
     adapters = [(shape.__name__, _MODE, TypeAdapter(shape)) for shape in named]

@@ -24,7 +24,7 @@ from toolgate.govern.control import Serving
 from toolgate.model.principals import Principal, Role
 from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside, parse_json, parse_query
-from toolgate.surfaces.rest.answers import JSON, Answer, Shape, encode_answer, encode_error
+from toolgate.surfaces.rest.answers import JSON, OCTETS, Answer, Shape, encode_answer, encode_error
 from toolgate.surfaces.rest.freshness import SERVED, await_revision
 from toolgate.surfaces.rest.intake import (
     check_path,
@@ -68,9 +68,14 @@ PLAN: Final = Parameter(
 class Intake(Generic[B]):
     """A request body: the model that documents it, and how it becomes what the handler gets."""
 
-    model: type[BaseModel]
+    model: type[BaseModel] | None
+    """None: bytes that are not JSON."""
     parse: Callable[[Any], B]
     may_be_empty: bool = False
+
+    @property
+    def media_type(self) -> str:
+        return OCTETS if self.model is None else JSON
 
 
 def checked(model: type[Model]) -> Intake[Model]:
@@ -85,6 +90,8 @@ def unchecked(model: type[BaseModel], *, may_be_empty: bool = False) -> Intake[M
 
 NOTHING: Final = Intake(NoBody, partial(parse_model, NoBody), may_be_empty=True)
 """The body of an action that needs none."""
+BYTES: Final[Intake[bytes]] = Intake(None, bytes)
+"""A body that is carried as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +180,7 @@ def make_router(
 
 def _route(path: str, app: "_Path", paths: Iterable[str]) -> Route:
     """Where an id could stand in another path of the table, this one has its own methods alone."""
-    is_action = "{" not in path and any(_could_mean(other, path) for other in paths)
+    is_action = any(_could_mean(other, path) for other in paths if other != path)
     return Route(path, app, methods=app.methods if is_action else None)
 
 
@@ -272,7 +279,9 @@ async def _parse_call(endpoint: Endpoint[B], request: Request, principal: Princi
 async def _parse_body(intake: Intake[B] | None, request: Request) -> Any:
     if intake is None:
         return None
-    sent = await read_body(request, may_be_empty=intake.may_be_empty)
+    sent = await read_body(request, media_type=intake.media_type, may_be_empty=intake.may_be_empty)
+    if intake.model is None:
+        return intake.parse(sent)
     return await parse_aside(lambda body: intake.parse(parse_json(body)), sent)
 
 
