@@ -38,7 +38,8 @@ from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Body, Change, Kind, Listing, Stored
 from toolgate.proto import node_pb2
-from toolgate.registry.records import ID_FIELDS, printable
+from toolgate.registry.problems import printable
+from toolgate.registry.records import ID_FIELDS
 from toolgate.registry.redaction import redact_text
 from toolgate.registry.sync import Position
 

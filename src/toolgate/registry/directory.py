@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from toolgate.errors import InvalidRecord, NotFound
 from toolgate.model.servers import ServerRecord
-from toolgate.registry.records import parse_server, printable, unknown_fields
+from toolgate.registry.problems import printable
+from toolgate.registry.records import parse_server, unknown_fields
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_FILE_NAME: Final = 128

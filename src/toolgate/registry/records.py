@@ -29,6 +29,7 @@ from toolgate.registry.bodies import (
     default_namespace,
 )
 from toolgate.registry.package_bodies import PackageBody
+from toolgate.registry.problems import field_path, find_problems, invalid_record
 
 Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Package | Secret
 RecordBody: TypeAlias = ServerBody | TaskBody | ProfileBody | KeyBody | PinBody | PackageBody | SecretBody
@@ -61,7 +62,6 @@ BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
     "package": PackageBody,
     "secret": SecretBody,
 }
-MAX_SHOWN_PROBLEMS: Final = 10
 
 
 def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecord:
@@ -96,7 +96,7 @@ def unknown_fields(kind: Kind, body: Mapping[str, Any]) -> tuple[str, ...]:
     try:
         BODIES[kind].model_validate(dict(body))
     except ValidationError as exc:
-        return tuple(_path(error["loc"]) for error in exc.errors() if error["type"] == "extra_forbidden")
+        return tuple(field_path(error["loc"]) for error in exc.errors() if error["type"] == "extra_forbidden")
     return ()
 
 
@@ -120,48 +120,7 @@ def _validate(model: type[AnyBody], body: Mapping[str, Any], *, strict: bool) ->
     try:
         return model.model_validate(dict(body), extra="forbid" if strict else "ignore")
     except ValidationError as exc:
-        raise _invalid(exc) from None
-
-
-def _invalid(exc: ValidationError) -> InvalidRecord:
-    """All problems at once, each with its field. Never an input: it may be a secret."""
-    problems = [
-        {"field": _path(error["loc"]), "problem": _problem(error["type"], error["msg"])}
-        for error in exc.errors(include_url=False, include_input=False)
-    ]
-    shown = [_sentence(**problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
-    if len(problems) > MAX_SHOWN_PROBLEMS:
-        shown.append(f"and {len(problems) - MAX_SHOWN_PROBLEMS} more")
-    return InvalidRecord("; ".join(shown), data={"problems": problems})
-
-
-def _sentence(field: str, problem: str) -> str:
-    return f"`{field}`: {problem}" if field else problem
-
-
-def _problem(error_type: str, message: str) -> str:
-    match error_type:
-        case "missing":
-            return "is missing"
-        case "extra_forbidden":
-            return "is not a known field"
-        case _:
-            return printable(message[:1].lower() + message[1:])
-
-
-def _path(loc: tuple[int | str, ...]) -> str:
-    """`stdio.args[2]`. The parts are a stranger's words, so they are cut and made printable."""
-    path = ""
-    for part in loc:
-        if part == "[key]":
-            continue
-        path += f"[{part}]" if isinstance(part, int) else f".{printable(part[:80])}"
-    return path.removeprefix(".")
-
-
-def printable(text: str) -> str:
-    """A stranger's words, fit for one line."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+        raise invalid_record(find_problems(exc)) from None
 
 
 def _encode(value: object) -> dict[str, Any]:
