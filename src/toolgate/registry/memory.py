@@ -7,8 +7,9 @@ from uuid import uuid4
 
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.catalog_rows import MemoryCatalog
+from toolgate.registry.change_count import ChangeCount
 from toolgate.registry.exports import Contents, Exported, write_export
-from toolgate.registry.reports import ReportCount
 from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
 from toolgate.registry.transaction import RecordKey, check_store_revision, plan_transaction, record_after
 from toolgate.registry.watch import WatchHub
@@ -24,6 +25,7 @@ class MemoryStore:
         self._log: list[Batch] = []
         self._hub = WatchHub(self._read_log)
         self.reports = MemoryReports(self._records)
+        self.catalog = MemoryCatalog()
 
     @property
     def epoch(self) -> str:
@@ -87,6 +89,7 @@ class MemoryStore:
     async def aclose(self) -> None:
         self._hub.close()
         self.reports.close()
+        self.catalog.close()
 
     def _apply(self, change: Change) -> None:
         key = RecordKey(change.kind, change.id)
@@ -108,7 +111,7 @@ class MemoryReports:
         self._records = records
         self._reports: dict[str, NodeReport] = {}
         self._definitions: dict[str, Definitions] = {}
-        self._count = ReportCount()
+        self._count = ChangeCount()
 
     async def save_report(self, report: NodeReport) -> None:
         self._reports[report.node_id] = report

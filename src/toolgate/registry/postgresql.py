@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 
 from toolgate.errors import Compacted, StorageFailed, StorageUnavailable, ToolgateError
 from toolgate.model.revisions import Batch, Write
+from toolgate.registry.catalog_tables import read_catalog_mark
 from toolgate.registry.postgresql_database import CHANNEL, READERS, PostgresDatabase
 from toolgate.registry.report_tables import read_mark
 from toolgate.registry.sql_store import SqlStore, Transactions
@@ -82,6 +83,7 @@ class PostgresStore(SqlStore):
         self._turn = asyncio.Lock()
         self._current_s = _now_s()
         self._reports_mark: Sequence[object] = ()
+        self._catalog_mark: Sequence[object] = ()
 
     @property
     def is_current(self) -> bool:
@@ -106,6 +108,7 @@ class PostgresStore(SqlStore):
                     # What was said while nobody listened:
                     await self._catch_up()
                     self.reports.count.rise()
+                    self.catalog.count.rise()
                     delay_s = _FIRST_DELAY_S
                     await self._listen(listener)
             except (psycopg.Error, ToolgateError) as exc:
@@ -122,8 +125,10 @@ class PostgresStore(SqlStore):
             await self._catch_up()
             if "reports" in topics:
                 self.reports.count.rise()
-            elif not topics:
-                await self._poll_reports()
+            if "catalog" in topics:
+                self.catalog.count.rise()
+            if not topics:
+                await self._poll_marks()
 
     async def _catch_up(self, upto: int | None = None) -> None:
         """Publish the log as far as it goes, or has come to `upto`."""
@@ -155,10 +160,14 @@ class PostgresStore(SqlStore):
         self._epoch = head.epoch
         self._hub.restart(revision=head.revision, compacted=head.compacted)
 
-    async def _poll_reports(self) -> None:
+    async def _poll_marks(self) -> None:
+        """What is kept beside the log."""
         before, self._reports_mark = self._reports_mark, await self._transactions.read(read_mark)
         if before != self._reports_mark:
             self.reports.count.rise()
+        before, self._catalog_mark = self._catalog_mark, await self._transactions.read(read_catalog_mark)
+        if before != self._catalog_mark:
+            self.catalog.count.rise()
 
     def _on_committed(self, batch: Batch) -> None:
         """Nothing: what is committed is read from the log, by its order."""

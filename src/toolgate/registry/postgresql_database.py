@@ -56,6 +56,10 @@ _NOTICES: Final[Mapping[Topic, TextClause]] = {
     "reports": text(
         f"SELECT pg_notify('{CHANNEL}', 'reports'), set_config('synchronous_commit', 'off', true)"
     ),
+    # The catalog can be made anew.
+    "catalog": text(
+        f"SELECT pg_notify('{CHANNEL}', 'catalog'), set_config('synchronous_commit', 'off', true)"
+    ),
 }
 _FULL: Final = frozenset({"53100", "58030"})
 """Disk full, and input/output error: what a full or failing disk is to PostgreSQL."""

@@ -4,11 +4,9 @@ Every replica of control on one database sees the same reports. One suite in `te
 each implementation.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from toolgate.errors import StorageFailed
 from toolgate.model.reports import Definitions, NodeReport
 
 
@@ -35,34 +33,3 @@ class Reports(Protocol):
 
         Counts start at 0 and rise; one change may be told of twice, none is missed.
         """
-
-
-class ReportCount:
-    """How often reports changed, for those who wait for the next time. Used from the event loop only."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._news = asyncio.Event()
-        self._is_closed = False
-
-    def rise(self) -> None:
-        """Something was saved or dropped."""
-        self._count += 1
-        self._wake()
-
-    def close(self) -> None:
-        """End every wait with StorageFailed."""
-        self._is_closed = True
-        self._wake()
-
-    async def changed(self, seen: int) -> int:
-        """See `Reports.changed`."""
-        while self._count <= seen:
-            if self._is_closed:
-                raise StorageFailed("the store is closed")
-            await self._news.wait()
-        return self._count
-
-    def _wake(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()

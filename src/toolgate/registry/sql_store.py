@@ -16,8 +16,12 @@ from typing import Literal, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from toolgate.errors import StorageFailed, StorageUnavailable
+from toolgate.model.packages import CatalogRow
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.catalog_rows import check_rows
+from toolgate.registry.catalog_tables import RowSource, read_made_from, read_rows, remove_rows, replace_rows
+from toolgate.registry.change_count import ChangeCount
 from toolgate.registry.exports import Contents, Exported, Progress, write_export
 from toolgate.registry.report_tables import (
     forget_reports,
@@ -26,7 +30,6 @@ from toolgate.registry.report_tables import (
     store_definitions,
     store_report,
 )
-from toolgate.registry.reports import ReportCount
 from toolgate.registry.statements import (
     commit_writes,
     compact_log,
@@ -42,7 +45,7 @@ from toolgate.registry.transaction import RecordKey
 from toolgate.registry.watch import WatchHub
 
 T = TypeVar("T")
-Topic = Literal["registry", "reports"]
+Topic = Literal["registry", "reports", "catalog"]
 """What a transaction changes."""
 
 
@@ -119,6 +122,7 @@ class SqlStore:
         self._epoch = head.epoch
         self._hub = WatchHub(self._read_log, revision=head.revision, compacted=head.compacted)
         self.reports = SqlReports(transactions)
+        self.catalog = SqlCatalog(transactions, clock_ms)
 
     @property
     def epoch(self) -> str:
@@ -172,6 +176,7 @@ class SqlStore:
         self._transactions.close()
         self._hub.close()
         self.reports.count.close()
+        self.catalog.count.close()
 
     def _on_committed(self, batch: Batch) -> None:
         if batch.changes:
@@ -186,7 +191,7 @@ class SqlReports:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-        self.count = ReportCount()
+        self.count = ChangeCount()
 
     async def save_report(self, report: NodeReport) -> None:
         await self._change(partial(store_report, report=report))
@@ -208,6 +213,39 @@ class SqlReports:
 
     async def _change(self, work: Callable[[Connection], bool]) -> None:
         await self._transactions.change(work, then=self._on_committed, topic="reports")
+
+    def _on_committed(self, is_news: bool) -> None:  # noqa: FBT001 (a callback)
+        if is_news:
+            self.count.rise()
+
+
+class SqlCatalog:
+    """The catalog in the tables beside the records."""
+
+    def __init__(self, transactions: Transactions, clock_ms: Callable[[], int]) -> None:
+        self._transactions = transactions
+        self._clock_ms = clock_ms
+        self.count = ChangeCount()
+
+    async def replace(self, package_id: str, rows: Sequence[CatalogRow], *, made_from: str) -> bool:
+        check_rows(package_id, rows)
+        source = RowSource(package_id=package_id, made_from=made_from, at_ms=self._clock_ms())
+        return await self._change(partial(replace_rows, source=source, rows=rows))
+
+    async def remove(self, package_id: str) -> bool:
+        return await self._change(partial(remove_rows, package_id=package_id))
+
+    async def rows(self, package_id: str | None = None) -> Sequence[CatalogRow]:
+        return await self._transactions.read(partial(read_rows, package_id=package_id))
+
+    async def made_from(self) -> dict[str, str]:
+        return await self._transactions.read(read_made_from)
+
+    async def changed(self, seen: int) -> int:
+        return await self.count.changed(seen)
+
+    async def _change(self, work: Callable[[Connection], bool]) -> bool:
+        return await self._transactions.change(work, then=self._on_committed, topic="catalog")
 
     def _on_committed(self, is_news: bool) -> None:  # noqa: FBT001 (a callback)
         if is_news:

@@ -11,9 +11,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, cast
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
+    Boolean,
+    CheckConstraint,
     Column,
     Connection,
+    DateTime,
     Index,
     LargeBinary,
     MetaData,
@@ -23,15 +27,18 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
+    Uuid,
     insert,
     select,
     update,
 )
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from toolgate.model.revisions import Change, Stored
 from toolgate.registry.transaction import decode_body, encode_body
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
 
 METADATA: Final = MetaData()
@@ -88,6 +95,51 @@ DEFINITIONS: Final = Table(
     Column("id", Text, primary_key=True),
     Column("at_ms", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+)
+# What is in the packages, made anew from records, manifests and definitions. See `catalog_tables`.
+_JSON: Final = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+TOOL_CATALOG: Final = Table(
+    "tool_catalog",
+    METADATA,
+    Column("id", Uuid, primary_key=True),
+    Column("package_id", String(255), nullable=False),
+    Column("package_name", Text, nullable=False),
+    Column("package_description", Text, nullable=False),
+    Column("category", Text, nullable=False),
+    Column("tags", JSON().with_variant(ARRAY(Text), "postgresql"), nullable=False),
+    Column("tool_name", String(255), nullable=False),
+    Column("full_name", String(255), nullable=False),
+    Column("title", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("input_schema", _JSON),
+    Column("output_schema", _JSON),
+    Column("annotations", _JSON),
+    Column("is_read_only", Boolean, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("schema_version", String(10), nullable=False),
+    Column("source", String(20), nullable=False),
+    Column("schema_bytes", BigInteger, nullable=False),
+    Column("updated_at", DateTime(timezone=True), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint("package_id", "tool_name", name="tool_catalog_tool"),
+    UniqueConstraint("full_name", name="tool_catalog_full_name"),
+    CheckConstraint("schema_bytes <= 262144", name="tool_catalog_schema_size"),
+    Index("tool_catalog_category", "category"),
+    Index("tool_catalog_tags", "tags", postgresql_using="gin").ddl_if(dialect="postgresql"),
+    Index(
+        "tool_catalog_input_schema",
+        "input_schema",
+        postgresql_using="gin",
+        postgresql_ops={"input_schema": "jsonb_path_ops"},
+    ).ddl_if(dialect="postgresql"),
+)
+CATALOG_SOURCES: Final = Table(
+    "catalog_sources",
+    METADATA,
+    Column("package_id", String(255), primary_key=True),
+    Column("made_from", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
 )
 # Alembic's own, as Alembic makes it.
 _MIGRATED: Final = Table(
