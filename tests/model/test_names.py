@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.names import ToolRef, is_tool_name, parse_server_id, parse_task_id
+from toolgate.model.names import (
+    ToolRef,
+    is_tool_name,
+    parse_server_id,
+    parse_sha256,
+    parse_task_id,
+    parse_version,
+)
 
 
 @pytest.mark.parametrize("text", ["a", "0", "git-hub", "a_b-c", "a" * 40])
@@ -39,7 +46,31 @@ def test_what_is_not_a_task_id_is_refused(text: str) -> None:
     assert str(raised.value) == f"`{text}` is not a name"
 
 
-@pytest.mark.parametrize("parse", [parse_server_id, parse_task_id])
+@pytest.mark.parametrize("text", ["1", "1.2.0", "1.0.0-rc.1+build.7", "2026-11-15", "a" * 64])
+def test_a_version_is_itself(text: str) -> None:
+    assert parse_version(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "..", "1..2", "../1", "1/2", "1\\2", "1.", "-1", "1 2", "1\n", "é", "a" * 65]
+)
+def test_what_is_not_a_version_is_refused(text: str) -> None:
+    """FIL-3"""
+    with pytest.raises(InvalidRecord) as raised:
+        parse_version(text)
+
+    assert str(raised.value) == f"`{text}` is not a version"
+
+
+def test_a_sha256_is_sixty_four_hexadecimal_digits() -> None:
+    assert parse_sha256("0a" * 32) == "0a" * 32
+
+    for text in ("", "0A" * 32, "0a" * 31, "0a" * 32 + "\n", "../" + "0" * 61):
+        with pytest.raises(InvalidRecord):
+            parse_sha256(text)
+
+
+@pytest.mark.parametrize("parse", [parse_server_id, parse_task_id, parse_version, parse_sha256])
 def test_a_refusal_quotes_no_more_than_it_must(parse: Callable[[str], str]) -> None:
     with pytest.raises(InvalidRecord, match=r"`x{80}` is not"):
         parse("x" * 10_000)

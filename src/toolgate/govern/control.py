@@ -10,6 +10,8 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
 from toolgate.govern.terms import Terms
 from toolgate.govern.watches import Watches
+from toolgate.packages.artifacts import Artifacts
+from toolgate.packages.uploads import Uploads
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.store import Store
 from toolgate.upstream.oauth.logins import Logins
@@ -57,6 +59,10 @@ class Control(Serving):
     """Where backups go. None: this process keeps no files."""
     logins: Logins | None = None
     """None: nobody can log in to a server here."""
+    artifacts: Artifacts | None = None
+    """The archives of packages. None: this process keeps none."""
+    uploads: Uploads | None = None
+    """Archives on their way in. None: this process takes none."""
     terms: Terms = field(default_factory=Terms)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a write is checked and committed, so that those who write here do not hinder each other."""

@@ -10,6 +10,7 @@ from toolgate.errors import InvalidRecord
 
 MAX_SERVER_ID: Final = 40
 MAX_TOOL_NAME: Final = 128
+MAX_VERSION: Final = 64
 PROMPT: Final = "prompt:"
 RESOURCE: Final = "resource:"
 """Before the name of a prompt and the URI of a resource, where rules and records speak of them.
@@ -21,6 +22,9 @@ No tool name holds a colon, so the three kinds share one space of names and neve
 # No `__` and no `.` inside an id, so the doors' joined names always have one reading.
 _SERVER_ID = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 _TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+# A version is a directory's name, too: nothing in it may lead elsewhere.
+_VERSION = re.compile(r"[0-9A-Za-z](?:[.+-]?[0-9A-Za-z])*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TOOL_NAME}}}")
 
 
@@ -61,6 +65,23 @@ def parse_task_id(text: str) -> str:
         f"`{text[:80]}` is not a name",
         hint="use up to 64 letters, digits, `.`, `-` and `_`, with a letter or digit at both ends",
     )
+
+
+def parse_version(text: str) -> str:
+    """`text` as the version of a package, or InvalidRecord."""
+    if len(text) <= MAX_VERSION and _VERSION.fullmatch(text):
+        return text
+    raise InvalidRecord(
+        f"`{text[:80]}` is not a version",
+        hint="use up to 64 letters and digits with single `.`, `+` or `-` between, like `1.2.0`",
+    )
+
+
+def parse_sha256(text: str) -> str:
+    """`text` as a SHA-256, or InvalidRecord."""
+    if _SHA256.fullmatch(text):
+        return text
+    raise InvalidRecord(f"`{text[:80]}` is not a SHA-256", hint="use 64 lower-case hexadecimal digits")
 
 
 def is_tool_name(text: str) -> bool:

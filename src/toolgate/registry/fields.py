@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.headers import HEADER_NAME, is_own_header
-from toolgate.model.names import parse_server_id, parse_task_id
+from toolgate.model.names import parse_server_id, parse_sha256, parse_task_id, parse_version
 from toolgate.model.references import REFERENCE, SECRET_NAME
 from toolgate.policy.patterns import check_patterns, parse_pattern
 from toolgate.registry.redaction import MASK
@@ -29,9 +29,6 @@ _NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 # RFC 6749: a client id is printable ASCII, a scope the same without spaces, quotes and backslashes.
 _CLIENT_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-# A version is a directory's name, too: nothing in it may lead elsewhere.
-_VERSION = re.compile(r"[0-9A-Za-z](?:[.+-]?[0-9A-Za-z])*")
 
 
 def refuse(problem: str) -> PydanticCustomError:
@@ -173,11 +170,7 @@ Pattern = Annotated[str, _by(parse_pattern)]
 Patterns = Annotated[list[Pattern], AfterValidator(_check_patterns)]
 ServerId = Annotated[str, _by(parse_server_id)]
 Name = Annotated[str, _by(parse_task_id)]
-Sha256 = Annotated[str, _like(_SHA256, "a SHA-256 is 64 lower-case hexadecimal digits")]
-Version = Annotated[
-    str,
-    Field(max_length=64),
-    _like(_VERSION, "a version is letters and digits with single `.`, `+` or `-` between, like `1.2.0`"),
-]
+Sha256 = Annotated[str, _by(parse_sha256)]
+Version = Annotated[str, _by(parse_version)]
 UnixTime = Annotated[int, Field(ge=0, le=253_402_300_799)]
 """In seconds, up to the end of the year 9999: what every calendar can still show."""

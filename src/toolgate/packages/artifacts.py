@@ -1,0 +1,239 @@
+"""The archives of published packages, one version beside the other.
+
+A version is there if and only if its `version.json` is, which is written last and never replaced: half of a
+put is never seen, and of two different ones at once one wins whole. Archive and manifest are named by the
+archive's hash, so that the two never mix.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
+from toolgate.model.names import parse_server_id, parse_sha256, parse_version
+from toolgate.packages.objects import ObjectInfo, Objects
+
+ROOT: Final = "packages"
+MAX_VERSIONS: Final = 500
+"""Of one package."""
+MAX_MANIFEST_BYTES: Final = 8 * 1024 * 1024
+MAX_KNOWN: Final = 4_096
+
+_RECORD: Final = "version.json"
+_MAX_RECORD_BYTES: Final = 4_096
+_AT_ONCE: Final = 16
+
+_log: Final = logging.getLogger(__name__)
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """What `version.json` says."""
+
+    sha256: str
+    size: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredVersion:
+    """One version of a package, as it is kept."""
+
+    package_id: str
+    version: str
+    sha256: str
+    size: int
+    at_ms: int
+    """When it was published."""
+
+
+class Artifacts:
+    """Every version, whoever published it. What is installed stands in the registry."""
+
+    def __init__(self, objects: Objects, *, clock_ms: Callable[[], int]) -> None:
+        self._objects = objects
+        self._clock_ms = clock_ms
+        self._known: dict[tuple[str, int], _Record] = {}
+        """Records by name and the time they were written: they never change, so each is read once."""
+
+    async def put(
+        self, package_id: str, version: str, archive: Path, *, manifest: bytes, sha256: str
+    ) -> None:
+        """Keep a version. The same again is fine; raises Conflict where it is there with other content."""
+        directory = _directory(package_id, version)
+        await self._refuse_too_many(package_id, version)
+        if not await self._is_there(directory, sha256):
+            await self._objects.put(_archive(directory, sha256), archive)
+            await self._objects.put(_manifest(directory, sha256), manifest)
+            size = (await asyncio.to_thread(archive.stat)).st_size
+            record = _Record(sha256=sha256, size=size, at_ms=self._clock_ms())
+            await self._objects.create(f"{directory}/{_RECORD}", msgspec.json.encode(record))
+        await self._settle(directory, sha256)
+
+    async def versions(self, package_id: str | None = None) -> list[StoredVersion]:
+        """All versions, or those of one package; by package, the newest first."""
+        under = ROOT if package_id is None else f"{ROOT}/{parse_server_id(package_id)}"
+        found = [one for one in await self._objects.list(under) if _is_record(one.name)]
+        if len(self._known) > MAX_KNOWN:
+            self._known.clear()
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def read(one: ObjectInfo) -> StoredVersion | None:
+            async with slots:
+                record = await self._recall(one)
+            return None if record is None else _stored(one.name, record)
+
+        stored = filter(None, await asyncio.gather(*map(read, found)))
+        return sorted(stored, key=lambda one: (one.package_id, -one.at_ms, one.version))
+
+    async def get(self, package_id: str, version: str) -> StoredVersion:
+        """What is kept of one version. Raises NotFound."""
+        directory = _directory(package_id, version)
+        record = await self._record(directory)
+        if record is None:
+            raise _missing(package_id, version)
+        return _stored(f"{directory}/{_RECORD}", record)
+
+    async def manifest(self, package_id: str, version: str) -> bytes:
+        """As it was published. Raises NotFound."""
+        stored = await self.get(package_id, version)
+        name = _manifest(_directory(package_id, version), stored.sha256)
+        try:
+            return await self._objects.get(name, max_bytes=MAX_MANIFEST_BYTES)
+        except NotFound as exc:
+            raise _damaged(package_id, version) from exc
+
+    async def read(self, package_id: str, version: str) -> AsyncIterator[bytes]:
+        """The archive, in pieces. Raises NotFound."""
+        stored = await self.get(package_id, version)
+        try:
+            async for piece in self._objects.read(_archive(_directory(package_id, version), stored.sha256)):
+                yield piece
+        except NotFound as exc:
+            raise _damaged(package_id, version) from exc
+
+    async def remove(self, package_id: str, version: str) -> None:
+        """Forget a version, and nothing else. Raises NotFound."""
+        directory = _directory(package_id, version)
+        await self.get(package_id, version)
+        names = [one.name for one in await self._objects.list(directory)]
+        # What makes it a version goes first: what is left after a crash is nobody's.
+        await self._objects.delete(sorted(names, key=lambda name: not name.endswith(f"/{_RECORD}")))
+
+    async def _refuse_too_many(self, package_id: str, version: str) -> None:
+        listed = await self._objects.list(f"{ROOT}/{package_id}")
+        versions = {one.name.split("/")[2] for one in listed}
+        if version not in versions and len(versions) >= MAX_VERSIONS:
+            raise Conflict(
+                f"`{package_id}` has {MAX_VERSIONS} versions, as many as one package may",
+                hint="remove versions that nobody installs any more",
+            )
+
+    async def _is_there(self, directory: str, sha256: str) -> bool:
+        """Whether nothing is left to write. Raises Conflict."""
+        record = await self._record(directory)
+        if record is None:
+            return False
+        _check_same(directory, record, sha256)
+        return (
+            await self._objects.size(_archive(directory, sha256)) == record.size
+            and await self._objects.size(_manifest(directory, sha256)) is not None
+        )
+
+    async def _settle(self, directory: str, sha256: str) -> None:
+        """What is there now is this one, or the one of whoever was first. What others left is removed."""
+        record = await self._record(directory)
+        if record is None:
+            raise StorageFailed("the version was removed while it was written", hint="publish it again")
+        kept = {f"{directory}/{_RECORD}", *(of(directory, record.sha256) for of in (_archive, _manifest))}
+        await self._objects.delete(
+            [one.name for one in await self._objects.list(directory) if one.name not in kept]
+        )
+        _check_same(directory, record, sha256)
+
+    async def _record(self, directory: str) -> _Record | None:
+        try:
+            raw = await self._objects.get(f"{directory}/{_RECORD}", max_bytes=_MAX_RECORD_BYTES)
+        except NotFound:
+            return None
+        return _parse_record(raw)
+
+    async def _recall(self, one: ObjectInfo) -> _Record | None:
+        """The record, unless it went meanwhile. A damaged one hides itself, and no other."""
+        known = self._known.get((one.name, one.modified_ms))
+        if known is not None:
+            return known
+        try:
+            known = await self._record(one.name.removesuffix(f"/{_RECORD}"))
+        except StorageFailed as exc:
+            _log.warning("`%s` is passed over: %s", one.name, exc)
+            return None
+        if known is not None:
+            self._known[one.name, one.modified_ms] = known
+        return known
+
+
+def _is_record(name: str) -> bool:
+    """Whether it makes a version. What else somebody may have put there is passed over."""
+    segments = name.split("/")
+    if len(segments) != 4 or segments[3] != _RECORD:
+        return False
+    try:
+        return _directory(segments[1], segments[2]) == "/".join(segments[:3])
+    except InvalidRecord:
+        return False
+
+
+def _directory(package_id: str, version: str) -> str:
+    """Where a version is. Raises InvalidRecord: nothing in either can lead elsewhere."""
+    return f"{ROOT}/{parse_server_id(package_id)}/{parse_version(version)}"
+
+
+def _archive(directory: str, sha256: str) -> str:
+    return f"{directory}/{parse_sha256(sha256)}.tar.gz"
+
+
+def _manifest(directory: str, sha256: str) -> str:
+    return f"{directory}/{parse_sha256(sha256)}.json"
+
+
+def _parse_record(raw: bytes) -> _Record:
+    try:
+        record = msgspec.json.decode(raw, type=_Record)
+        parse_sha256(record.sha256)
+    except (msgspec.MsgspecError, UnicodeDecodeError, InvalidRecord) as exc:
+        raise StorageFailed("what the artifact store says of a version is damaged") from exc
+    return record
+
+
+def _stored(name: str, record: _Record) -> StoredVersion:
+    _, package_id, version, _ = name.split("/")
+    return StoredVersion(
+        package_id=package_id, version=version, sha256=record.sha256, size=record.size, at_ms=record.at_ms
+    )
+
+
+def _check_same(directory: str, record: _Record, sha256: str) -> None:
+    if record.sha256 != sha256:
+        _, package_id, version = directory.split("/")
+        raise Conflict(
+            f"version `{version}` of `{package_id}` is there already, with other content",
+            hint="raise the version: what was published once never changes",
+        )
+
+
+def _missing(package_id: str, version: str) -> NotFound:
+    return NotFound(
+        f"there is no version `{version}` of package `{package_id}`",
+        hint="`toolgate packages` lists those there are",
+    )
+
+
+def _damaged(package_id: str, version: str) -> StorageFailed:
+    return StorageFailed(
+        f"version `{version}` of `{package_id}` is not whole in the artifact store", hint="publish it again"
+    )

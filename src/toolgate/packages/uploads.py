@@ -1,0 +1,214 @@
+"""Archives on their way in: sent in parts, each small enough for one request, to whichever replica.
+
+Parts are kept in the artifact store under whoever sends them, so nobody can touch or finish another's. All
+of it is bounded: the size and number of parts, uploads, bytes of one principal and of all, and the time an
+upload may lie there.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from toolgate.errors import BodyTooLarge, InvalidRequest, SessionLimit
+from toolgate.model.names import parse_sha256
+from toolgate.packages.entries import MAX_ARCHIVE_BYTES
+from toolgate.packages.objects import ObjectInfo, Objects
+
+ROOT: Final = "uploads"
+MAX_PART_BYTES: Final = 4 * 1024 * 1024
+"""The largest body of a request."""
+MAX_PARTS: Final = 64
+MAX_UPLOADS: Final = 20
+"""Open at once, of one principal."""
+MAX_OWN_BYTES: Final = 256 * 1024 * 1024
+MAX_STAGED_BYTES: Final = 512 * 1024 * 1024
+"""Of all. A replica more may exceed it by the one part that each writes at that moment."""
+MAX_ASSEMBLED: Final = 8
+"""Files that `finish` has made and nobody has removed yet."""
+MAX_AGE_MS: Final = 3600 * 1000
+
+_PART: Final = re.compile(rf"{ROOT}/([0-9a-f]{{64}})/([0-9a-f]{{64}})/([1-9][0-9]?)")
+
+
+class _Upload(NamedTuple):
+    """Whose it is (hashed), and the hash of what it is to become."""
+
+    owner: str
+    sha256: str
+
+
+Staged = Mapping[_Upload, Mapping[int, ObjectInfo]]
+
+
+class Uploads:
+    """Takes parts in, and makes files of them. `directory` is this process's own."""
+
+    def __init__(self, objects: Objects, directory: Path, *, clock_ms: Callable[[], int]) -> None:
+        self._objects = objects
+        self._directory = directory
+        self._clock_ms = clock_ms
+        self._turn = asyncio.Lock()
+        """Held from looking at what is staged until more is, so that the bounds hold."""
+
+    async def put_part(self, principal_id: str, sha256: str, number: int, body: bytes) -> None:
+        """Take one part of the archive of that hash; parts count from 1, and may be sent again."""
+        upload = _parse_upload(principal_id, sha256)
+        _check_part(number, body)
+        async with self._turn:
+            staged = await self._swept()
+            _check_room(staged, upload, number=number, size=len(body))
+            await self._objects.put(_part(upload, number), body)
+
+    async def parts(self, principal_id: str, sha256: str) -> list[int]:
+        """The numbers of the parts that are there: none for an upload that is not."""
+        return sorted(await self._parts(_parse_upload(principal_id, sha256)))
+
+    async def finish(self, principal_id: str, sha256: str, *, parts: int) -> Path:
+        """The archive in one file, which is the caller's to remove; its parts are gone then.
+
+        Raises InvalidRequest where parts are missing or are not the archive of that hash.
+        """
+        upload = _parse_upload(principal_id, sha256)
+        there = await self._parts(upload)
+        missing = [number for number in range(1, min(parts, MAX_PARTS) + 1) if number not in there]
+        if missing or len(there) != parts:
+            raise InvalidRequest(
+                f"the upload has {len(there)} parts, and {parts} are to make the archive",
+                hint="send parts 1 to N, ask which are there, then finish with `parts` = N",
+                data={"missing": missing},
+            )
+        path = await asyncio.to_thread(self._new_file)
+        try:
+            await self._assemble(upload, parts, path)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        await self.discard(principal_id, sha256)
+        return path
+
+    async def discard(self, principal_id: str, sha256: str) -> None:
+        """Forget what was sent of an upload."""
+        await self._drop((await self._parts(_parse_upload(principal_id, sha256))).values())
+
+    async def sweep(self) -> None:
+        """Forget what was begun and left, here and in this process's directory."""
+        async with self._turn:
+            await self._swept()
+        await asyncio.to_thread(self._sweep_files)
+
+    async def _parts(self, upload: _Upload) -> Mapping[int, ObjectInfo]:
+        return _by_upload(await self._objects.list(_directory(upload))).get(upload, {})
+
+    async def _swept(self) -> Staged:
+        """All uploads, without those that were left an hour ago: these are removed."""
+        before_ms = self._clock_ms() - MAX_AGE_MS
+        kept: dict[_Upload, Mapping[int, ObjectInfo]] = {}
+        for upload, parts in _by_upload(await self._objects.list(ROOT)).items():
+            if max(part.modified_ms for part in parts.values()) < before_ms:
+                await self._drop(parts.values())
+            else:
+                kept[upload] = parts
+        return kept
+
+    async def _drop(self, parts: Iterable[ObjectInfo]) -> None:
+        await self._objects.delete([part.name for part in parts])
+
+    async def _assemble(self, upload: _Upload, parts: int, path: Path) -> None:
+        """Write all parts into the file. Raises InvalidRequest where they are not the archive."""
+        digest, size = hashlib.sha256(), 0
+        with path.open("wb") as file:
+            for number in range(1, parts + 1):
+                piece = await self._objects.get(_part(upload, number), max_bytes=MAX_PART_BYTES)
+                size += len(piece)
+                if size > MAX_ARCHIVE_BYTES:
+                    raise _too_large()
+                await asyncio.to_thread(file.write, piece)
+                await asyncio.to_thread(digest.update, piece)
+        if digest.hexdigest() != upload.sha256:
+            raise InvalidRequest(
+                "the parts together do not have the hash they were sent under",
+                hint="discard the upload and send it again: a part was cut or mixed up on the way",
+            )
+
+    def _new_file(self) -> Path:
+        self._sweep_files()
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if sum(1 for _ in self._directory.iterdir()) >= MAX_ASSEMBLED:
+            raise SessionLimit(
+                "as many archives are checked at this moment as may be", hint="finish it again in a moment"
+            )
+        descriptor, name = tempfile.mkstemp(dir=self._directory)
+        os.close(descriptor)
+        return Path(name)
+
+    def _sweep_files(self) -> None:
+        if not self._directory.is_dir():
+            return
+        before_s = (self._clock_ms() - MAX_AGE_MS) / 1000
+        for path in self._directory.iterdir():
+            if path.stat().st_mtime < before_s:
+                path.unlink(missing_ok=True)
+
+
+def _parse_upload(principal_id: str, sha256: str) -> _Upload:
+    return _Upload(hashlib.sha256(principal_id.encode()).hexdigest(), parse_sha256(sha256))
+
+
+def _directory(upload: _Upload) -> str:
+    return f"{ROOT}/{upload.owner}/{upload.sha256}"
+
+
+def _part(upload: _Upload, number: int) -> str:
+    return f"{_directory(upload)}/{number}"
+
+
+def _by_upload(objects: Iterable[ObjectInfo]) -> Staged:
+    found: dict[_Upload, dict[int, ObjectInfo]] = defaultdict(dict)
+    for one in objects:
+        if match := _PART.fullmatch(one.name):
+            owner, sha256, number = match.groups()
+            found[_Upload(owner, sha256)][int(number)] = one
+    return found
+
+
+def _check_part(number: int, body: bytes) -> None:
+    if not 1 <= number <= MAX_PARTS:
+        raise InvalidRequest(f"an upload has parts 1 to {MAX_PARTS}", hint="send larger parts")
+    if not body:
+        raise InvalidRequest("a part holds at least one byte", hint="send the part's bytes as the body")
+    if len(body) > MAX_PART_BYTES:
+        raise BodyTooLarge(f"a part is at most {MAX_PART_BYTES} bytes")
+
+
+def _check_room(staged: Staged, upload: _Upload, *, number: int, size: int) -> None:
+    """Raises where one part more of `upload` would be too much, for itself, its owner or all."""
+    others = [
+        (one, part.size)
+        for one, parts in staged.items()
+        for at, part in parts.items()
+        if (one, at) != (upload, number)
+    ]
+    if size + sum(kept for one, kept in others if one == upload) > MAX_ARCHIVE_BYTES:
+        raise _too_large()
+    own = {one for one in staged if one.owner == upload.owner}
+    if upload not in own and len(own) >= MAX_UPLOADS:
+        raise SessionLimit(
+            f"{MAX_UPLOADS} uploads of yours are open, as many as may be",
+            hint="finish or discard some; what lies for an hour is forgotten",
+        )
+    own_bytes = size + sum(kept for one, kept in others if one.owner == upload.owner)
+    if own_bytes > MAX_OWN_BYTES or size + sum(kept for _, kept in others) > MAX_STAGED_BYTES:
+        raise SessionLimit(
+            "there is no room for more uploads at this moment",
+            hint="finish or discard some; what lies for an hour is forgotten",
+        )
+
+
+def _too_large() -> BodyTooLarge:
+    return BodyTooLarge(f"an archive is at most {MAX_ARCHIVE_BYTES} bytes")
