@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.worlds import offer, refs, snapshot
+from toolgate.model.names import ToolRef
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
-from toolgate.policy.compose import compose
+from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.scope import Reason, Scope
 
@@ -26,6 +28,10 @@ def scope_of(platform: Snapshot) -> Scope:
     return compose(platform, Ceiling(), task=None, request=SessionRequest())
 
 
+def held(scope: Scope) -> list[tuple[str | None, str, str]]:
+    return [(one.tool, one.layer, one.rule) for one in scope.decisions if one.reason is Reason.QUARANTINED]
+
+
 def test_a_server_without_a_pin_offers_what_it_lists() -> None:
     assert scope_of(PLATFORM).tools == refs("fs/read", "git/log", "git/push")
 
@@ -38,20 +44,48 @@ def test_a_new_tool_and_a_changed_one_wait_for_approval_and_say_so() -> None:
     scope = scope_of(pinned(push="0" * 64))
 
     assert scope.tools == refs("fs/read")
-    held = [one for one in scope.decisions if one.reason is Reason.QUARANTINED]
-    assert [(one.tool, one.layer, one.rule) for one in held] == [
+    assert held(scope) == [
         ("log", "platform", "pin: not approved"),
         ("push", "platform", "pin: its definition is not the approved one"),
     ]
 
 
-@given(
-    st.dictionaries(st.sampled_from(["log", "push", "gone"]), st.sampled_from([*DIGESTS.values(), "0" * 64]))
+def test_a_tool_that_changed_once_is_held_back_though_it_looks_as_approved_again() -> None:
+    changed = Pin(server_id="git", tools=DIGESTS, changed={"push": "0" * 64})
+    scope = scope_of(replace(PLATFORM, pins={"git": changed}))
+
+    assert scope.tools == refs("fs/read", "git/log")
+    assert held(scope) == [("push", "platform", "pin: its definition changed after it was approved")]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        pytest.param("log", "allowed_tools `*`", id="approved"),
+        pytest.param("push", "pin: its definition changed after it was approved", id="changed once"),
+        pytest.param("other", "pin: not approved", id="never approved"),
+    ],
 )
-def test_a_pin_only_ever_narrows(tools: dict[str, str]) -> None:
-    offered = set(scope_of(pinned(**tools)).tools)
+def test_of_a_pinned_server_that_lists_nothing_yet_what_was_approved_alone_may_come(
+    name: str, rule: str
+) -> None:
+    pin = Pin(server_id="git", tools={"log": "1" * 64, "push": "2" * 64}, changed={"push": "0" * 64})
+    platform = replace(snapshot(offer("git", state="pending")), pins={"git": pin})
+    decision = decide_one(platform, Ceiling(), task=None, request=SessionRequest(), ref=ToolRef("git", name))
+
+    assert (decision.allowed, decision.rule) == (name == "log", rule)
+
+
+DIGEST = st.sampled_from([*DIGESTS.values(), "0" * 64])
+TOOLS = st.dictionaries(st.sampled_from(["log", "push", "gone"]), DIGEST)
+
+
+@given(tools=TOOLS, changed=TOOLS)
+def test_a_pin_only_ever_narrows(tools: dict[str, str], changed: dict[str, str]) -> None:
+    pin = Pin(server_id="git", tools=tools, changed=changed)
+    offered = set(scope_of(replace(PLATFORM, pins={"git": pin})).tools)
 
     assert offered <= set(scope_of(PLATFORM).tools)
     assert {ref.name for ref in offered if ref.server_id == "git"} == {
-        name for name, digest in tools.items() if DIGESTS.get(name) == digest
+        name for name, digest in tools.items() if DIGESTS.get(name) == digest and name not in changed
     }

@@ -1,60 +1,108 @@
-"""Definitions that changed after they were approved: each change is told once, with both digests.
+"""Definitions that changed after they were approved: each is held back from then on, and told once.
 
-It only looks. That such a tool is neither listed nor callable is policy's doing.
+What was found once counts until somebody approves the tool again, whatever its server lists by then: a server
+could show one definition to who looks, and another to who calls. It is remembered here until it stands in the
+pin's record, where every process that follows the registry, and the next one, finds it.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from toolgate.model.pins import Pin
-from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
 
 
 class Drifted(NamedTuple):
-    """A tool of a pinned server that is not what was approved."""
+    """A tool of a pinned server that was not what was approved."""
 
     server_id: str
     tool: str
     approved: str
     """The digest of its pin."""
     found: str
-    """The digest of what the server lists now."""
-
-
-class _Looked(NamedTuple):
-    pin: Pin
-    offer: ServerTools
-    drifted: frozenset[Drifted]
+    """The digest of what the server listed in its place."""
 
 
 class Drift:
-    """What was found so far, so that nothing is told twice while it lasts."""
+    """The pins as they are recorded, and what was found since."""
 
     def __init__(self) -> None:
-        self._looked: Mapping[str, _Looked] = {}
+        self._recorded: Mapping[str, Pin] = {}
+        self._found: dict[str, Mapping[str, Drifted]] = {}
+        """Server id and tool → what no record holds yet."""
+        self._looked: dict[str, tuple[Pin, ServerTools]] = {}
+        self.pins: Mapping[str, Pin] = MappingProxyType({})
+        """What is served: as recorded, and with what was found."""
 
-    def look(self, snapshot: Snapshot) -> list[Drifted]:
-        """What is new in `snapshot`."""
-        looked: dict[str, _Looked] = {}
-        news: list[Drifted] = []
-        for server_id, pin in snapshot.pins.items():
-            offer = snapshot.servers.get(server_id)
-            if offer is None:
-                continue
-            known = self._looked.get(server_id)
-            # What did not change is the same object, and then there is nothing to compare.
-            if known is None or known.pin is not pin or known.offer is not offer:
-                drifted = frozenset(_differences(pin, offer))
-                news += sorted(drifted - (known.drifted if known else frozenset()))
-                known = _Looked(pin, offer, drifted)
-            looked[server_id] = known
-        self._looked = looked
+    @property
+    def unrecorded(self) -> tuple[Drifted, ...]:
+        """What was found and stands in no record yet."""
+        return tuple(one for found in self._found.values() for one in found.values())
+
+    def follow(self, pins: Mapping[str, Pin]) -> None:
+        """Take over the pins as they are recorded now."""
+        if pins is self._recorded:
+            return
+        self._recorded = pins
+        for server_id in tuple(self._found):
+            pin, found = pins.get(server_id), self._found.pop(server_id)
+            left = {} if pin is None else {one.tool: one for one in found.values() if _is_news(pin, one)}
+            if left:
+                self._found[server_id] = left
+        self._merge()
+
+    def look(self, offers: Mapping[str, ServerTools]) -> list[Drifted]:
+        """What is new in the lists of all servers, sorted."""
+        news = [
+            one
+            for server_id in self._recorded
+            if (offer := offers.get(server_id))
+            for one in self._see(offer)
+        ]
+        self._looked = {
+            one: seen for one, seen in self._looked.items() if one in self._recorded and one in offers
+        }
+        if news:
+            self._merge()
+        return sorted(news)
+
+    def look_at(self, offer: ServerTools) -> list[Drifted]:
+        """What is new in one server's lists, sorted."""
+        news = sorted(self._see(offer)) if offer.record.server_id in self._recorded else []
+        if news:
+            self._merge()
         return news
+
+    def _see(self, offer: ServerTools) -> Iterator[Drifted]:
+        server_id = offer.record.server_id
+        pin, seen = self._recorded[server_id], self._looked.get(server_id)
+        # What did not change is the same object, and then there is nothing to compare.
+        if seen is not None and seen[0] is pin and seen[1].tools is offer.tools:
+            return
+        self._looked[server_id] = pin, offer
+        found = self._found.get(server_id, {})
+        news = {one.tool: one for one in _differences(pin, offer) if one.tool not in found}
+        if news:
+            self._found[server_id] = {**found, **news}
+            yield from news.values()
+
+    def _merge(self) -> None:
+        pins = dict(self._recorded)
+        for server_id, found in self._found.items():
+            changed = {tool: one.found for tool, one in found.items()}
+            pins[server_id] = replace(pins[server_id], changed={**pins[server_id].changed, **changed})
+        self.pins = MappingProxyType(pins)
 
 
 def _differences(pin: Pin, offer: ServerTools) -> Iterator[Drifted]:
     for name, approved in pin.tools.items():
         tool = offer.tools.get(name)
-        if tool is not None and tool.digest != approved:
+        if tool is not None and tool.digest != approved and name not in pin.changed:
             yield Drifted(pin.server_id, name, approved, tool.digest)
+
+
+def _is_news(pin: Pin, one: Drifted) -> bool:
+    """Whether `pin` neither holds what was found, nor approves of something else since."""
+    return pin.tools.get(one.tool) == one.approved and one.tool not in pin.changed

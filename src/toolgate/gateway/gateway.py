@@ -7,7 +7,7 @@ the serial, and tells those whose list changed, and nobody else.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from toolgate.audit.events import CallRecorded, DefinitionChanged, Outcome
 from toolgate.audit.log import AuditLog
 from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateError, TooManyTools, UnknownTool
 from toolgate.gateway.caller import Caller, Trace
-from toolgate.gateway.drift import Drift
+from toolgate.gateway.drift import Drift, Drifted
 from toolgate.gateway.fetches import find_wanted
 from toolgate.gateway.identity import principal_of
 from toolgate.gateway.routes import Route, meant_ref
@@ -78,9 +78,11 @@ class Gateway:
         self.subscriptions = Subscriptions(self._known_view, watch=servers.watch)
         self._page_size = page_size
         self._views = Views()
-        self._drift = Drift()
+        self.drift = Drift()
+        """What is held back because it changed after it was approved."""
         self._is_swap_due = False
         self._applied = asyncio.Event()
+        self._swapped = asyncio.Event()
         self._obstacle: Callable[[], ToolgateError] | None = None
 
     # The snapshot
@@ -95,8 +97,8 @@ class Gateway:
             tasks=state.tasks,
             profiles=state.profiles,
             keys=state.keys,
-            pins=state.pins,
         )
+        self.drift.follow(state.pins)
         self.servers.apply(state.servers)
         self._swap()
         applied, self._applied = self._applied, asyncio.Event()
@@ -107,9 +109,22 @@ class Gateway:
         while self.snapshot.revision < revision:
             await self._applied.wait()
 
-    def on_tools_changed(self, _server_id: str) -> None:
-        """A server's tools changed. Many at once make one swap."""
-        if not self._is_swap_due:
+    async def swapped(self, serial: int) -> int:
+        """Returns the serial of the snapshot once it is another than `serial`."""
+        while self.snapshot.serial == serial:
+            await self._swapped.wait()
+        return self.snapshot.serial
+
+    def on_tools_changed(self, server_id: str) -> None:
+        """A server's tools changed. Many at once make one swap.
+
+        Not so where a pin is broken: that is looked for in every list that arrives, since the next one may
+        look well again, and no call may come in between.
+        """
+        offer = self.servers.offer(server_id) if server_id in self.drift.pins else None
+        if offer is not None and self._note(self.drift.look_at(offer)):
+            self._swap()
+        elif not self._is_swap_due:
             self._is_swap_due = True
             asyncio.get_running_loop().call_soon(self._swap)
 
@@ -138,18 +153,23 @@ class Gateway:
 
     def _swap(self) -> None:
         self._is_swap_due = False
+        servers = MappingProxyType(dict(self.servers.tools()))
+        self._note(self.drift.look(servers))
+        if self.drift.pins is not self.snapshot.pins:
+            self.servers.hold_back(self.drift.pins)
         self.snapshot = replace(
-            self.snapshot,
-            serial=self.snapshot.serial + 1,
-            servers=MappingProxyType(dict(self.servers.tools())),
+            self.snapshot, serial=self.snapshot.serial + 1, servers=servers, pins=self.drift.pins
         )
         self._views.clear()
-        self._record_drift()
         self.subscriptions.announce()
+        swapped, self._swapped = self._swapped, asyncio.Event()
+        swapped.set()
 
-    def _record_drift(self) -> None:
-        for one in self._drift.look(self.snapshot):
+    def _note(self, drifted: Sequence[Drifted]) -> bool:
+        """Take note of tools that are no longer what was approved; whether there are any."""
+        for one in drifted:
             self.audit.record(DefinitionChanged(int(time.time() * 1e3), *one))
+        return bool(drifted)
 
     # Scopes
 

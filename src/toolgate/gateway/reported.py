@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Self
 
 from toolgate.catalog.lists import Lists, check_lists
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, ToolgateError
+from toolgate.model.pins import Pin
 from toolgate.model.reports import Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.tools import ServerTools, ToolDefinition
@@ -122,6 +123,12 @@ class ReportedServers:
 
     def tools(self) -> Mapping[str, ServerTools]:
         return self._tools
+
+    def offer(self, server_id: str) -> ServerTools | None:
+        return self._tools.get(server_id)
+
+    def hold_back(self, _pins: Mapping[str, Pin], /) -> None:
+        """No call is sent from here."""
 
     def health(self) -> Mapping[str, ServerHealth]:
         return self._health

@@ -6,6 +6,7 @@ On a node they are its own pool. On a control without a node they are what the n
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from toolgate.model.pins import Pin
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.upstream.health import ServerHealth
@@ -22,6 +23,12 @@ class Servers(Protocol):
 
     def tools(self) -> Mapping[str, ServerTools]:
         """What each server offers, as far as known; disabled ones too."""
+
+    def offer(self, server_id: str, /) -> ServerTools | None:
+        """What one server offers."""
+
+    def hold_back(self, pins: Mapping[str, Pin], /) -> None:
+        """Send no call of a tool that one of `pins` says has changed, however long it has waited already."""
 
     def health(self) -> Mapping[str, ServerHealth]:
         """How each server fares; the same servers as in `tools()`."""

@@ -14,7 +14,7 @@ from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tools import ListState, ServerTools
+from toolgate.model.tools import ListState, ServerTools, ToolDefinition
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, too_many_tools
 from toolgate.policy.offers import is_unlisted, may_hold, offered_names
@@ -191,12 +191,10 @@ class _Judge:
             what = "tool definition" if is_tool else "definition"
             reason = f"{what}: {self._offer.quarantined[name]}"
             return self._refuse(ref, Reason.INVALID_DEFINITION, reason)
-        if self._pin is not None and is_tool and name in self._offer.tools:
-            approved = self._pin.tools.get(name)
-            if approved is None:
-                return self._refuse(ref, Reason.QUARANTINED, "pin: not approved")
-            if approved != self._offer.tools[name].digest:
-                return self._refuse(ref, Reason.QUARANTINED, "pin: its definition is not the approved one")
+        if self._pin is not None and is_tool:
+            objection = _objection(self._pin, name, self._offer.tools.get(name))
+            if objection:
+                return self._refuse(ref, Reason.QUARANTINED, objection)
         return _decide(ref, self._own, self._rules[is_tool])
 
     def _refuse(self, ref: ToolRef, reason: Reason, rule: str) -> Decision:
@@ -208,6 +206,18 @@ class _Judge:
             reason=reason,
             rule=rule,
         )
+
+
+def _objection(pin: Pin, name: str, listed: ToolDefinition | None) -> str:
+    """Why a tool of a pinned server is not offered; empty: it is as it was approved, as far as is known."""
+    approved = pin.tools.get(name)
+    if approved is None:
+        return "pin: not approved"
+    if name in pin.changed:
+        return "pin: its definition changed after it was approved"
+    if listed is not None and listed.digest != approved:
+        return "pin: its definition is not the approved one"
+    return ""
 
 
 def _decide(ref: ToolRef, own: ToolRule, rules: Sequence[ToolRule]) -> Decision:

@@ -15,7 +15,9 @@ from typing import Final, Self
 
 import msgspec
 
-from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable
+from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable, UnknownTool
+from toolgate.model.names import ToolRef
+from toolgate.model.pins import Pin
 from toolgate.model.servers import EMPTY, ServerRecord, Transport
 from toolgate.model.tools import Era, ServerTools, ToolDefinition
 from toolgate.telemetry import Metrics
@@ -86,6 +88,7 @@ class Pool:
         self._sessions: list[SessionLinks] = []
         """Of the servers that have any."""
         self._watched: dict[str, frozenset[str]] = {}
+        self._held_back: frozenset[ToolRef] = frozenset()
 
     async def __aenter__(self) -> Self:
         self._clock = asyncio.get_running_loop().time
@@ -161,6 +164,17 @@ class Pool:
         """What each server offers, as far as known; disabled ones too."""
         return {server_id: server.tools for server_id, server in self._servers.items()}
 
+    def offer(self, server_id: str) -> ServerTools | None:
+        """What one server offers."""
+        server = self._servers.get(server_id)
+        return None if server is None else server.tools
+
+    def hold_back(self, pins: Mapping[str, Pin]) -> None:
+        """Send no call of a tool that one of `pins` says has changed, however long it has waited already."""
+        self._held_back = frozenset(
+            ToolRef(server_id, tool) for server_id, pin in pins.items() for tool in pin.changed
+        )
+
     def health(self) -> Mapping[str, ServerHealth]:
         return {server_id: server.health() for server_id, server in self._servers.items()}
 
@@ -222,6 +236,8 @@ class Pool:
             link = server.link
             if link is None:
                 link = await server.connected(until_s)
+            if self._held_back and tool is not None:
+                self._check_held_back(tool)
             era = link.hello.era
             headers = EMPTY if era == "legacy" else server.headers.of(method, tool, params)
             # Only servers of the handshake era ask in the middle of a call.
@@ -238,6 +254,11 @@ class Pool:
         if reply.size > server.max_output_bytes:
             reply = Reply(result=_capped(method, reply.result or b"", server.max_output_bytes))
         return Answer(reply, era)
+
+    def _check_held_back(self, tool: ToolDefinition) -> None:
+        """Raises UnknownTool for a call that was let in before its tool turned out to have changed."""
+        if tool.ref in self._held_back:
+            raise UnknownTool(f"`{tool.ref}` changed while the call waited, and is not offered any more")
 
     def end_session(self, session: str) -> None:
         """Whatever servers keep for this session is not needed any more."""
