@@ -175,7 +175,9 @@ def tools_command(
 def import_command(
     file: Annotated[
         Path,
-        Argument(help="`mcpServers` JSON, VS Code's `mcp.json`, a `server.json`, or a server file of ours."),
+        Argument(
+            help="`mcpServers` JSON, VS Code's `mcp.json`, `server.json`, Docker's catalog, or our own file."
+        ),
     ],
     connection: Connection,
     *,
@@ -190,6 +192,12 @@ def import_command(
 
     A new server may offer no tool until `allowed_tools` says so: give --allow, or edit the records.
     """
+    if file.suffix.lower() == ".mcpb":
+        raise CommandFailed(
+            f"`{file}` is a bundle, with the program itself in it",
+            hint=f"install it: `toolgate install {file}`",
+            exit_code=Exit.USAGE,
+        )
     body = {
         "format": "auto",
         "content": read_text(file),

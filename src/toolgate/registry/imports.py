@@ -1,5 +1,6 @@
 """Server definitions of other programs, as bodies of ours: the `mcpServers` JSON of Claude, Cursor, Windsurf
-and their kin, the `servers` JSON of VS Code, the `server.json` of the official registry, and our own files.
+and their kin, the `servers` JSON of VS Code, the `server.json` of the official registry and its lists, the
+catalogs of Docker's MCP gateway, and our own files.
 
 What is read here is not checked: a body still has to pass `parse_server`. No tool of an imported server is
 allowed until somebody says which.
@@ -9,14 +10,17 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import MAX_SERVER_ID
+from toolgate.registry.docker_catalog import docker_servers, is_docker_catalog, parse_docker_server
+from toolgate.registry.records import parse_server
 from toolgate.registry.server_json import is_server_json, parse_server_json, server_json_name
+from toolgate.registry.yaml_documents import parse_yaml
 
-Format = Literal["auto", "registry", "mcpServers", "server.json"]
+Format = Literal["auto", "registry", "mcpServers", "server.json", "docker"]
 
 _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp", "mcpServers"))
 _URL_FIELDS: Final = ("url", "serverUrl", "httpUrl")
@@ -27,32 +31,42 @@ _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
 # `${NAME}` and `${NAME:-default}` in Claude Code, `${env:NAME}` and `${input:name}` in VS Code and Cursor.
 _VARIABLE = re.compile(r"\$\{(?:(env|input):)?([A-Za-z_][\w-]*)(:-[^}]*)?\}")
 _NOT_IN_ID = re.compile(r"[^a-z0-9]+")
+# The one YAML there is here. No line of TOML begins so.
+_DOCKER_CATALOG = re.compile(r"^registry[ \t]*:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What was found: bodies with an id, and what no body could be made of, with the reason."""
+    """What was found: bodies with an id, what none could be made of and why, and what is left out."""
 
     bodies: list[dict[str, Any]]
     skipped: dict[str, str]
+    warnings: list[str] = field(default_factory=list)
 
 
 def parse_imports(content: object, form: Format = "auto") -> Imports:
-    """The servers in `content`: JSON as it is or as text, or TOML. Raises InvalidRecord if there is none."""
-    document = _parse_text(content) if isinstance(content, str) else content
+    """The servers in `content`: JSON as it is or as text, TOML, or the YAML of a Docker catalog.
+
+    Raises InvalidRecord if there is none.
+    """
+    document = _parse_text(content, form) if isinstance(content, str) else content
     match _form_of(document) if form == "auto" else form:
         case "registry":
             return Imports(_records(document), {})
         case "server.json":
             return _official(document)
+        case "docker":
+            return _docker(document)
         case _:
             return Imports(_foreign(document), {})
 
 
-def _parse_text(text: str) -> object:
-    """JSON if it begins like JSON, which may hold comments; else TOML."""
+def _parse_text(text: str, form: Format) -> object:
+    """JSON if it begins like JSON, which may hold comments; YAML if it is Docker's catalog; else TOML."""
     if _keep_strings(_COMMENT, text[:4096]).lstrip()[:1] in {"{", "["}:
         return _parse_json(text)
+    if form == "docker" or (form == "auto" and _DOCKER_CATALOG.search(text)):
+        return parse_yaml(text)
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as exc:
@@ -72,6 +86,10 @@ def _form_of(document: object) -> Format:
         return "mcpServers"  # which says best what is missing
     if "server_id" in first:
         return "registry"
+    if is_docker_catalog(first):
+        return "docker"
+    if isinstance(first.get("servers"), list):
+        return "server.json"
     inner = first.get("server")
     return "server.json" if is_server_json(inner if isinstance(inner, dict) else first) else "mcpServers"
 
@@ -85,8 +103,10 @@ def _records(document: object) -> list[dict[str, Any]]:
 
 
 def _official(document: object) -> Imports:
-    """One `server.json`, the registry's own answer around one, or a list of either."""
+    """One `server.json`, the registry's own answer around one, or a list of either, also as it answers."""
     imports, taken = Imports([], {}), set[str]()
+    if isinstance(document, dict) and isinstance(document.get("servers"), list):
+        document = document["servers"]
     for one in document if isinstance(document, list) else [document]:
         inner = one.get("server", one) if isinstance(one, dict) else None
         if not isinstance(inner, dict) or not is_server_json(inner):
@@ -100,6 +120,21 @@ def _official(document: object) -> Imports:
             imports.skipped[shown] = str(exc)
         else:
             imports.bodies.append({"server_id": _unique_id(stem, taken), "display_name": shown[:200], **body})
+    return imports
+
+
+def _docker(document: object) -> Imports:
+    """Of hundreds of servers one that cannot be used does not keep out the others."""
+    imports, taken = Imports([], {}), set[str]()
+    for name, server in docker_servers(document if isinstance(document, dict) else {}).items():
+        try:
+            found = parse_docker_server(name, server)
+            parse_server({"server_id": "any", **found.body})
+        except InvalidRecord as exc:
+            imports.skipped[name] = str(exc)
+        else:
+            imports.bodies.append({"server_id": _unique_id(name, taken), **found.body})
+            imports.warnings.extend(found.warnings)
     return imports
 
 

@@ -28,9 +28,10 @@ class ImportSent(Body):
     """Definitions of servers, as another program keeps them."""
 
     content: dict[str, JsonValue] | list[JsonValue] | str
-    """The file: JSON as it is, or as text, which may hold comments; or TOML as text."""
+    """The file: JSON as it is, or as text, which may hold comments; or TOML, or a catalog's YAML, as text."""
     format: Format = "auto"
-    """`mcpServers` (Claude, Cursor, VS Code), `server.json` (the official registry), `registry` (our own)."""
+    """`mcpServers` (Claude, Cursor, VS Code), `server.json` (the official registry), `docker` (a catalog of
+    Docker's MCP gateway), `registry` (our own)."""
     allowed_tools: Patterns = Field(default_factory=list)
     """Patterns of the tools to allow. Without any, a server that is new offers nothing."""
     dry_run: bool = False
@@ -100,7 +101,7 @@ def _answer(
         servers=[body["server_id"] for body in found.bodies],
         changes=changes,
         skipped=[SkippedShown(name=name, reason=reason) for name, reason in found.skipped.items()],
-        warnings=warnings,
+        warnings=[*found.warnings, *warnings],
         plan=plan,
     )
 

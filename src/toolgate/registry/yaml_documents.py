@@ -1,0 +1,111 @@
+"""YAML as far as other programs' catalogs need it: maps, lists and texts. Alone in knowing the library.
+
+Only its parser is used, event by event; nothing of it ever makes an object. Aliases and tags are refused
+where they stand, so a small file cannot become a large value or name a type. Numbers stay as they are
+written: nobody's version `1.10` becomes `1.1`.
+"""
+
+from typing import Any, Final
+
+import yaml
+
+from toolgate.errors import InvalidRecord
+
+MAX_YAML_BYTES: Final = 1024 * 1024
+MAX_DEPTH: Final = 32
+MAX_NODES: Final = 100_000
+
+_WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
+"""What plain words mean; any other is text, `no` and `off` among them."""
+# The one in C, where the library was built with it, is twenty times as fast.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def parse_yaml(text: str) -> object:
+    """The one document in `text`, or InvalidRecord. No message repeats what stands in it."""
+    if len(text.encode(errors="replace")) > MAX_YAML_BYTES:
+        raise InvalidRecord(f"a YAML file may have {MAX_YAML_BYTES} bytes")
+    builder = _Builder()
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.take(event)
+    except yaml.MarkedYAMLError as exc:
+        where = f" in line {exc.problem_mark.line + 1}" if exc.problem_mark else ""
+        raise InvalidRecord(f"this is not YAML{where}: {exc.problem}") from exc
+    except (yaml.YAMLError, UnicodeError) as exc:
+        raise InvalidRecord("this is not YAML: it holds characters that YAML does not have") from exc
+    return builder.document
+
+
+class _Builder:
+    """The value that a stream of events describes, as far as it is harmless."""
+
+    def __init__(self) -> None:
+        self.document: object = None
+        self._documents = 0
+        self._nodes = 0
+        self._open: list[_Collection] = []
+
+    def take(self, event: Any) -> None:
+        """What one event adds. Raises InvalidRecord at the first that is not wanted."""
+        match event:
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    raise _refused(event, "one document is expected, and here begins another")
+            case yaml.AliasEvent():
+                raise _refused(event, "aliases are not read here: write the value out")
+            case yaml.NodeEvent():
+                self._begin(event)
+            case yaml.CollectionEndEvent():
+                self._add(self._open.pop().value(), event)
+            case _:
+                pass
+
+    def _begin(self, event: Any) -> None:
+        # A quoted text has the tag `!` nowhere, and a plain one none: any tag is one that somebody wrote.
+        if event.tag is not None:
+            raise _refused(event, "tags are not read here: write plain values")
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise _refused(event, f"there are more than {MAX_NODES} values")
+        if isinstance(event, yaml.ScalarEvent):
+            is_plain = event.style is None or event.style == ""
+            self._add(_WORDS.get(event.value, event.value) if is_plain else event.value, event)
+            return
+        if len(self._open) >= MAX_DEPTH:
+            raise _refused(event, f"values nest deeper than {MAX_DEPTH} levels")
+        self._open.append(_Collection(is_map=isinstance(event, yaml.MappingStartEvent)))
+
+    def _add(self, value: object, event: Any) -> None:
+        if not self._open:
+            self.document = value
+        elif not self._open[-1].take(value):
+            raise _refused(event, "a name must be text, and stand once in its map")
+
+
+class _Collection:
+    """A list, or a map whose names and values come in turn."""
+
+    def __init__(self, *, is_map: bool) -> None:
+        self._is_map = is_map
+        self._values: list[object] = []
+        self._names: dict[str, None] = {}
+
+    def take(self, value: object) -> bool:
+        """Whether it may stand here."""
+        if not self._is_map or len(self._values) < len(self._names):
+            self._values.append(value)
+            return True
+        if not isinstance(value, str) or value in self._names:
+            return False
+        self._names[value] = None
+        return True
+
+    def value(self) -> object:
+        return dict(zip(self._names, self._values, strict=True)) if self._is_map else self._values
+
+
+def _refused(event: Any, why: str) -> InvalidRecord:
+    line = event.start_mark.line + 1
+    return InvalidRecord(f"this YAML cannot be read in line {line}: {why}")
