@@ -41,7 +41,7 @@ from toolgate.model.tools import ToolDefinition
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
 
-_DIGESTED: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations", "_meta")
+DIGESTED: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations", "_meta")
 _SEEN_BY_MODELS: Final = ("name", "description", "inputSchema")
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 
@@ -130,7 +130,7 @@ def _define(ref: ToolRef, raw: bytes, sent: Members) -> ToolDefinition:
     return ToolDefinition(
         ref=ref,
         raw=respell(raw, sent=sent, members=members),
-        digest=hashlib.sha256(encode_canonical(_pick(members, _DIGESTED))).hexdigest(),
+        digest=hashlib.sha256(encode_canonical(_pick(members, DIGESTED))).hexdigest(),
         tokens=estimate_tokens(msgspec.json.encode(_pick(members, _SEEN_BY_MODELS))),
         description=members.get("description", ""),
         is_legacy_safe=all(legacy_form(schema) is schema for schema in schemas),

@@ -1,0 +1,106 @@
+"""What changed between two sets of definitions, so that a person can look at it before agreeing to it.
+
+Compared is what a digest covers, whatever the order it was written in. A diff leaves nothing out without
+saying so, and hides nothing: characters that cannot be seen are spelled out.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import unified_diff
+from types import MappingProxyType
+from typing import Any, Final
+
+from toolgate.catalog.definitions import DIGESTED
+from toolgate.catalog.members import encode_canonical, parse_members
+from toolgate.model.visible import encode_json
+
+MAX_DIFF_LINES: Final = 1_000
+"""Of one tool. More are counted, not shown."""
+
+_WIDTH: Final = 120
+# `difflib` may take the product of both lengths; past this, everything old is shown before everything new.
+_MAX_COMPARED: Final = 4_000_000
+# A line break inside a JSON string: also a place to break a long text at.
+_ESCAPED_BREAK: Final = re.compile(r"((?<!\\)(?:\\\\)*\\n)(?=.)")
+_FOLDABLE: Final = re.compile(rf"(.{{{_WIDTH // 2},{_WIDTH}}} |.{{{_WIDTH}}})(?=.)")
+
+Definitions = Mapping[str, bytes]
+"""Tool name → its definition, as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolChanges:
+    """How one set of tools became another. A tool stands in one of the four."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    """(old name, new name) of tools that are otherwise the same."""
+    changed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Tool name → the lines of a unified diff."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.renamed or self.changed)
+
+
+def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
+    """What became of `old` in `new`. Raises SchemaRefused for what is no JSON object."""
+    before = {name: _digested(raw) for name, raw in old.items()}
+    after = {name: _digested(raw) for name, raw in new.items()}
+    removed = sorted(before.keys() - after.keys())
+    added = sorted(after.keys() - before.keys())
+    renamed = tuple(_renamed({name: before[name] for name in removed}, {name: after[name] for name in added}))
+    gone, come = {name for name, _ in renamed}, {name for _, name in renamed}
+    changed = {
+        name: diff_lines(before[name], after[name])
+        for name in sorted(before.keys() & after.keys())
+        if encode_canonical(before[name]) != encode_canonical(after[name])
+    }
+    return ToolChanges(
+        added=tuple(name for name in added if name not in come),
+        removed=tuple(name for name in removed if name not in gone),
+        renamed=renamed,
+        changed=MappingProxyType(changed),
+    )
+
+
+def diff_lines(old: object, new: object) -> tuple[str, ...]:
+    """A unified diff of two JSON values, in lines that can be shown anywhere, of bounded number."""
+    before, after = _lines(old), _lines(new)
+    if len(before) * len(after) > _MAX_COMPARED:
+        lines = [*(f"-{line}" for line in before), *(f"+{line}" for line in after)]
+    else:
+        # The first two lines name files, which there are none of.
+        lines = list(unified_diff(before, after, lineterm=""))[2:]
+    if len(lines) > MAX_DIFF_LINES:
+        lines[MAX_DIFF_LINES:] = [f"… and {len(lines) - MAX_DIFF_LINES} more lines"]
+    return tuple(lines)
+
+
+def _digested(raw: bytes) -> dict[str, Any]:
+    members = parse_members(raw)
+    return {key: members[key] for key in DIGESTED if key in members}
+
+
+def _renamed(
+    removed: Mapping[str, dict[str, Any]], added: Mapping[str, dict[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    """Pairs that differ in their name alone. Where several could be meant, none is."""
+    came = _by_content(added)
+    for content, names in _by_content(removed).items():
+        if len(names) == 1 and len(came.get(content, ())) == 1:
+            yield names[0], came[content][0]
+
+
+def _by_content(tools: Mapping[str, dict[str, Any]]) -> dict[bytes, list[str]]:
+    found: dict[bytes, list[str]] = {}
+    for name, members in tools.items():
+        content = encode_canonical({key: value for key, value in members.items() if key != "name"})
+        found.setdefault(content, []).append(name)
+    return found
+
+
+def _lines(value: object) -> Sequence[str]:
+    text = _ESCAPED_BREAK.sub(r"\1\n", encode_json(value, indent=2, sort_keys=True))
+    return [piece for line in text.split("\n") for piece in _FOLDABLE.sub(r"\1\n", line).split("\n")]

@@ -1,0 +1,154 @@
+"""The archives of packages: packed, looked through, unpacked, and taken over from other formats.
+
+Hostile until proven otherwise. Sizes are counted while reading, never believed; nothing is written before
+its name was checked, and nothing outside the directory given; archives inside are files like others.
+All of it blocks: callers give it a thread.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from toolgate.catalog.members import shown
+from toolgate.packages.entries import (
+    MAX_ARCHIVE_BYTES,
+    Entry,
+    Ledger,
+    Member,
+    parse_path,
+    refusal,
+    too_large,
+)
+from toolgate.packages.gathering import gather
+from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
+from toolgate.packages.mcpb import convert_mcpb, is_mcpb
+from toolgate.packages.tar_reader import CHUNK_BYTES, read_tar
+from toolgate.packages.tar_writer import Packed, TarWriter
+from toolgate.packages.zip_reader import read_zip
+
+_GZIP: Final = b"\x1f\x8b"
+_READERS: Final[Mapping[bytes, Callable[[BinaryIO], Iterator[Member]]]] = {_GZIP: read_tar, b"PK": read_zip}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspected:
+    """What is in an archive that was read to its end."""
+
+    manifest: bytes
+    """In our form, whatever form it has there."""
+    files: int
+    unpacked_bytes: int
+
+
+def pack_directory(directory: Path, manifest: bytes, target: BinaryIO) -> Packed:
+    """Write the files of `directory` to `target`, with `manifest` in place of the one that is there.
+
+    The same files make the same archive. Raises InvalidRecord for what no archive may hold, and BodyTooLarge.
+    """
+    writer, ledger = TarWriter(target), Ledger()
+    first = Entry(path=MANIFEST_NAME, size=len(manifest))
+    ledger.enter(first)
+    writer.add(first, [manifest])
+    for entry, path in gather(directory):
+        if entry.path != MANIFEST_NAME:
+            parse_path(entry.path)
+            ledger.enter(entry)
+            writer.add(entry, _read(path, entry))
+    return writer.close()
+
+
+def inspect_archive(source: BinaryIO) -> Inspected:
+    """Read a whole archive and write nothing. Raises InvalidRecord, or BodyTooLarge past a limit."""
+    return _inspect(source)[0]
+
+
+def unpack_archive(source: BinaryIO, directory: Path) -> None:
+    """Unpack into `directory`, which must not be there yet, and is not there if that fails."""
+    directory.mkdir(mode=0o700)
+    try:
+        for entry, content in _members(source, Ledger()):
+            _unpack(directory, entry, content)
+    except BaseException:
+        shutil.rmtree(directory)
+        raise
+
+
+def normalise(source: BinaryIO, target: BinaryIO) -> Inspected:
+    """Write the archive as packages are kept: our own as they are, those of others packed anew."""
+    inspected, is_ours = _inspect(source)
+    source.seek(0)
+    if is_ours:
+        shutil.copyfileobj(source, target, CHUNK_BYTES)
+        return inspected
+    writer = TarWriter(target)
+    writer.add(Entry(path=MANIFEST_NAME, size=len(inspected.manifest)), [inspected.manifest])
+    for entry, content in _members(source, Ledger()):
+        if not entry.is_directory and entry.path != MANIFEST_NAME:
+            writer.add(entry, content)
+    writer.close()
+    return inspected
+
+
+def _inspect(source: BinaryIO) -> tuple[Inspected, bool]:
+    """What is in an archive, and whether it has our form in all."""
+    manifest, ledger = None, Ledger()
+    is_ours = _magic(source) == _GZIP
+    for entry, content in _members(source, ledger):
+        if entry.path == MANIFEST_NAME and not entry.is_directory:
+            if entry.size > MAX_MANIFEST_BYTES:
+                raise too_large(f"its `{MANIFEST_NAME}` is larger than {MAX_MANIFEST_BYTES:,} bytes")
+            manifest = b"".join(content)
+    if manifest is None:
+        raise refusal(f"it has no `{MANIFEST_NAME}` at its root")
+    if is_mcpb(manifest):
+        manifest, is_ours = convert_mcpb(manifest), False
+    inspected = Inspected(manifest=manifest, files=ledger.files, unpacked_bytes=ledger.unpacked_bytes)
+    return inspected, is_ours
+
+
+def _members(source: BinaryIO, ledger: Ledger) -> Iterator[Member]:
+    """The entries of an archive, each checked against those before it."""
+    if source.seek(0, os.SEEK_END) > MAX_ARCHIVE_BYTES:
+        raise too_large(f"it is larger than {MAX_ARCHIVE_BYTES:,} bytes")
+    read = _READERS.get(_magic(source))
+    if read is None:
+        raise refusal("it is neither a gzipped tar nor a zip")
+    members = read(source)
+    for entry, content in members:
+        ledger.enter(entry)
+        yield entry, content
+
+
+def _magic(source: BinaryIO) -> bytes:
+    source.seek(0)
+    magic = source.read(2)
+    source.seek(0)
+    return magic
+
+
+def _read(path: Path, entry: Entry) -> Iterator[bytes]:
+    left = entry.size
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK_BYTES):
+            left -= len(piece)
+            if left < 0:
+                break
+            yield piece
+    if left:
+        raise refusal(f"`{shown(entry.path)}` changed while it was packed")
+
+
+def _unpack(root: Path, entry: Entry, content: Iterator[bytes]) -> None:
+    path = root.joinpath(*entry.path.split("/"))
+    if entry.is_directory:
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        for piece in content:
+            file.write(piece)
+        os.fchmod(file.fileno(), 0o755 if entry.is_executable else 0o644)

@@ -1,0 +1,118 @@
+"""What the archive of a package may hold: files and directories, under names that mean one place everywhere.
+
+An archive comes from strangers. A name is taken only if every file system reads it alike; what could be
+mistaken for something else is refused, never mended. Whoever unpacks uses these names and no others.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from toolgate.catalog.members import shown
+from toolgate.errors import BodyTooLarge, InvalidRecord
+
+MAX_ARCHIVE_BYTES: Final = 64 * 1024 * 1024
+MAX_UNPACKED_BYTES: Final = 256 * 1024 * 1024
+MAX_FILES: Final = 10_000
+"""Files and directories together, also those directories that only the path of a file names."""
+MAX_PATH_BYTES: Final = 1_024
+MAX_PART_BYTES: Final = 255
+MAX_PATH_PARTS: Final = 32
+
+_DRIVE: Final = re.compile(r"[A-Za-z]:")
+_ROOT: Final = frozenset({".", "./"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One file or directory of an archive: its path from the package's directory, with `/` between parts."""
+
+    path: str
+    size: int = 0
+    """Exactly as many bytes follow, or the archive is refused."""
+    is_directory: bool = False
+    is_executable: bool = False
+
+
+Member = tuple[Entry, Iterator[bytes]]
+"""An entry and its content, to be read before the next one is asked for."""
+
+
+def refusal(problem: str) -> InvalidRecord:
+    """What is wrong with an archive, as the error that says so."""
+    return InvalidRecord(
+        f"the archive is refused: {problem}",
+        hint="pack the package's directory anew, with `toolgate publish`",
+    )
+
+
+def too_large(problem: str) -> BodyTooLarge:
+    """An archive past one of its limits."""
+    return BodyTooLarge(
+        f"the archive is refused: {problem}", hint="leave out of the package what it runs without"
+    )
+
+
+def parse_path(name: str) -> str:
+    """`name` as the path of an entry; empty for the package's directory itself."""
+    if name in _ROOT:
+        return ""
+    path = name.removeprefix("./").removesuffix("/")
+    if len(path.encode(errors="replace")) > MAX_PATH_BYTES:
+        raise refusal(f"`{shown(path)}` is longer than {MAX_PATH_BYTES:,} bytes")
+    # What is not printable also covers what some file systems ignore in a name (U+200D and its kin).
+    if not path.isprintable() or "\\" in path or _DRIVE.match(path):
+        raise refusal(f"`{shown(path)}` holds a character that no name here may have")
+    parts = path.split("/")
+    if len(parts) > MAX_PATH_PARTS:
+        raise refusal(f"`{shown(path)}` is deeper than {MAX_PATH_PARTS} levels")
+    if not {"", ".", ".."}.isdisjoint(parts):
+        raise refusal(f"`{shown(path)}` does not lead straight down from the package's directory")
+    if any(len(part.encode()) > MAX_PART_BYTES for part in parts):
+        raise refusal(f"`{shown(path)}` has a part of more than {MAX_PART_BYTES} bytes")
+    return path
+
+
+class Ledger:
+    """What an archive has held so far. Two paths that some file system takes for one are refused."""
+
+    def __init__(self) -> None:
+        self._spelled: dict[str, str] = {}
+        """Each path as it is compared, to how it was written first."""
+        self._is_explicit: dict[str, bool] = {}
+        """Each directory, and whether the archive has an entry for it."""
+        self.files = 0
+        self.unpacked_bytes = 0
+
+    def enter(self, entry: Entry) -> None:
+        """Take note of an entry, or refuse it for what came before."""
+        *parents, path = accumulate(entry.path.split("/"), "{}/{}".format)
+        for parent in parents:
+            if self._spell(parent):
+                self._is_explicit[parent] = False
+            elif parent not in self._is_explicit:
+                raise refusal(f"`{shown(parent)}` is a file, and a directory of others")
+        is_new = self._spell(path)
+        if entry.is_directory and (is_new or self._is_explicit.get(path) is False):
+            self._is_explicit[path] = True
+        elif is_new:
+            self.files += 1
+        else:
+            raise refusal(f"`{shown(path)}` is there twice")
+        self.unpacked_bytes += entry.size
+        if self.unpacked_bytes > MAX_UNPACKED_BYTES:
+            raise too_large(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
+
+    def _spell(self, path: str) -> bool:
+        """Whether a path is new. One that differs from another only for some file systems is refused."""
+        key = unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
+        first = self._spelled.get(key)
+        if first is not None and first != path:
+            raise refusal(f"`{shown(path)}` and `{shown(first)}` are one name to some file systems")
+        self._spelled[key] = path
+        if len(self._spelled) > MAX_FILES:
+            raise too_large(f"it holds more than {MAX_FILES:,} files and directories")
+        return first is None

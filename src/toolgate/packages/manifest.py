@@ -1,0 +1,268 @@
+"""The manifest of a package: what it is, which tools it has, and how its server is run.
+
+It comes from strangers, like the archive it is in. What passed `parse_manifest` is checked in all: its tools
+are definitions as a server may list them, and how it is run is what a server's record may say.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+from pydantic import ValidationError
+
+from toolgate.catalog.definitions import check_definition
+from toolgate.catalog.members import MAX_DEFINITION_DEPTH, Quarantined
+from toolgate.catalog.rows import DeclaredTool
+from toolgate.catalog.schemas import is_deeper_than
+from toolgate.errors import BodyTooLarge, InvalidRecord
+from toolgate.model.packages import PackageRef, SchemaVersion, Source
+from toolgate.model.raw import Members, decode_members
+from toolgate.model.tools import ToolDefinition
+from toolgate.packages.manifest_bodies import ManifestBody, OldManifestBody, SummaryBody
+from toolgate.packages.readers import modernise
+from toolgate.registry.problems import UNKNOWN_FIELD, Problem, find_problems, invalid_record
+
+MANIFEST_NAME: Final = "manifest.json"
+MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
+
+_MAX_DEPTH: Final = MAX_DEFINITION_DEPTH + 1  # a definition, in a list
+_V2: Final[frozenset[object]] = frozenset({"v2", "2", 2})
+_OLD: Final[frozenset[object]] = frozenset({None, "legacy", "v1", "1", 1})
+_KEPT: Final = ("x-", "$schema")
+_LAUNCHES: Final = {"stdio": "stdio", "streamable_http": "http", "http_sse_legacy": "http"}
+_TOOL_PLACE: Final = re.compile(r"tools\[[0-9]+\]")
+# The name of a choice that pydantic puts into a path.
+_RUN_CHOICE: Final = re.compile(r"run\.(?:stdio|streamable_http|http_sse_legacy)\.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A manifest that was checked."""
+
+    id: str
+    version: str
+    name: str = ""
+    description: str = ""
+    category: str = ""
+    tags: tuple[str, ...] = ()
+    homepage: str | None = None
+    license: str = ""
+    schema_version: SchemaVersion = "v2"
+    source: Source = "legacy"
+    """How far it describes its tools: `manifest` in full, `summary` by name, `legacy` not."""
+    tools: tuple[DeclaredTool, ...] = ()
+    run: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """`transport`, and `stdio` or `http`, as a server's record has them. Empty: it does not say."""
+    extensions: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Members that begin with `x-`, and `$schema`: carried, and not looked at."""
+
+
+def parse_manifest(content: bytes) -> Manifest:
+    """`content` as a manifest of any version, or InvalidRecord with all that is wrong with it."""
+    members = _parse_members(content)
+    document = {name: _decode(raw) for name, raw in members.items()}
+    version = document.get("manifestSchemaVersion")
+    if _is_one_of(version, _V2):
+        return _parse_v2(members, document)
+    if _is_one_of(version, _OLD):
+        return _parse_old(document)
+    raise InvalidRecord(
+        "`manifestSchemaVersion`: is none that this gateway knows",
+        hint="write `v2`, or update the gateway",
+    )
+
+
+def with_tools(manifest: Manifest, tools: Iterable[ToolDefinition]) -> Manifest:
+    """The manifest with the full definitions of its tools, as a server listed them and they were checked."""
+    declared = tuple(_declared(tool) for tool in tools)
+    return replace(manifest, tools=declared, source="manifest", schema_version="v2")
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest as a file of version 2 that people can read. It must say how it is run."""
+    launch = _launch(manifest)
+    transport = launch["transport"]
+    document: dict[str, Any] = {
+        **manifest.extensions,
+        "manifestSchemaVersion": "v2",
+        "id": manifest.id,
+        "name": manifest.name,
+        "version": manifest.version,
+        "description": manifest.description,
+        "category": manifest.category,
+        "tags": list(manifest.tags),
+        "homepage": manifest.homepage,
+        "license": manifest.license,
+        "run": {"transport": transport, **launch[_LAUNCHES[transport]]},
+    }
+    tools = [msgspec.Raw(tool.raw) for tool in manifest.tools]
+    shown = {name: value for name, value in document.items() if value not in ("", [], None)}
+    if manifest.source != "legacy":
+        shown["tools" if manifest.source == "manifest" else "toolsSummary"] = tools
+    return msgspec.json.format(msgspec.json.encode(shown), indent=2) + b"\n"
+
+
+def server_body(manifest: Manifest, ref: PackageRef) -> dict[str, Any]:
+    """The body of the server that runs a package, without `allowed_tools`. Or InvalidRecord."""
+    described = {"display_name": manifest.name, "category": manifest.category, "tags": list(manifest.tags)}
+    return {
+        "server_id": manifest.id,
+        **_launch(manifest),
+        **{name: value for name, value in described.items() if value},
+        "package": {"version": ref.version, "sha256": ref.sha256},
+    }
+
+
+def manifest_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a manifest of version 2."""
+    schema = ManifestBody.model_json_schema()
+    schema["properties"]["$schema"] = {
+        "type": "string",
+        "description": "The schema that an editor checks it by.",
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Toolgate package manifest, version 2",
+        **{name: value for name, value in schema.items() if name != "title"},
+        "patternProperties": {"^x-": {"description": "Carried, and not looked at."}},
+    }
+
+
+def _launch(manifest: Manifest) -> dict[str, Any]:
+    if not manifest.run:
+        raise InvalidRecord(
+            f"the manifest of `{manifest.id}` does not say how to run it",
+            hint="add `run` with a `command` or a `url`, and publish it again",
+        )
+    return dict(manifest.run)
+
+
+def _parse_members(content: bytes) -> Members:
+    if len(content) > MAX_MANIFEST_BYTES:
+        raise BodyTooLarge(f"the manifest is larger than {MAX_MANIFEST_BYTES:,} bytes")
+    try:
+        return decode_members(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidRecord(f"the manifest is not a JSON object: {exc}") from None
+
+
+def _decode(raw: msgspec.Raw) -> Any:
+    """One member. The whole was gone through before, so only what JSON allows and we do not is left."""
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise InvalidRecord(f"the manifest cannot be read: {exc}") from None
+    if is_deeper_than(value, _MAX_DEPTH):
+        raise InvalidRecord(f"the manifest is nested deeper than {_MAX_DEPTH} levels")
+    return value
+
+
+def _is_one_of(version: object, versions: frozenset[object]) -> bool:
+    """`True` is 1 to Python, and no version."""
+    return isinstance(version, str | int | None) and not isinstance(version, bool) and version in versions
+
+
+def _parse_v2(members: Members, document: dict[str, Any]) -> Manifest:
+    kept = {name: value for name, value in document.items() if name.startswith(_KEPT)}
+    own = {name: value for name, value in document.items() if name not in kept}
+    raws = _elements(members["tools"]) if isinstance(own.get("tools"), list) else []
+    return replace(_build(ManifestBody, own, raws), extensions=MappingProxyType(kept))
+
+
+def _parse_old(document: dict[str, Any]) -> Manifest:
+    own = modernise(document)
+    raws = [msgspec.json.encode(tool) for tool in own.get("tools", ())]
+    return replace(_build(OldManifestBody, own, raws), schema_version="legacy")
+
+
+def _build(model: type[OldManifestBody], document: dict[str, Any], raws: list[bytes]) -> Manifest:
+    """The manifest that `document` is, its tools as they were written; or InvalidRecord."""
+    body, problems = _validate(model, document)
+    tools, wrong = _check_tools(raws, known=problems)
+    if body is None or wrong:
+        raise invalid_record([*problems, *wrong])
+    source: Source = "manifest"
+    if body.tools is None:
+        tools = [_summary(one) for one in body.toolsSummary or ()]
+        source = "summary" if tools else "legacy"
+    return Manifest(
+        id=body.id,
+        version=body.version,
+        name=body.name,
+        description=body.description,
+        category=body.category,
+        tags=tuple(body.tags),
+        homepage=body.homepage,
+        license=body.license,
+        source=source,
+        tools=tuple(tools),
+        run=MappingProxyType(_nested(body)),
+    )
+
+
+def _validate(
+    model: type[OldManifestBody], document: dict[str, Any]
+) -> tuple[OldManifestBody | None, list[Problem]]:
+    try:
+        return model.model_validate(document), []
+    except ValidationError as exc:
+        return None, [_told(problem) for problem in find_problems(exc)]
+
+
+def _told(problem: Problem) -> Problem:
+    """A problem in the words of whoever wrote the manifest."""
+    path = _RUN_CHOICE.sub("run.", problem["field"])
+    words = problem["problem"]
+    if words == UNKNOWN_FIELD and "." not in path:
+        close = get_close_matches(path, ManifestBody.model_fields, n=1)
+        words += f"; did you mean `{close[0]}`?" if close else "; begin its name with `x-` to keep it"
+    return Problem(field=path, problem=words)
+
+
+def _check_tools(raws: list[bytes], *, known: list[Problem]) -> tuple[list[DeclaredTool], list[Problem]]:
+    """Each tool as a server's would be checked. Those that are known to be wrong are not told of twice."""
+    told = {match[0] for problem in known if (match := _TOOL_PLACE.match(problem["field"]))}
+    tools: list[DeclaredTool] = []
+    problems: list[Problem] = []
+    names: dict[str, str] = {}
+    for place, raw in ((f"tools[{index}]", raw) for index, raw in enumerate(raws)):
+        checked = check_definition("", raw)
+        if isinstance(checked, Quarantined):
+            if place not in told:
+                problems.append(Problem(field=place, problem=_named(checked)))
+            continue
+        first = names.setdefault(checked.ref.name.casefold(), place)
+        if first != place:
+            problems.append(Problem(field=place, problem=f"has the name of `{first}`"))
+        tools.append(_declared(checked))
+    return tools, problems
+
+
+def _named(refused: Quarantined) -> str:
+    return f"{refused.reason} (`{refused.name}`)" if refused.name else refused.reason
+
+
+def _declared(tool: ToolDefinition) -> DeclaredTool:
+    return DeclaredTool(name=tool.ref.name, raw=tool.raw, digest=tool.digest, description=tool.description)
+
+
+def _summary(one: SummaryBody) -> DeclaredTool:
+    raw = msgspec.json.encode(one.model_dump(exclude_defaults=True))
+    return DeclaredTool(name=one.name, raw=raw, description=one.description)
+
+
+def _nested(body: OldManifestBody) -> dict[str, Any]:
+    """How it is run, as a server's record has it."""
+    if body.run is None:
+        return {}
+    launch = body.run.model_dump(exclude_defaults=True)
+    transport = launch.pop("transport")
+    return {"transport": transport, _LAUNCHES[transport]: launch}
+
+
+def _elements(raw: msgspec.Raw) -> list[bytes]:
+    return [bytes(one) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])]

@@ -1,0 +1,185 @@
+"""The manifests of MCP bundles (`.mcpb`, once `.dxt`), as manifests of ours.
+
+A bundle is made for one person's desktop, who fills in a form when it is installed. Here nobody is asked:
+each answer becomes a reference to a variable of the node, and a secret never has a default. Of a signature
+nothing is believed: who may publish is decided by keys.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.errors import InvalidRecord
+from toolgate.model.names import MAX_SERVER_ID, is_tool_name
+from toolgate.model.raw import decode_members
+
+_VERSIONS: Final = ("manifest_version", "dxt_version")
+_KNOWN: Final = frozenset({"0.1", "0.2", "0.3", "0.4"})
+_PLATFORM: Final = "linux"
+_VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
+_DIRECTORY: Final = "${__dirname}"
+_NOT_IN_ID: Final = re.compile(r"[^a-z0-9]+")
+_NOT_IN_VARIABLE: Final = re.compile(r"[^A-Z0-9]+")
+_HOMES: Final = {"HOME": "", "DESKTOP": "/Desktop", "DOCUMENTS": "/Documents", "DOWNLOADS": "/Downloads"}
+_HOME: Final = "${ENV:HOME}"
+
+Json = Mapping[str, Any]
+
+
+def is_mcpb(manifest: bytes) -> bool:
+    """Whether a `manifest.json` is that of a bundle. Whatever cannot be read is not."""
+    try:
+        members = decode_members(manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return "manifestSchemaVersion" not in members and not members.keys().isdisjoint(_VERSIONS)
+
+
+def convert_mcpb(manifest: bytes) -> bytes:
+    """A bundle's manifest as one of ours, which still has to be checked. Or InvalidRecord."""
+    try:
+        document: dict[str, Any] = msgspec.json.decode(manifest, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise InvalidRecord(f"the manifest of the bundle cannot be read: {exc}") from None
+    version = next(document[name] for name in _VERSIONS if name in document)
+    if version not in _KNOWN:
+        raise InvalidRecord("the bundle has a manifest of a version that is not known here")
+    platforms = _object(document, "compatibility").get("platforms")
+    if isinstance(platforms, list) and _PLATFORM not in platforms:
+        raise InvalidRecord("the bundle is not made for Linux: its `compatibility` says so")
+    package_id = _slug(_text(document, "name"))
+    ours = {
+        "manifestSchemaVersion": "v2",
+        "id": package_id,
+        "name": _label(document.get("display_name") or document.get("name"), 200),
+        "version": document.get("version"),
+        "description": _text(document, "description")[:4_096],
+        "tags": [label for word in _list(document, "keywords") if (label := _label(word, 64))][:64],
+        "license": _label(document.get("license"), 200),
+        "toolsSummary": list(_summaries(document)),
+        "run": {"transport": "stdio", **_Launch(package_id, document).body()},
+    }
+    shown = {name: value for name, value in ours.items() if value not in ("", [])}
+    return msgspec.json.format(msgspec.json.encode(shown), indent=2)
+
+
+class _Launch:
+    """How a bundle is run, with what a desktop would fill in as references to variables of the node."""
+
+    def __init__(self, package_id: str, document: Json) -> None:
+        self._prefix = _variable(package_id)
+        self._server = _object(document, "server")
+        self._options = _object(document, "user_config")
+
+    def body(self) -> dict[str, Any]:
+        config = _object(self._server, "mcp_config") or self._usual()
+        override = _object(_object(config, "platform_overrides"), _PLATFORM)
+        command = override.get("command") or config.get("command")
+        if not isinstance(command, str):
+            raise InvalidRecord("the bundle does not say how to run its server")
+        env = {**_object(config, "env"), **_object(override, "env")}
+        return {
+            "command": self._command(command),
+            "args": [self._filled(one) for one in override.get("args") or _list(config, "args")],
+            "env": {name: self._filled(value) for name, value in env.items()},
+        }
+
+    def _usual(self) -> Json:
+        """Bundles that only say what they are written in."""
+        entry = f"{_DIRECTORY}/{self._server.get('entry_point')}"
+        match self._server.get("type"):
+            case "uv":
+                return {"command": "uv", "args": ["run", "--directory", _DIRECTORY, entry]}
+            case "node":
+                return {"command": "node", "args": [entry]}
+            case "python":
+                return {"command": "python3", "args": [entry]}
+            case "binary":
+                return {"command": entry}
+        return {}
+
+    def _command(self, command: str) -> str:
+        """A program of the bundle is named from its directory, where it is started."""
+        inside = command.removeprefix(f"{_DIRECTORY}/")
+        is_inside = inside != command or ("/" in command and not command.startswith(("/", "./", "$")))
+        return f"./{inside}" if is_inside else self._filled(command)
+
+    def _filled(self, text: object) -> str:
+        return _VARIABLE.sub(self._resolved, text if isinstance(text, str) else str(text))
+
+    def _resolved(self, match: re.Match[str]) -> str:
+        name = match[1]
+        if name == "__dirname":
+            return "${PACKAGE_DIR}"
+        if name in {"/", "pathSeparator"}:
+            return "/"
+        if name in _HOMES:
+            return f"{_HOME}{_HOMES[name]}"
+        kind, _, key = name.partition(".")
+        return self._option(key) if kind == "user_config" and key else match[0]
+
+    def _option(self, key: str) -> str:
+        """A variable named for the bundle, so that no bundle is given what was meant for another."""
+        option = _object(self._options, key)
+        name = _variable(key)
+        name = name if name.startswith(f"{self._prefix}_") else f"{self._prefix}_{name}"
+        if "default" in option and option.get("sensitive") is not True:
+            return _reference(name, _default(option["default"]))
+        return _reference(name, None if option.get("required") is True else "")
+
+
+def _reference(name: str, default: str | None) -> str:
+    return f"${{ENV:{name}}}" if default is None else f"${{ENV:{name}:-{default}}}"
+
+
+def _default(value: object) -> str | None:
+    """A default that can stand in a reference: one plain value."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return str(value)
+        case str() if "}" not in value:
+            return value
+        case [one]:
+            return _default(one)
+    return None
+
+
+def _summaries(document: Json) -> Iterator[dict[str, str]]:
+    for tool in _list(document, "tools"):
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if isinstance(name, str) and is_tool_name(name):
+            yield {"name": name, "description": _text(tool, "description")}
+
+
+def _slug(name: str) -> str:
+    return _NOT_IN_ID.sub("-", name.lower()).strip("-")[:MAX_SERVER_ID].rstrip("-")
+
+
+def _variable(name: str) -> str:
+    variable = _NOT_IN_VARIABLE.sub("_", name.upper()).strip("_") or "VALUE"
+    return f"_{variable}" if variable[0].isdigit() else variable
+
+
+def _label(value: object, length: int) -> str:
+    """A text as a label may be: what cannot be seen is left out."""
+    words = "".join(one for one in value if one.isprintable()).split() if isinstance(value, str) else []
+    return " ".join(words)[:length].strip()
+
+
+def _text(owner: Json, member: str) -> str:
+    found = owner.get(member)
+    return found if isinstance(found, str) else ""
+
+
+def _object(owner: Json, member: str) -> Json:
+    found = owner.get(member)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(owner: Json, member: str) -> list[Any]:
+    found = owner.get(member)
+    return found if isinstance(found, list) else []
