@@ -1,11 +1,15 @@
 """Who asks, and for what: the key under which a scope is compiled and cached."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
 from toolgate.model.principals import Principal
 from toolgate.policy.layers import SessionRequest
+
+Mode = Literal["list", "find"]
+"""How the tools of a scope are shown: one by one, or by three tools that find and call them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,7 @@ class Caller:
     request: SessionRequest = field(default_factory=SessionRequest)
     only_server: str | None = None
     """Set on a single-server path: names are bare there."""
+    mode: Mode = "list"
 
     @property
     def effective_task_id(self) -> str | None:

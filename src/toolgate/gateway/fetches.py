@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from toolgate.catalog.find_tools import CALL_TOOL, parse_meant
 from toolgate.errors import (
     InvalidParams,
     MethodNotFound,
@@ -15,7 +16,7 @@ from toolgate.errors import (
     UnknownResource,
     UnknownTool,
 )
-from toolgate.gateway.routes import Route
+from toolgate.gateway.routes import FIND_ROUTES, Route
 from toolgate.gateway.view import View
 from toolgate.model.names import PROMPT, RESOURCE
 from toolgate.model.raw import decode_members
@@ -58,10 +59,20 @@ def find_wanted(view: View, method: str, params: Params) -> Wanted:
 
 def _find_tool(view: View, members: Params) -> Wanted:
     name = _text(members, "name")
+    if view.found is not None and name in FIND_ROUTES:
+        return _find_through(view, name, members)
     route = view.routes.get(name)
     if route is not None:
         members["name"] = route.upstream_name
     return Wanted(name, route, UnknownTool(f"Unknown tool: {name}"))
+
+
+def _find_through(view: View, tool: str, members: Params) -> Wanted:
+    """Only a call leads to a server; what the other find tools say, the gateway says itself."""
+    if tool != CALL_TOOL:
+        return Wanted(tool, FIND_ROUTES[tool], UnknownTool(f"Unknown tool: {tool}"))
+    name, _ = parse_meant(tool, members)
+    return Wanted(name, view.tools.get(name), UnknownTool(f"Unknown tool: {name}"))
 
 
 def _find_prompt(view: View, members: Params) -> Wanted:

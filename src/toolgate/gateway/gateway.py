@@ -13,48 +13,41 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
-
-from toolgate.audit.events import CallRecorded, DefinitionChanged, Outcome
+from toolgate.audit.events import DefinitionChanged, Outcome
 from toolgate.audit.log import AuditLog
+from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_meant, parse_search
 from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateError, TooManyTools, UnknownTool
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift, Drifted
 from toolgate.gateway.fetches import find_wanted
+from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool, refuse_use
 from toolgate.gateway.identity import principal_of
-from toolgate.gateway.routes import Route, meant_ref
+from toolgate.gateway.recording import Ending, Recording
+from toolgate.gateway.roles import reaches
+from toolgate.gateway.routes import FIND_ROUTES, Route
 from toolgate.gateway.servers import Servers
 from toolgate.gateway.subscriptions import Subscriptions
 from toolgate.gateway.view import View
 from toolgate.gateway.views import Views
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
+from toolgate.model.raw import Members
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.limits import Limits
+from toolgate.policy.offers import Registered, registered
 from toolgate.policy.scope import Decision, Refusal, Scope
 from toolgate.registry.source import RegistryState
 from toolgate.telemetry import Metrics
-from toolgate.upstream.link import ClientSide, Params
+from toolgate.upstream.link import ClientSide, Params, Reply
 from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
 
 PAGE_SIZE: Final = 500
-MAX_AUDITED_NAME: Final = 200
 
 _log = logging.getLogger(__name__)
 _REFUSALS: Final = {"mcp_policy_denied": PolicyDenied, "too_many_tools": TooManyTools, "not_found": NotFound}
-
-
-class _Ending(msgspec.Struct, frozen=True, gc=False):
-    """What came of a call."""
-
-    outcome: Outcome
-    code: str
-    took_s: float
-    argument_bytes: int
-    result_bytes: int
 
 
 class Gateway:
@@ -79,6 +72,9 @@ class Gateway:
         self._page_size = page_size
         self._views = Views()
         self.drift = Drift()
+        self._recording = Recording(audit, metrics, decide=self.decide)
+        self._finding = Finding()
+        self._counted = (-1, Registered(0, 0))
         """What is held back because it changed after it was approved."""
         self._is_swap_due = False
         self._applied = asyncio.Event()
@@ -184,7 +180,7 @@ class Gateway:
             caller.principal.ceiling,
             task=self.task_policy(caller),
             request=caller.request,
-            limits=self.limits,
+            limits=self.limits if caller.mode == "list" else replace(self.limits, on_too_many="find"),
         )
 
     def view(self, caller: Caller) -> View:
@@ -232,10 +228,20 @@ class Gateway:
             decide=partial(self.decide, caller),
             on_growth=self._views.on_growth,
         )
+        if reaches(caller.principal.role, "viewer"):
+            view.registered = self._registered()
         for warning in view.warnings:
             _log.warning("%s: %s", caller.principal.id, warning)
         self._views.add(view)
         return view
+
+    def _registered(self) -> Registered:
+        """What all servers have together, counted once for a snapshot."""
+        serial, counted = self._counted
+        if serial != self.snapshot.serial:
+            counted = registered(self.snapshot)
+            self._counted = (self.snapshot.serial, counted)
+        return counted
 
     def decide(self, caller: Caller, ref: ToolRef) -> Decision:
         """On one name alone, listed or not; by the newest snapshot, whichever the caller's view is from."""
@@ -268,12 +274,36 @@ class Gateway:
         """Call the tool the caller knows as `name`; `params` are those of its `tools/call`."""
         route = view.routes.get(name)
         if route is None:
-            self._record_unknown(view, name, trace, code="unknown_tool")
+            if view.found is not None and name in FIND_ROUTES:
+                return self._use(view, name, params, trace=trace, client=client)
+            self._recording.unknown(view, name, trace, code="unknown_tool")
             raise UnknownTool(f"Unknown tool: {name}")
         _check_arguments(params)
         params.pop("task", None)  # nobody is told that tasks are carried: the call is a plain one
         params["name"] = route.upstream_name
         return self._request(view, route, "tools/call", params, trace=trace, client=client)
+
+    def _use(
+        self, view: View, tool: str, params: Params, *, trace: Trace, client: ClientSide | None
+    ) -> Coroutine[Any, Any, Answer]:
+        """Call a find tool. What is wrong with its arguments is its result, so that a model can do better."""
+        try:
+            if tool == SEARCH_TOOLS:
+                search = self._finding.search(view, self.snapshot, parse_search(params))
+                return self._tell(view, tool, params, trace, search)
+            name, meant = parse_meant(tool, params)
+            _check_arguments(meant)
+        except InvalidArguments as exc:
+            return self._tell(view, tool, params, trace, refuse_use(exc))
+        route = view.tools.get(name)
+        if route is None:
+            self._recording.unknown(view, name, trace, code="unknown_tool")
+            return _answer(refuse_use(UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
+        if tool == DESCRIBE_TOOL:
+            return self._tell(view, tool, params, trace, describe_tool(name, route))
+        meant.pop("task", None)
+        meant["name"] = route.upstream_name
+        return self._request(view, route, "tools/call", meant, trace=trace, client=client)
 
     def fetch(
         self, view: View, method: str, params: Params, *, trace: Trace, client: ClientSide | None = None
@@ -291,7 +321,7 @@ class Gateway:
     def _find(self, view: View, method: str, params: Params, trace: Trace) -> Route:
         wanted = find_wanted(view, method, params)
         if wanted.route is None:
-            self._record_unknown(view, wanted.name, trace, code=wanted.unknown.code)
+            self._recording.unknown(view, wanted.name, trace, code=wanted.unknown.code)
             raise wanted.unknown
         return wanted.route
 
@@ -333,82 +363,37 @@ class Gateway:
             raise
         finally:
             took_s = time.perf_counter() - began
-            self.metrics.tool(route.server_id, route.label).add(took_s * 1e3, size, code)
-            self._record(view, route, trace, _Ending(outcome, code, took_s, sent, size))
+            self._recording.ended(view, route, trace, Ending(outcome, code, took_s, sent, size))
         return answer
 
-    def _record(self, view: View, route: Route, trace: Trace, ending: _Ending) -> None:
-        caller = view.caller
-        # By position: to match seventeen names takes longer than to make the record.
-        record = CallRecorded(
-            int(time.time() * 1e3),
-            trace.door,
-            caller.principal.id,
-            route.name[:MAX_AUDITED_NAME],
-            ending.outcome,
-            route.server_id,
-            caller.effective_task_id or "",
-            trace.session,
-            trace.request_id,
-            ending.code,
-            route.layer,
-            route.rule,
-            view.revision,
-            route.digest,
-            int(ending.took_s * 1e6),
-            ending.argument_bytes,
-            ending.result_bytes,
-        )
-        self.audit.record(record)
+    async def _tell(
+        self, view: View, tool: str, params: Params, trace: Trace, telling: Coroutine[Any, Any, Members], /
+    ) -> Answer:
+        """What one of the find tools says itself, recorded like what a server says."""
+        began = time.perf_counter()
+        outcome: Outcome = "cancelled"
+        code, size = "cancelled", 0
+        try:
+            answer = await _answer(telling)
+            outcome, code = "ok", ""
+            if is_tool_error(answer.reply.members or {}):
+                outcome = "tool_error"
+            size = answer.reply.size
+        except ToolgateError as exc:
+            outcome, code = "error", exc.code
+            raise
+        finally:
+            took_s, sent = time.perf_counter() - began, len(params.get("arguments", b""))
+            self._recording.ended(view, FIND_ROUTES[tool], trace, Ending(outcome, code, took_s, sent, size))
+        return answer
 
     def record_refused(self, principal: Principal, code: str, *, door: str) -> None:
         """Take note of a request that was turned away before it came to a call."""
-        self.audit.record(
-            CallRecorded(
-                at_ms=int(time.time() * 1e3),
-                door=door,
-                principal=principal.id,
-                tool="",
-                outcome="denied",
-                code=code,
-                revision=self.snapshot.revision,
-            )
-        )
+        self._recording.refused(principal, code, door=door, revision=self.snapshot.revision)
 
-    def _record_unknown(self, view: View, name: str, trace: Trace, *, code: str) -> None:
-        self.metrics.tool("", "").errors[code] += 1
-        # After the answer: how long it takes must not tell what is denied from what does not exist.
-        asyncio.get_running_loop().call_soon(
-            self._record_denied, view, name[:MAX_AUDITED_NAME], trace, code, int(time.time() * 1e3)
-        )
 
-    def _record_denied(self, view: View, name: str, trace: Trace, code: str, at_ms: int, /) -> None:
-        layer, rule = self._objection(view.caller, name)
-        self.audit.record(
-            CallRecorded(
-                at_ms=at_ms,
-                door=trace.door,
-                principal=view.caller.principal.id,
-                tool=name,
-                outcome="denied",
-                task_id=view.caller.effective_task_id or "",
-                session=trace.session,
-                request_id=trace.request_id,
-                code=code,
-                layer=layer,
-                rule=rule,
-                revision=view.revision,
-            )
-        )
-
-    def _objection(self, caller: Caller, name: str) -> tuple[str, str]:
-        """The layer and rule that keep from a caller what it called `name`; empty where nothing does."""
-        ref = meant_ref(caller, name)
-        try:
-            decision = None if ref is None else self.decide(caller, ref)
-        except ToolgateError:  # its task is gone
-            decision = None
-        return ("", "") if decision is None or decision.allowed else (decision.layer, decision.rule)
+async def _answer(telling: Coroutine[Any, Any, Members]) -> Answer:
+    return Answer(Reply(members=await telling), "legacy")
 
 
 def _check_arguments(params: Params) -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
+from toolgate.catalog.find_tools import FIND_TOOLS
 from toolgate.catalog.naming import door_name, parse_door_name
 from toolgate.gateway.caller import Caller
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
@@ -53,6 +55,22 @@ def route_to(decision: Decision, definition: ToolDefinition | Listing | None = N
         tool=definition if isinstance(definition, ToolDefinition) else None,
         listing=definition if isinstance(definition, Listing) else None,
     )
+
+
+FIND_ROUTES: Final[Mapping[str, Route]] = {
+    name: Route(
+        server_id="",
+        name=name,
+        upstream_name=msgspec.Raw(msgspec.json.encode(name)),
+        layer="",
+        rule="",
+        label=name,
+        digest=tool.digest,
+        tool=tool,
+    )
+    for name, tool in sorted(FIND_TOOLS.items())
+}
+"""The gateway's own tools, which lead to no server."""
 
 
 def admitting_decisions(scope: Scope) -> Mapping[ToolRef, Decision]:

@@ -12,19 +12,28 @@ from typing import Any, Final
 
 import msgspec
 
+from toolgate.catalog.find_tools import FIND_TOOLS, INSTRUCTIONS
+from toolgate.catalog.naming import door_name
 from toolgate.catalog.pages import encode_definition, encode_listing, encode_page
 from toolgate.errors import InvalidParams
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.resources import Decide, Resources
-from toolgate.gateway.routes import Route, admitting_decisions, prompt_routes, tool_routes
-from toolgate.model.names import PROMPT, RESOURCE
+from toolgate.gateway.routes import FIND_ROUTES, Route, admitting_decisions, prompt_routes, tool_routes
+from toolgate.model.names import PROMPT, RESOURCE, ToolRef
 from toolgate.model.protocol import SERVER_INFO_KEY
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import Era, ListKind, ServerTools
+from toolgate.policy.offers import Registered
 from toolgate.policy.rules import compiled
 from toolgate.policy.scope import Scope
 
 WARNINGS_KEY: Final = "toolgate/warnings"
+PRICE_KEY: Final = "toolgate/price"
+"""What the tools of a list cost a model, and, to those who may know, what all there are would."""
+FIND_PRICE: Final = {
+    "tools": len(FIND_TOOLS),
+    "tokens": sum(tool.tokens for tool in FIND_TOOLS.values()),
+}
 TTL_MS: Final = 30_000
 """How long a client may keep a list. `list_changed` tells those who listen sooner."""
 _ROUTE_BYTES: Final = 512
@@ -39,6 +48,7 @@ class View:
 
     __slots__ = (
         "__weakref__",
+        "_names_by_key",
         "_on_growth",
         "_pages",
         "_resources",
@@ -46,10 +56,12 @@ class View:
         "_tables",
         "caller",
         "features",
+        "found",
         "injections",
         "is_partial",
         "page_size",
         "prompts",
+        "registered",
         "revision",
         "routes",
         "scope",
@@ -74,27 +86,35 @@ class View:
         self.revision = snapshot.revision
         self.page_size = page_size
         admitted = admitting_decisions(scope)
-        self.routes = tool_routes(caller, scope, snapshot, admitted)
+        routes = tool_routes(caller, scope, snapshot, admitted)
+        is_finding = caller.mode == "find" or scope.is_searchable
+        self.routes: Mapping[str, Route] = {} if is_finding else routes
+        """The tools that are called by their own names."""
+        self.found = routes if is_finding else None
+        """The tools that are called through the find tools. None: they are listed, and called themselves."""
+        self._names_by_key: Mapping[str, str] | None = None
+        self.registered: Registered | None = None
+        """What all servers have together. Left out where the caller is not to know."""
         self.prompts = prompt_routes(caller, scope, snapshot, admitted)
         self._resources = Resources(scope, snapshot, admitted, decide)
         self._tables: Mapping[ListKind, Mapping[str, Route]] = {
-            "tools": self.routes,
+            "tools": FIND_ROUTES if is_finding else routes,
             "prompts": self.prompts,
             "resources": self._resources.listed,
             "templates": self._resources.templates,
         }
         servers = [snapshot.servers[server_id] for server_id in scope.servers]
         self.is_partial = any(offer.state == "pending" for offer in servers)
+        shown = () if is_finding else servers
         self.injections = tuple(
-            (offer.record.server_id, "stale" if offer.is_stale else "ok") for offer in servers
+            (offer.record.server_id, "stale" if offer.is_stale else "ok") for offer in shown
         )
         self.features = frozenset(feature for offer in servers for feature in _shown_features(offer))
         """What the servers of the view can do, as far as the caller can have it."""
         self.session_key = _session_key(caller)
         """Whose state a server with one per session is to use for a caller that has no session."""
-        self.size = _ROUTE_BYTES * (1 + sum(map(len, self._tables.values()))) + _ENTRY_BYTES * _entries(
-            caller
-        )
+        entries = len(routes) + sum(map(len, self._tables.values()))
+        self.size = _ROUTE_BYTES * (1 + entries) + _ENTRY_BYTES * _entries(caller)
         """In bytes, by estimate; grows with the lists that are encoded."""
         self._on_growth = on_growth
         self._pages: dict[tuple[ListKind, Era], bytes] = {}
@@ -104,6 +124,29 @@ class View:
     def warnings(self) -> tuple[str, ...]:
         """What the caller should know. Nothing while servers are still to be listed: it may not hold."""
         return () if self.is_partial else self.scope.warnings
+
+    @property
+    def instructions(self) -> str:
+        """What a client is told before anything else; empty where there is nothing to tell."""
+        return " ".join(self.warnings if self.found is None else (INSTRUCTIONS, *self.warnings))
+
+    @property
+    def tools(self) -> Mapping[str, Route]:
+        """All tools of the scope by the caller's names for them, listed or to be found."""
+        return self.routes if self.found is None else self.found
+
+    @property
+    def names_by_key(self) -> Mapping[str, str]:
+        """The caller's names for its tools by those that all callers have in common."""
+        if self._names_by_key is None:
+            self._names_by_key = {
+                door_name(ToolRef(route.server_id, route.name)): name for name, route in self.tools.items()
+            }
+        return self._names_by_key
+
+    def is_settled(self, kind: ListKind) -> bool:
+        """Whether there is nothing to wait for before that list is shown: the find tools are always there."""
+        return not self.is_partial or (kind == "tools" and self.found is not None)
 
     @property
     def signatures(self) -> Mapping[ListKind, bytes]:
@@ -142,12 +185,16 @@ class View:
             [_encode_entry(kind, name, table[name], era) for name in shown],
             era=era,
             next_cursor=_encode_cursor(shown[-1]) if more else None,
-            ttl_ms=0 if self.is_partial else TTL_MS,
-            meta=self._meta(era, server_info),
+            ttl_ms=TTL_MS if self.is_settled(kind) else 0,
+            meta=self._meta(kind, era, server_info),
         )
 
-    def _meta(self, era: Era, server_info: bytes) -> dict[str, Any]:
+    def _meta(self, kind: ListKind, era: Era, server_info: bytes) -> dict[str, Any]:
         meta: dict[str, Any] = {SERVER_INFO_KEY: msgspec.Raw(server_info)} if era == "modern" else {}
+        if kind == "tools":
+            if self.found is not None:  # the same whatever becomes of the scope
+                return meta | {PRICE_KEY: FIND_PRICE}
+            meta[PRICE_KEY] = _price(self.scope, self.registered)
         return meta | {WARNINGS_KEY: self.warnings} if self.warnings else meta
 
 
@@ -156,6 +203,11 @@ def _encode_entry(kind: ListKind, name: str, route: Route, era: Era) -> bytes:
         return encode_definition(route.tool, name, era=era)
     assert route.listing is not None  # what is listed has one or the other
     return encode_listing(route.listing, name, kind=kind)
+
+
+def _price(scope: Scope, registered: Registered | None) -> Mapping[str, Any]:
+    price = {"tools": len(scope.tools), "tokens": scope.tokens}
+    return price if registered is None else {**price, "of": registered._asdict()}
 
 
 def _signature(table: Mapping[str, Route]) -> bytes:

@@ -50,7 +50,9 @@ def carried_capabilities(sent: bytes | msgspec.Raw | None) -> bytes:
 def announced_capabilities(view: View) -> dict[str, dict[str, bool]]:
     """What clients are told that the servers of a view can do, those not known yet included."""
     can = FEATURES if view.is_partial else view.features
-    return {name: settings for name, settings in _ANNOUNCED.items() if name == "tools" or name in can}
+    announced = {name: settings for name, settings in _ANNOUNCED.items() if name == "tools" or name in can}
+    # Only who asked for them has the find tools for good: others get them when a scope grows too large.
+    return announced | {"tools": {"listChanged": False}} if view.caller.mode == "find" else announced
 
 
 def _members(raw: bytes | msgspec.Raw | None) -> Members:

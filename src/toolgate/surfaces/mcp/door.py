@@ -145,7 +145,9 @@ class McpDoor:
         binding = self._bindings.get(key)
         if binding is None:
             target = parse_target(request.path, request.query)
-            caller = Caller(exchange.principal, target.task_id, target.request, target.only_server)
+            caller = Caller(
+                exchange.principal, target.task_id, target.request, target.only_server, target.mode
+            )
             binding = Binding(caller)
             if len(request.path) + len(request.query) <= MAX_KNOWN_URL:
                 self._remember(key, binding)

@@ -277,8 +277,8 @@ def _initialized(version: str, view: View) -> bytes:
         "capabilities": announced_capabilities(view),
         "serverInfo": msgspec.Raw(SERVER_INFO),
     }
-    if view.warnings:
-        result["instructions"] = " ".join(view.warnings)
+    if view.instructions:
+        result["instructions"] = view.instructions
     return msgspec.json.encode(result)
 
 

@@ -35,7 +35,7 @@ class Methods:
         """Answer one of `LISTS` from bytes encoded once per view."""
         gateway, kind = self._gateway, LISTS[message.method]
         view = binding.view(gateway)
-        if view.is_partial:
+        if not view.is_settled(kind):
             view = await gateway.settled_view(binding.caller)
         page = view.page(kind, era, message.text("cursor"), SERVER_INFO)
         if kind == "tools":

@@ -138,8 +138,8 @@ class ModernEra:
             "cacheScope": "private",
             "_meta": {SERVER_INFO_KEY: msgspec.Raw(SERVER_INFO)},
         }
-        if view.warnings:
-            result["instructions"] = " ".join(view.warnings)
+        if view.instructions:
+            result["instructions"] = view.instructions
         send_result(exchange.responder, request_id, msgspec.json.encode(result))
 
     def _check_envelope(self, exchange: Exchange, message: Message) -> Envelope:

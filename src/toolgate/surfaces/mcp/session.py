@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from toolgate.errors import InvalidParams, SessionLimit, UnknownSession
-from toolgate.gateway.caller import Caller
+from toolgate.gateway.caller import Caller, Mode
 from toolgate.gateway.subscriptions import Subscription
 from toolgate.gateway.watches import Watch
 from toolgate.model.principals import Principal
@@ -51,6 +51,7 @@ class _Claims(msgspec.Struct, array_like=True, frozen=True):
     request: SessionRequest
     capabilities: msgspec.Raw = msgspec.Raw(NO_CAPABILITIES)
     revision: int = 0
+    mode: Mode = "list"
 
 
 class Session:
@@ -153,6 +154,7 @@ class Sessions:
             request=caller.request,
             capabilities=msgspec.Raw(capabilities),
             revision=revision,
+            mode=caller.mode,
         )
         session_id = self.signer.sign(_PURPOSE, msgspec.json.encode(claims))
         if len(session_id) > MAX_ID_BYTES:
@@ -246,7 +248,7 @@ class Sessions:
         age_s = self.wall_s() - claims.issued_s
         if claims.principal != principal.id or claims.nonce in self._ended or age_s > LIFETIME_S:
             raise _unknown()
-        caller = Caller(principal, claims.task_id, claims.request, claims.only_server)
+        caller = Caller(principal, claims.task_id, claims.request, claims.only_server, claims.mode)
         session = Session(claims, Binding(caller), self._clock_s())
         self._admit(session_id, session, is_new=False)
         return session

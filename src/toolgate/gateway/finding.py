@@ -1,0 +1,216 @@
+"""What the find tools say of a scope: the tools that suit a query, and one of them in full.
+
+The node's index holds the tools of all servers; a search is held against the caller's own, so that what is
+not in its scope is as if it were not there. The index follows the snapshot when somebody searches, in a
+thread: servers whose tools are the same are not looked at again, and searches at the same time wait for one
+and the same catching up.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
+from toolgate.catalog.naming import door_name
+from toolgate.catalog.pages import encode_definition
+from toolgate.catalog.search import Entry, SearchIndex, parameter_text
+from toolgate.errors import ServerBusy, ToolgateError
+from toolgate.gateway.routes import Route
+from toolgate.gateway.view import View
+from toolgate.model.names import ToolRef
+from toolgate.model.raw import Members
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import ServerTools
+
+MAX_WAITING: Final = 64
+"""Searches of a node at once, those that wait for their turn included: one more is told to come again."""
+AT_ONCE: Final = 2
+ERROR_META: Final = "toolgate/error"
+SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
+
+_encode = msgspec.json.encode
+
+
+class _Annotations(msgspec.Struct, rename="camel"):
+    title: str = ""
+    read_only_hint: bool = False
+
+
+class _Definition(msgspec.Struct, rename="camel"):
+    title: str = ""
+    annotations: _Annotations = msgspec.field(default_factory=_Annotations)
+    input_schema: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+_decode_definition = msgspec.json.Decoder(_Definition).decode
+
+
+class _Card(NamedTuple):
+    """What is shown of a tool that is found, beside what its definition has at hand."""
+
+    title: str
+    is_read_only: bool
+
+
+class _Indexed(NamedTuple):
+    """A server as the index has it."""
+
+    offer: ServerTools
+    cards: Mapping[str, _Card]
+    """By digest of the definition: another definition has another card."""
+
+
+class Finding:
+    """Finds tools for callers."""
+
+    def __init__(self) -> None:
+        self._index = SearchIndex()
+        self._indexed: dict[str, _Indexed] = {}
+        self._serial = -1
+        self._catching_up: asyncio.Task[None] | None = None
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
+
+    async def search(self, view: View, snapshot: Snapshot, wanted: Search) -> Members:
+        """The tools of the view that suit, as a result of `search_tools`. Raises ServerBusy."""
+        if self._waiting >= MAX_WAITING:
+            raise ServerBusy(f"{MAX_WAITING} searches wait already")
+        self._waiting += 1
+        try:
+            async with self._turns:
+                await self._follow(snapshot)
+                return await asyncio.to_thread(self._search, view, snapshot, wanted)
+        finally:
+            self._waiting -= 1
+
+    async def _follow(self, snapshot: Snapshot) -> None:
+        """Have what `snapshot` has. Whoever gives up waiting does not end the work: others wait for it."""
+        while self._serial < snapshot.serial:
+            if self._catching_up is None or self._catching_up.done():
+                self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(snapshot))
+            await asyncio.shield(self._catching_up)
+
+    async def _catch_up(self, snapshot: Snapshot) -> None:
+        await asyncio.to_thread(self._put_all, snapshot.servers)
+        self._serial = snapshot.serial
+
+    def _put_all(self, servers: Mapping[str, ServerTools]) -> None:
+        """In a thread, and never in two: the index has one writer."""
+        for server_id, offer in servers.items():
+            known = self._indexed.get(server_id)
+            if known is None or not _is_same(known.offer, offer):
+                definitions = {name: _decode_definition(tool.raw) for name, tool in offer.tools.items()}
+                self._index.put(server_id, [_entry(offer, *one) for one in definitions.items()])
+                cards = {offer.tools[name].digest: _card(one) for name, one in definitions.items()}
+                self._indexed[server_id] = _Indexed(offer, cards)
+        for server_id in self._indexed.keys() - servers.keys():
+            self._index.drop(server_id)
+            del self._indexed[server_id]
+
+    def _search(self, view: View, snapshot: Snapshot, wanted: Search) -> Members:
+        there = view.names_by_key
+        if wanted.has_filter:
+            there = {
+                key: name for key, name in there.items() if self._passes(view.tools[name], snapshot, wanted)
+            }
+        hits = self._index.search(wanted.query, limit=wanted.limit, within=there)
+        names, note = [there[hit.key] for hit in hits], ""
+        if not hits:
+            names = list(there.values())[: wanted.limit]
+            note = _note(wanted.query, shown=len(names), total=len(there))
+        return _found([self._show(name, view.tools[name]) for name in names], total=len(there), note=note)
+
+    def _passes(self, route: Route, snapshot: Snapshot, wanted: Search) -> bool:
+        offer = snapshot.servers.get(route.server_id)
+        return (
+            offer is not None
+            and wanted.server in (None, route.server_id)
+            and wanted.category in (None, offer.record.category)
+            and (wanted.tag is None or wanted.tag in offer.record.tags)
+            and wanted.read_only in (None, self._card(route).is_read_only)
+        )
+
+    def _card(self, route: Route) -> _Card:
+        indexed = self._indexed.get(route.server_id)
+        card = None if indexed is None else indexed.cards.get(route.digest)
+        if card is None:  # the view is from another snapshot than the index
+            assert route.tool is not None
+            card = _card(_decode_definition(route.tool.raw))
+        return card
+
+    def _show(self, name: str, route: Route) -> dict[str, Any]:
+        assert route.tool is not None
+        card = self._card(route)
+        shown: dict[str, Any] = {"name": name}
+        if card.title:
+            shown["title"] = card.title
+        shown |= {"description": _shortened(route.tool.description), "server": route.server_id}
+        if card.is_read_only:
+            shown["readOnly"] = True
+        return shown | {"tokens": route.tool.tokens}
+
+
+async def describe_tool(name: str, route: Route) -> Members:
+    """One tool in full, as a result of `describe_tool`."""
+    assert route.tool is not None  # what is found is a tool
+    definition = encode_definition(route.tool, name, era="modern")
+    return _result(definition.decode(), definition)
+
+
+async def refuse_use(exc: ToolgateError) -> Members:
+    """What is wrong with the arguments of a find tool, said so that a model can do better."""
+    text = f"{exc}. {exc.hint}"
+    return {
+        "content": msgspec.Raw(_encode([{"type": "text", "text": text}])),
+        "isError": msgspec.Raw(b"true"),
+        "_meta": msgspec.Raw(_encode({ERROR_META: {**exc.detail, "retryable": exc.retryable}})),
+    }
+
+
+def _is_same(known: ServerTools, offer: ServerTools) -> bool:
+    return known is offer or (known.tools is offer.tools and known.record is offer.record)
+
+
+def _entry(offer: ServerTools, name: str, definition: _Definition) -> Entry:
+    record = offer.record
+    return Entry(
+        key=door_name(ToolRef(record.server_id, name)),
+        name=name,
+        server=record.server_id,
+        server_name=record.display_name,
+        title=definition.title or definition.annotations.title,
+        description=offer.tools[name].description,
+        parameters=parameter_text(definition.input_schema),
+        category=record.category,
+        tags=record.tags,
+    )
+
+
+def _card(definition: _Definition) -> _Card:
+    return _Card(definition.title or definition.annotations.title, definition.annotations.read_only_hint)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_DESCRIPTION_CHARS else f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
+
+
+def _note(query: str, *, shown: int, total: int) -> str:
+    if not total:
+        return "There is no tool here with these filters."
+    first = f"The first {shown} of {total} by name:" if shown < total else "All there are, by name:"
+    return f"Nothing here suits `{query}`; try other words. {first}" if query.strip() else first
+
+
+def _found(tools: Sequence[Mapping[str, Any]], *, total: int, note: str) -> Members:
+    lines = [f"{one['name']}: {' '.join(one['description'].split())}" for one in tools]
+    told = {"tools": tools, "total": total} | ({"note": note} if note else {})
+    return _result("\n".join([*([note] if note else []), *lines]), _encode(told))
+
+
+def _result(text: str, structured: bytes) -> Members:
+    return {
+        "content": msgspec.Raw(_encode([{"type": "text", "text": text}])),
+        "structuredContent": msgspec.Raw(structured),
+    }
