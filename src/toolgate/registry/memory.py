@@ -10,6 +10,7 @@ from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.catalog_rows import MemoryCatalog
 from toolgate.registry.change_count import ChangeCount
 from toolgate.registry.exports import Contents, Exported, write_export
+from toolgate.registry.pinned import MemoryPinned
 from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
 from toolgate.registry.transaction import RecordKey, check_store_revision, plan_transaction, record_after
 from toolgate.registry.watch import WatchHub
@@ -26,6 +27,7 @@ class MemoryStore:
         self._hub = WatchHub(self._read_log)
         self.reports = MemoryReports(self._records)
         self.catalog = MemoryCatalog()
+        self.pinned = MemoryPinned()
 
     @property
     def epoch(self) -> str:

@@ -6,7 +6,7 @@ while it waits takes nothing away from them.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -23,6 +23,7 @@ from toolgate.registry.catalog_rows import check_rows
 from toolgate.registry.catalog_tables import RowSource, read_made_from, read_rows, remove_rows, replace_rows
 from toolgate.registry.change_count import ChangeCount
 from toolgate.registry.exports import Contents, Exported, Progress, write_export
+from toolgate.registry.pinned import forget_pinned, keepable, read_digests, read_pinned, store_pinned
 from toolgate.registry.report_tables import (
     forget_reports,
     read_definitions,
@@ -123,6 +124,7 @@ class SqlStore:
         self._hub = WatchHub(self._read_log, revision=head.revision, compacted=head.compacted)
         self.reports = SqlReports(transactions)
         self.catalog = SqlCatalog(transactions, clock_ms)
+        self.pinned = SqlPinned(transactions)
 
     @property
     def epoch(self) -> str:
@@ -250,6 +252,34 @@ class SqlCatalog:
     def _on_committed(self, is_news: bool) -> None:  # noqa: FBT001 (a callback)
         if is_news:
             self.count.rise()
+
+
+class SqlPinned:
+    """The definitions that pins name, in a table of their own."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def save(self, definitions: Mapping[str, bytes]) -> None:
+        if kept := keepable(definitions):
+            await self._change(partial(store_pinned, definitions=kept))
+
+    async def read(self, digests: Collection[str]) -> Mapping[str, bytes]:
+        return await self._transactions.read(partial(read_pinned, digests=digests))
+
+    async def digests(self) -> frozenset[str]:
+        return await self._transactions.read(read_digests)
+
+    async def forget(self, digests: Collection[str]) -> None:
+        if digests:
+            await self._change(partial(forget_pinned, digests=digests))
+
+    async def _change(self, work: Callable[[Connection], None]) -> None:
+        await self._transactions.change(work, then=_nothing)
+
+
+def _nothing(_: None) -> None:
+    """Nobody waits for these."""
 
 
 def export_tables(connection: Connection, path: Path, progress: Progress | None = None) -> Exported:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.catalog import Catalog
 from toolgate.registry.exports import Exported
+from toolgate.registry.pinned import PinnedDefinitions
 from toolgate.registry.reports import Reports
 
 KEEP_REVISIONS: Final = 10_000
@@ -44,6 +45,10 @@ class Store(Protocol):
     @property
     def catalog(self) -> Catalog:
         """The rows of the catalog, kept in the same place."""
+
+    @property
+    def pinned(self) -> PinnedDefinitions:
+        """The definitions that pins name, kept in the same place."""
 
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None

@@ -38,7 +38,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from toolgate.model.revisions import Change, Stored
 from toolgate.registry.transaction import decode_body, encode_body
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
 
 METADATA: Final = MetaData()
@@ -140,6 +140,13 @@ CATALOG_SOURCES: Final = Table(
     Column("package_id", String(255), primary_key=True),
     Column("made_from", Text, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
+)
+# What was approved and what was found in its place, by digest: a digest never means another definition.
+PINNED_DEFINITIONS: Final = Table(
+    "pinned_definitions",
+    METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("definition", LargeBinary, nullable=False),
 )
 # Alembic's own, as Alembic makes it.
 _MIGRATED: Final = Table(
