@@ -85,6 +85,16 @@ MATRIX: Final = {
     "GET /admin/api/lint": "401 401 401 403 403 200 200 200",
     "GET /admin/api/mcp/tasks-overview": "401 401 401 403 403 200 200 200",
     "POST /admin/api/registry/reload": "401 401 401 403 403 403 403 404",
+    "GET /api/packages": "401 401 401 403 403 200 200 200",
+    "GET /api/packages/{package_id}": "401 401 401 403 403 404 404 404",
+    "DELETE /api/packages/{package_id}": "401 401 401 403 403 403 403 404",
+    "POST /api/packages/{package_id}/install": "401 401 401 403 403 403 403 404",
+    "GET /api/packages/{package_id}/{version}/manifest": "401 401 401 403 403 404 404 404",
+    "DELETE /api/packages/{package_id}/{version}": "401 401 401 403 403 403 403 404",
+    "GET /api/schemas/manifest.v2.json": "200 401 401 200 200 200 200 200",
+    "GET /api/uploads/{sha256}": "401 401 401 403 403 403 403 200",
+    "POST /api/uploads/{sha256}": "401 401 401 403 403 403 403 400",
+    "PUT /api/uploads/{sha256}/{part}": "401 401 401 403 403 403 403 415",
     "GET /api/v1/mcp/servers": "401 401 401 403 200 200 200 200",
     "GET /api/v1/mcp/servers/{server_id}": "401 401 401 403 404 200 200 200",
     "POST /api/v1/mcp/servers/{server_id}/login": "401 401 401 403 404 403 403 400",
@@ -108,6 +118,9 @@ BODIES: Final[dict[str, Any]] = {
     "POST /admin/api/pins": {"server_id": "web"},
     "PUT /admin/api/pins/{server_id}": {"tools": {"log": "0" * 64}},
     "POST /admin/api/mcp/servers/import": {"content": {"mcpServers": {"new": {"command": "serve"}}}},
+    "POST /api/packages/{package_id}/install": {},
+    "POST /api/uploads/{sha256}": {"parts": 1},
+    "PUT /api/uploads/{sha256}/{part}": b"...",
     "POST /admin/api/plan": {"kind": "task", "id": "review", "body": None},
     "POST /admin/api/apply": {"changes": [{"kind": "task", "id": "review", "body": None}]},
 } | {
@@ -122,7 +135,16 @@ BODIES: Final[dict[str, Any]] = {
 SECRETS: Final = {"none": None, "wrong": "tg_wrong", "expired": "tg_late" * 8} | {
     role: secret_of(role) for role in ROLES
 }
-IDS: Final = {"server_id": "git", "task_id": "review", "profile_id": "coding", "key_id": "spare"}
+IDS: Final = {
+    "server_id": "git",
+    "task_id": "review",
+    "profile_id": "coding",
+    "key_id": "spare",
+    "package_id": "notes",
+    "version": "1.0.0",
+    "sha256": "0" * 64,
+    "part": "1",
+}
 
 
 def url_of(path: str) -> str:

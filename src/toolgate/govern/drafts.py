@@ -8,8 +8,10 @@ import msgspec
 
 from toolgate.errors import InvalidRecord
 from toolgate.govern.masks import restore_hidden
+from toolgate.govern.quarantine import changed_after
 from toolgate.govern.records import SHOWN_ONLY, fill_in, show_body
 from toolgate.model.revisions import Body, Kind, Stored
+from toolgate.model.tools import ToolDefinition
 from toolgate.registry.records import BODIES, ID_FIELDS, Record, encode_record, parse_id, parse_record
 
 
@@ -26,6 +28,8 @@ class Draft:
     """Members that stay as they are stored: whoever sent the body does not know them."""
     is_declared: bool = False
     """It says how things shall be: where they are so already, there is nothing to do and nothing wrong."""
+    tools: Mapping[str, ToolDefinition] | None = None
+    """Of a server: what it will list, where that is known before it runs. A plan shows the effect of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,9 @@ def parse_draft(draft: Draft, before: Stored | None) -> Edit:
         body = restore_hidden(body, show_body("server", known), known)
     elif draft.kind == "task" and isinstance(config := body.get("config"), Mapping):
         body["config"] = {key: _json_text(value) for key, value in config.items()}
+    elif draft.kind == "pin":
+        told = body.pop("changed", {})
+        body |= changed_after(None if before is None else before.body, {**body, "changed": told})
     record = parse_record(draft.kind, draft.id, body)
     newer = {} if before is None else _unknown_members(draft.kind, before.body)
     return Edit(draft=draft, before=before, record=record, body={**newer, **encode_record(record)})

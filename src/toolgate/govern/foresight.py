@@ -13,24 +13,29 @@ from toolgate.policy.lint import Finding, lint
 
 
 def foresee(snapshot: Snapshot, edits: Sequence[Edit]) -> Snapshot:
-    """`snapshot` after `edits`. A server keeps the tools it is known to have."""
+    """`snapshot` after `edits`. A server has the tools it is known to get, or else those it has."""
     changed: dict[str, dict[str, Any]] = {}
     for edit in edits:
+        if edit.draft.kind == "package":
+            continue  # policy knows its server alone
         field = f"{edit.draft.kind}s"  # as they are called in a snapshot
         records = changed.setdefault(field, dict(getattr(snapshot, field)))
         if edit.record is None:
             records.pop(edit.draft.id, None)
         elif isinstance(edit.record, ServerRecord):
-            records[edit.draft.id] = _offer(snapshot, edit.record)
+            records[edit.draft.id] = _offer(snapshot, edit)
         else:
             records[edit.draft.id] = edit.record
     frozen: dict[str, Any] = {field: MappingProxyType(records) for field, records in changed.items()}
     return replace(snapshot, **frozen)
 
 
-def _offer(snapshot: Snapshot, record: ServerRecord) -> ServerTools:
-    offer = snapshot.servers.get(record.server_id)
-    return ServerTools(record=record) if offer is None else replace(offer, record=record)
+def _offer(snapshot: Snapshot, edit: Edit) -> ServerTools:
+    assert isinstance(edit.record, ServerRecord)
+    offer = snapshot.servers.get(edit.draft.id) or ServerTools(record=edit.record)
+    if edit.draft.tools is None:
+        return replace(offer, record=edit.record)
+    return replace(offer, record=edit.record, tools=edit.draft.tools, state="ready")
 
 
 def warn_of(after: Snapshot, edits: Sequence[Edit]) -> list[str]:

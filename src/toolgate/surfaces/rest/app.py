@@ -17,12 +17,14 @@ from toolgate.surfaces.rest import (
     keys,
     logins,
     nodes,
+    packages,
     pins,
     policies,
     scopes,
     servers,
     status,
     trials,
+    uploads,
     watch,
 )
 from toolgate.surfaces.rest.answers import JSON, Answer
@@ -79,6 +81,8 @@ ENDPOINTS: Final = _documented(
         *changes.ENDPOINTS,
         *watch.ENDPOINTS,
         *nodes.ENDPOINTS,
+        *packages.ENDPOINTS,
+        *uploads.ENDPOINTS,
         *directory.ENDPOINTS,
         *backups.ENDPOINTS,
     )

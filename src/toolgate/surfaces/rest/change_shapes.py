@@ -1,5 +1,6 @@
 """The shapes of changes: those somebody wants, those that were made, and what they would do to tasks."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -7,12 +8,14 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from toolgate.govern.drafts import Edit
+from toolgate.govern.planning import ChangePlan
 from toolgate.model.revisions import Kind
 from toolgate.model.revisions import Operation as Written
+from toolgate.policy.plan import TaskChange
 from toolgate.registry.bodies import Body
 from toolgate.registry.diff import FieldDiff, Operation, diff_fields
 from toolgate.registry.fields import refuse
-from toolgate.surfaces.rest.policy_shapes import RefusalShown
+from toolgate.surfaces.rest.policy_shapes import RefusalShown, show_refusal
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 MAX_CHANGES: Final = 5_000
@@ -159,6 +162,31 @@ class PlanAnswer(Shown):
     unlisted: list[str]
     """Servers among the changes whose tools nobody knows yet: what they add cannot be shown."""
     warnings: list[str]
+
+
+async def show_plan(plan: ChangePlan, *, revision: int, warnings: list[str]) -> PlanAnswer:
+    """A plan as answers hold it. In a thread: it may be of thousands of records."""
+    return PlanAnswer(
+        id=plan.id,
+        revision=revision,
+        changes=await asyncio.to_thread(show_edits, plan.edits),
+        tasks=[_show_task(one) for one in plan.tasks],
+        unchanged=plan.unchanged,
+        unlisted=list(plan.unlisted),
+        warnings=warnings,
+    )
+
+
+def _show_task(change: TaskChange) -> TaskPlan:
+    return TaskPlan(
+        task_id=change.task_id,
+        added=list(map(str, change.added)),
+        removed=list(map(str, change.removed)),
+        reach_added=list(map(str, change.reach_added)),
+        reach_removed=list(map(str, change.reach_removed)),
+        refusal=show_refusal(change.refusal_after),
+        problem=change.problem_after,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
 from toolgate.govern.planning import plan_edits
 from toolgate.govern.records import find_record
-from toolgate.policy.plan import TaskChange
 from toolgate.registry.records import parse_id
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.change_shapes import (
@@ -19,11 +18,10 @@ from toolgate.surfaces.rest.change_shapes import (
     ChangeSent,
     PlanAnswer,
     PlanSent,
-    TaskPlan,
     show_edits,
+    show_plan,
 )
 from toolgate.surfaces.rest.collection import WRITE_ERRORS
-from toolgate.surfaces.rest.policy_shapes import show_refusal
 from toolgate.surfaces.rest.routing import PLAN, Call, Endpoint, checked
 
 
@@ -33,17 +31,8 @@ async def plan_changes(control: Control, call: Call[PlanSent]) -> Answer:
     drafts = await _parse_plan(control, call.body)
     edits, listing = await check_drafts(control, call.caller, drafts, prune=call.body.prune)
     plan = await plan_edits(control, edits)
-    return Answer(
-        PlanAnswer(
-            id=plan.id,
-            revision=listing.revision,
-            changes=await asyncio.to_thread(show_edits, edits),
-            tasks=[_show_task(one) for one in plan.tasks],
-            unchanged=plan.unchanged,
-            unlisted=list(plan.unlisted),
-            warnings=await warn_of_edits(served, edits),
-        )
-    )
+    warnings = await warn_of_edits(served, edits)
+    return Answer(await show_plan(plan, revision=listing.revision, warnings=warnings))
 
 
 async def _parse_plan(control: Control, sent: PlanSent) -> list[Draft]:
@@ -76,18 +65,6 @@ def _declare(changes: Iterable[ChangeSent]) -> list[Draft]:
         Draft(kind=one.kind, id=parse_id(one.kind, one.id), sent=one.body, is_declared=True)
         for one in changes
     ]
-
-
-def _show_task(change: TaskChange) -> TaskPlan:
-    return TaskPlan(
-        task_id=change.task_id,
-        added=list(map(str, change.added)),
-        removed=list(map(str, change.removed)),
-        reach_added=list(map(str, change.reach_added)),
-        reach_removed=list(map(str, change.reach_removed)),
-        refusal=show_refusal(change.refusal_after),
-        problem=change.problem_after,
-    )
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (

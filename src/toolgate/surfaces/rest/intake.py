@@ -5,14 +5,15 @@ one. No message repeats a value of a body, which may be a secret.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
-from toolgate.errors import BodyTooLarge, CallCancelled, InvalidRequest, UnsupportedMedia
+from toolgate.errors import BodyTooLarge, CallCancelled, InvalidRecord, InvalidRequest, UnsupportedMedia
+from toolgate.model.names import parse_sha256, parse_version
 from toolgate.registry.records import ID_PARSERS
 from toolgate.surfaces.rest.answers import JSON
 
@@ -32,9 +33,25 @@ def check_path(path: str) -> None:
         raise InvalidRequest("the path holds characters that cannot be seen")
 
 
+def _parse_part(text: str) -> str:
+    """The number of a part, spelled in one way. Or InvalidRecord."""
+    if not _NUMBER.fullmatch(text):
+        raise InvalidRecord(f"`{text[:40]}` is not the number of a part", hint="parts count from 1")
+    return text
+
+
+PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
+    **ID_PARSERS,
+    "version": parse_version,
+    "sha256": parse_sha256,
+    "part": _parse_part,
+}
+"""What may stand in a path, by its name there."""
+
+
 def parse_path(values: Mapping[str, str]) -> Mapping[str, str]:
     """The ids in the path, or InvalidRecord."""
-    return {name: ID_PARSERS[name](value) for name, value in values.items()}
+    return {name: PATH_PARSERS[name](value) for name, value in values.items()}
 
 
 def parse_precondition(headers: Headers) -> int | None:

@@ -49,6 +49,12 @@ _FORMS: Final[dict[str, Json]] = {
     "flag": {"type": "boolean", "default": False},
     "number": {"type": "integer", "minimum": 0},
 }
+_PATH_WORDS: Final = {
+    "version": "Of the package.",
+    "sha256": "Of the whole archive, in lower-case hexadecimal.",
+    "part": "Its number, from 1.",
+}
+"""What stands in a path and is no id."""
 _MIN_REVISION: Final = Parameter(
     MIN_REVISION,
     "Of the registry, as another answer gave it: wait until it is served here, or be told that it is not.",
@@ -129,7 +135,7 @@ def _path_parameters(endpoint: Endpoint[Any]) -> Iterator[Json]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": f"The id of the {name.removesuffix('_id')}.",
+            "description": _PATH_WORDS.get(name, f"The id of the {name.removesuffix('_id')}."),
             "schema": {"type": "string", "minLength": 1},
         }
 

@@ -1,0 +1,273 @@
+"""The shapes of packages: what is uploaded, what is installed, and what installing does."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import Field, model_validator
+
+from toolgate.catalog.changes import ToolChanges
+from toolgate.govern.packages import Offered, Prepared, Wanted
+from toolgate.model.packages import Package, SchemaVersion, Source
+from toolgate.packages.artifacts import StoredVersion
+from toolgate.packages.manifest import MAX_MANIFEST_BYTES
+from toolgate.packages.uploads import MAX_PARTS
+from toolgate.registry.bodies import Body
+from toolgate.registry.fields import Patterns, Sha256, Version, refuse
+from toolgate.surfaces.rest.change_shapes import ChangeShown, PlanAnswer
+from toolgate.surfaces.rest.shapes import Revision, Shown
+
+MAX_SHOWN_TOOLS: Final = 2_000
+
+
+class UploadSent(Body):
+    """The end of an upload."""
+
+    parts: Annotated[int, Field(ge=1, le=MAX_PARTS)]
+    """How many parts the archive was sent in."""
+    dry_run: bool = False
+    """Check the archive, and do not keep it."""
+
+
+class InstallSent(Body):
+    """Which version to install, and what of it to offer."""
+
+    version: Version | None = None
+    """Left out: what was uploaded last."""
+    allowed_tools: Patterns | None = None
+    """Patterns of the tools to allow. Left out: those that the manifest declares; on an upgrade, what an
+    operator has chosen stays."""
+    pin: bool | None = None
+    """Whether tools are offered only as the manifest defines them. Left out: yes, where it defines them in
+    full and no operator took the pin off."""
+    dry_run: bool = False
+    """Say what would change, and change nothing."""
+    manifest: Annotated[str, Field(max_length=MAX_MANIFEST_BYTES)] | None = None
+    """For a dry run: the manifest, as text, of an archive that was not uploaded."""
+    sha256: Sha256 | None = None
+    """Of that archive."""
+
+    @model_validator(mode="after")
+    def _offered_in_whole(self) -> "InstallSent":
+        given = {"manifest", "sha256"} & self.model_fields_set
+        if given and (len(given) < 2 or not self.dry_run or self.version is not None):
+            raise refuse("`manifest` and `sha256` go together, with `dry_run` and without `version`")
+        return self
+
+    def wanted(self, package_id: str, if_revision: int | None) -> Wanted:
+        offered = None
+        if self.manifest is not None and self.sha256 is not None:
+            offered = Offered(manifest=self.manifest.encode(), sha256=self.sha256)
+        return Wanted(
+            package_id=package_id,
+            version=self.version,
+            allow=self.allowed_tools,
+            pin=self.pin,
+            if_revision=if_revision,
+            offered=offered,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartAnswer(Shown):
+    """A part that was taken in."""
+
+    part: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartsAnswer(Shown):
+    """The parts of an upload that are there already."""
+
+    parts: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadAnswer(Shown):
+    """An archive that was found good."""
+
+    package_id: str
+    version: str
+    sha256: str
+    """Of the archive as it is kept; for one in another format, it was packed anew."""
+    size: int
+    files: int
+    unpacked_bytes: int
+    schema_version: SchemaVersion
+    source: Source
+    tools: list[str]
+    """Those it declares."""
+    kept: bool
+    """False: it was only checked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionShown(Shown):
+    """A version that was uploaded."""
+
+    version: str
+    sha256: str
+    size: int
+    at_ms: int
+    """When it was uploaded."""
+    installed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageShown(Shown):
+    """A package: what is installed of it, and what was uploaded."""
+
+    package_id: str
+    installed: str | None
+    """The version, where one is installed."""
+    revision: Revision | None
+    """Of the record that says so."""
+    name: str
+    description: str
+    category: str
+    tags: list[str]
+    schema_version: SchemaVersion | None
+    source: Source | None
+    """How far its manifest describes its tools."""
+    tools: list[str]
+    """Those that the installed version declares."""
+    versions: list[VersionShown]
+    """Newest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageList(Shown):
+    """Packages, sorted by id."""
+
+    revision: Revision
+    """Of the registry."""
+    packages: list[PackageShown]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenamedShown(Shown):
+    """A tool that is the same under another name."""
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolChangesShown(Shown):
+    """How the declared tools differ from those of the version before."""
+
+    added: list[str]
+    removed: list[str]
+    renamed: list[RenamedShown]
+    changed: dict[str, list[str]]
+    """Tool to the lines of a diff."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallAnswer(Shown):
+    """What installing did or, of a dry run, would do."""
+
+    package_id: str
+    version: str
+    sha256: str
+    before: str | None
+    """The version that was installed."""
+    allowed_tools: list[str] | None
+    """What is allowed from now on; null: what was allowed before."""
+    pinned: bool
+    """Whether the definitions in the manifest are the approved ones from now on."""
+    tools: ToolChangesShown
+    revision: Revision
+    changes: list[ChangeShown]
+    warnings: list[str]
+    plan: PlanAnswer | None
+    """Of a dry run: what each task would notice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UninstallAnswer(Shown):
+    """What uninstalling did or, of a dry run, would do."""
+
+    package_id: str
+    revision: Revision
+    changes: list[ChangeShown]
+    removed_versions: list[str]
+    """Archives that went, too."""
+    warnings: list[str]
+    plan: PlanAnswer | None
+    """Of a dry run: what each task would notice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRemoved(Shown):
+    """An archive that is gone."""
+
+    package_id: str
+    version: str
+
+
+def show_package(
+    package_id: str, package: tuple[Package, int] | None, versions: Sequence[StoredVersion]
+) -> PackageShown:
+    """A package as answers hold it: the installed one with its revision, and all that was uploaded."""
+    record, revision = package or (None, None)
+    sha256 = None if record is None else record.sha256
+    return PackageShown(
+        package_id=package_id,
+        installed=None if record is None else record.version,
+        revision=revision,
+        name=record.name if record else "",
+        description=record.description if record else "",
+        category=record.category if record else "",
+        tags=list(record.tags) if record else [],
+        schema_version=record.schema_version if record else None,
+        source=record.source if record else None,
+        tools=list(record.declared) if record else [],
+        versions=[
+            VersionShown(
+                version=one.version,
+                sha256=one.sha256,
+                size=one.size,
+                at_ms=one.at_ms,
+                installed=one.sha256 == sha256,
+            )
+            for one in versions
+        ],
+    )
+
+
+def show_install(
+    prepared: Prepared,
+    *,
+    revision: int,
+    changes: list[ChangeShown],
+    warnings: Sequence[str],
+    plan: PlanAnswer | None = None,
+) -> InstallAnswer:
+    """An installation as answers hold it."""
+    bodies: Mapping[str, object] = {draft.kind: draft.sent for draft in prepared.drafts}
+    server = next(draft.sent for draft in prepared.drafts if draft.kind == "server")
+    assert server is not None
+    return InstallAnswer(
+        package_id=prepared.package.package_id,
+        version=prepared.package.version,
+        sha256=prepared.package.sha256,
+        before=None if prepared.before is None else prepared.before.version,
+        allowed_tools=server.get("allowed_tools"),
+        pinned=bodies.get("pin") is not None,
+        tools=_show_tools(prepared.tools),
+        revision=revision,
+        changes=changes,
+        warnings=[*prepared.hints, *warnings],
+        plan=plan,
+    )
+
+
+def _show_tools(changes: ToolChanges) -> ToolChangesShown:
+    return ToolChangesShown(
+        added=list(changes.added),
+        removed=list(changes.removed),
+        renamed=[RenamedShown(before=before, after=after) for before, after in changes.renamed],
+        changed={name: list(lines) for name, lines in changes.changed.items()},
+    )

@@ -1,0 +1,376 @@
+"""Packages over REST: uploaded, installed, upgraded, planned, uninstalled."""
+
+import json
+from typing import Any, Final
+
+import httpx2
+import pytest
+
+from tests.package_kit import manifest, pack, sha256, tool, upload
+from tests.surfaces.rest_house import PINS, SERVERS, RestHouse, error_of, open_rest, stdio, task
+from tests.upstream.memory_link import definition
+from toolgate.catalog.definitions import check_list
+from toolgate.govern.terms import Terms
+
+pytestmark = pytest.mark.anyio
+
+PACKAGES: Final = "/api/packages"
+ECHO: Final = check_list("notes", [json.dumps(tool("echo")).encode()])[0]["echo"].digest
+
+Json = dict[str, Any]
+
+
+async def publish(house: RestHouse, **members: Any) -> Json:
+    """Upload a package."""
+    answer = await upload(house.ask, pack(manifest(**members)))
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+async def install(house: RestHouse, package_id: str = "notes", **body: Any) -> httpx2.Response:
+    answer = await house.ask("POST", f"{PACKAGES}/{package_id}/install", body)
+    if answer.is_success:
+        await house.served()
+    return answer
+
+
+async def installed(house: RestHouse, **members: Any) -> Json:
+    """Upload a package and install it."""
+    await publish(house, **members)
+    answer = await install(house)
+    assert answer.is_success, answer.text
+    found: Json = answer.json()
+    return found
+
+
+async def served_tools(house: RestHouse) -> list[str]:
+    return [one["name"] for one in (await house.get("/api/v1/mcp/tools"))["tools"]]
+
+
+async def test_an_uploaded_package_is_listed_and_installed_as_package_server_and_pin_together() -> None:
+    async with open_rest() as house:
+        archive = pack(manifest(category="office", tags=["text"]), {"server.py": b"pass"})
+        uploaded = (await upload(house.ask, archive, part_bytes=100)).json()
+        before = house.store.revision
+        answer = await install(house)
+        package = await house.get(f"{PACKAGES}/notes")
+        server = await house.get(f"{SERVERS}/notes")
+        pin = await house.get(f"{PINS}/notes")
+
+        assert uploaded == {
+            "package_id": "notes",
+            "version": "1.0.0",
+            "sha256": sha256(archive),
+            "size": len(archive),
+            "files": 2,
+            "unpacked_bytes": uploaded["unpacked_bytes"],
+            "schema_version": "v2",
+            "source": "manifest",
+            "tools": ["echo"],
+            "kept": True,
+        }
+        assert (answer.status_code, answer.json()["revision"]) == (201, before + 1)
+        assert [one["kind"] for one in answer.json()["changes"]] == ["package", "pin", "server"]
+        assert package["installed"] == "1.0.0"
+        assert [(one["version"], one["installed"]) for one in package["versions"]] == [("1.0.0", True)]
+        assert server["package"] == {"version": "1.0.0", "sha256": sha256(archive)}
+        assert (server["category"], server["tags"], server["allowed_tools"]) == ("office", ["text"], ["echo"])
+        assert pin["tools"] == {"echo": ECHO}
+        assert await served_tools(house) == ["notes.echo"]
+        assert [(one.operation, one.kind) for one in house.audited] == [
+            ("publish", "package"),
+            ("put", "package"),
+            ("put", "server"),
+            ("put", "pin"),
+        ]
+
+
+async def test_installing_again_what_is_installed_changes_nothing() -> None:
+    async with open_rest() as house:
+        await installed(house)
+        revision = house.store.revision
+        again = await installed(house)
+
+        assert (again["changes"], again["revision"], house.store.revision) == ([], revision, revision)
+
+
+async def test_an_upgrade_replaces_what_was_declared_and_keeps_what_an_operator_has_set() -> None:
+    async with open_rest() as house:
+        await installed(house)
+        server = await house.get(f"{SERVERS}/notes")
+        await house.put(f"{SERVERS}/notes", {**server, "budgets": {"max_concurrency": 2}, "prewarm": True})
+        house.net.servers["notes"].tools = (definition("echo"), definition("add"))
+        answer = await installed(
+            house, version="1.1.0", name="Better notes", tools=[tool("echo"), tool("add")]
+        )
+        after = await house.get(f"{SERVERS}/notes")
+
+        assert (answer["before"], answer["version"]) == ("1.0.0", "1.1.0")
+        assert answer["tools"] == {"added": ["add"], "removed": [], "renamed": [], "changed": {}}
+        assert after["allowed_tools"] == ["echo", "add"]
+        assert (after["display_name"], after["prewarm"]) == ("Better notes", True)
+        assert after["budgets"]["max_concurrency"] == 2
+        assert set((await house.get(f"{PINS}/notes"))["tools"]) == {"echo", "add"}
+
+
+async def test_a_list_of_tools_that_an_operator_chose_survives_upgrades_until_another_is_given() -> None:
+    async with open_rest() as house:
+        await installed(house)
+        server = await house.get(f"{SERVERS}/notes")
+        await house.put(f"{SERVERS}/notes", {**server, "allowed_tools": ["e*"]})
+        kept = await installed(house, version="2", tools=[tool("echo"), tool("erase")])
+        chosen = await house.post(f"{PACKAGES}/notes/install", {"allowed_tools": ["erase"]})
+
+        assert kept["allowed_tools"] is None
+        assert (await house.get(f"{SERVERS}/notes"))["allowed_tools"] == ["erase"]
+        assert chosen["allowed_tools"] == ["erase"]
+
+
+async def test_a_pin_that_an_operator_took_off_stays_off_until_asked_for() -> None:
+    async with open_rest() as house:
+        await installed(house)
+        await house.ask("DELETE", f"{PINS}/notes")
+        await installed(house, version="2")
+        without = (await house.ask("GET", f"{PINS}/notes")).status_code
+        await install(house, pin=True)
+        asked = (await house.ask("GET", f"{PINS}/notes")).status_code
+        await install(house, pin=False)
+        declined = (await house.ask("GET", f"{PINS}/notes")).status_code
+
+        assert (without, asked, declined) == (404, 200, 404)
+
+
+async def test_a_server_that_was_registered_by_itself_is_not_taken_over() -> None:
+    async with open_rest() as house:
+        await house.seed(server=[stdio("notes")])
+        await publish(house)
+        answer = await install(house)
+
+        assert error_of(answer) == (409, "conflict")
+        assert "servers delete notes" in answer.json()["error"]["hint"]
+        assert "package" not in (await house.get(f"{SERVERS}/notes"))
+
+
+async def test_a_dry_run_shows_diff_and_plan_of_what_was_not_even_uploaded_and_its_id_holds() -> None:
+    async with open_rest() as house:
+        await house.seed(task=[task("review", default_server_ids=["notes"])])
+        await installed(house)
+        document = manifest(version="2", tools=[tool("echo", description="Says it again."), tool("add")])
+        archive = pack(document)
+        offered = {"manifest": json.dumps(document), "sha256": sha256(archive), "dry_run": True}
+        revision = house.store.revision
+        dry = await house.post(f"{PACKAGES}/notes/install", offered)
+        unchanged = house.store.revision
+        await upload(house.ask, archive)
+        other = await house.ask(
+            "POST", f"{PACKAGES}/notes/install", {"pin": False}, toolgate_plan=dry["plan"]["id"]
+        )
+        same = await house.ask("POST", f"{PACKAGES}/notes/install", {}, toolgate_plan=dry["plan"]["id"])
+
+        assert unchanged == revision
+        assert (dry["before"], dry["version"], dry["tools"]["added"]) == ("1.0.0", "2", ["add"])
+        assert "+" in "".join(line[0] for line in dry["tools"]["changed"]["echo"])
+        assert {(one["task_id"], *one["added"]) for one in dry["plan"]["tasks"]} == {
+            ("review", "notes/add"),
+            (None, "notes/add"),
+        }
+        assert error_of(other) == (409, "plan_outdated")
+        assert same.status_code == 200
+
+
+async def test_where_plans_are_required_installing_and_uninstalling_need_theirs() -> None:
+    async with open_rest(terms=Terms(requires_plan=True)) as house:
+        await publish(house)
+        path = f"{PACKAGES}/notes"
+        refused = await install(house)
+        dry = await house.post(f"{path}/install", {"dry_run": True})
+        done = await house.ask("POST", f"{path}/install", {}, toolgate_plan=dry["plan"]["id"])
+        kept = await house.ask("DELETE", path)
+        removal = (await house.ask("DELETE", f"{path}?dry_run=true")).json()
+        gone = await house.ask("DELETE", path, toolgate_plan=removal["plan"]["id"])
+
+        assert (error_of(refused)[1], error_of(kept)[1]) == ("plan_required", "plan_required")
+        assert (done.status_code, gone.status_code) == (201, 200)
+
+
+async def test_what_the_operator_allows_to_run_holds_for_packages() -> None:
+    async with open_rest(terms=Terms(allowed_commands=("uvx",))) as house:
+        await publish(house)
+        answer = await install(house)
+
+        assert error_of(answer) == (400, "invalid_record")
+        assert "stdio.command" in answer.json()["error"]["message"]
+        assert (await house.store.list("package")).records == ()
+
+
+async def test_uninstalling_removes_all_three_records_and_leaves_the_archive_unless_told_to_purge() -> None:
+    async with open_rest() as house:
+        await installed(house)
+        gone = (await house.ask("DELETE", f"{PACKAGES}/notes")).json()
+        left = await house.get(f"{PACKAGES}/notes")
+        await install(house)
+        purged = (await house.ask("DELETE", f"{PACKAGES}/notes?purge=true")).json()
+        nothing = await house.ask("GET", f"{PACKAGES}/notes")
+
+        assert sorted((one["operation"], one["kind"]) for one in gone["changes"]) == [
+            ("removed", "package"),
+            ("removed", "pin"),
+            ("removed", "server"),
+        ]
+        assert (left["installed"], len(left["versions"])) == (None, 1)
+        assert purged["removed_versions"] == ["1.0.0"]
+        assert nothing.status_code == 404
+        assert (await house.ask("DELETE", f"{PACKAGES}/notes")).status_code == 404
+
+
+async def test_fil_3_an_archive_that_is_installed_stays_and_another_goes_alone() -> None:
+    async with open_rest() as house:
+        await publish(house, package_id="other")
+        await installed(house)
+        await publish(house, version="2")
+        kept = await house.ask("DELETE", f"{PACKAGES}/notes/1.0.0")
+        gone = await house.ask("DELETE", f"{PACKAGES}/notes/2")
+        listed = await house.get(PACKAGES)
+
+        assert error_of(kept) == (409, "conflict")
+        assert gone.json() == {"package_id": "notes", "version": "2"}
+        assert [(one["package_id"], len(one["versions"])) for one in listed["packages"]] == [
+            ("notes", 1),
+            ("other", 1),
+        ]
+
+
+async def test_a_version_never_changes() -> None:
+    async with open_rest() as house:
+        await publish(house)
+        same = await upload(house.ask, pack(manifest()))
+        other = await upload(house.ask, pack(manifest(), {"more.txt": b"more"}))
+
+        assert same.status_code == 200
+        assert error_of(other) == (409, "conflict")
+
+
+async def test_all_that_is_wrong_with_a_manifest_is_told_at_once() -> None:
+    wrong = manifest(version="../2", tools=[{"name": "a b", "inputSchema": {}}], colour="red")
+    async with open_rest() as house:
+        answer = await upload(house.ask, pack(wrong))
+        fields = {one["field"] for one in answer.json()["error"]["data"]["problems"]}
+
+        assert error_of(answer) == (400, "invalid_record")
+        assert {"version", "colour"} <= fields
+        assert any(field.startswith("tools[0]") for field in fields)
+
+
+async def test_an_upload_that_is_only_checked_is_not_kept() -> None:
+    async with open_rest() as house:
+        answer = await upload(house.ask, pack(manifest()), dry_run=True)
+
+        assert (answer.status_code, answer.json()["kept"]) == (200, False)
+        assert (await house.get(PACKAGES))["packages"] == []
+
+
+async def test_parts_that_are_there_need_not_be_sent_again() -> None:
+    archive = pack(manifest())
+    path = f"/api/uploads/{sha256(archive)}"
+    octets = {"content_type": "application/octet-stream"}
+    async with open_rest() as house:
+        await house.ask("PUT", f"{path}/2", archive[100:], **octets)
+        early = await house.ask("POST", path, {"parts": 2})
+        there = await house.get(path)
+        await house.ask("PUT", f"{path}/1", archive[:100], **octets)
+        done = await house.ask("POST", path, {"parts": 2})
+
+        assert error_of(early) == (400, "invalid_request")
+        assert there == {"parts": [2]}
+        assert done.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("part", "media_type", "expected"),
+    [
+        pytest.param("1", "application/json", (415, "unsupported_media"), id="a part is no JSON"),
+        pytest.param("0", "application/octet-stream", (400, "invalid_request"), id="parts count from 1"),
+        pytest.param("x", "application/octet-stream", (400, "invalid_record"), id="a part is a number"),
+        pytest.param("999", "application/octet-stream", (400, "invalid_request"), id="parts are few"),
+    ],
+)
+async def test_what_is_no_part_is_refused(part: str, media_type: str, expected: tuple[int, str]) -> None:
+    async with open_rest() as house:
+        answer = await house.ask("PUT", f"/api/uploads/{'0' * 64}/{part}", b"...", content_type=media_type)
+
+        assert error_of(answer) == expected
+
+
+async def test_a_manifest_is_shown_in_one_form_without_its_secrets() -> None:
+    run = {"transport": "stdio", "command": "serve", "env": {"API_KEY": "hunter2", "REGION": "eu"}}
+    async with open_rest() as house:
+        await publish(house, run=run, **{"x-team": "blue"})
+        shown = await house.get(f"{PACKAGES}/notes/1.0.0/manifest")
+        old = await upload(house.ask, pack({"id": "old", "command": "serve", "toolsSummary": ["a", "b"]}))
+        modern = await house.get(f"{PACKAGES}/old/{old.json()['version']}/manifest")
+
+        assert shown["run"]["env"] == {"API_KEY": "***", "REGION": "eu"}
+        assert (shown["x-team"], [one["name"] for one in shown["tools"]]) == ("blue", ["echo"])
+        assert (modern["manifestSchemaVersion"], [one["name"] for one in modern["toolsSummary"]]) == (
+            "v2",
+            ["a", "b"],
+        )
+
+
+async def test_what_only_names_its_tools_or_says_nothing_is_installed_without_a_pin() -> None:
+    async with open_rest() as house:
+        await upload(house.ask, pack({"id": "old", "command": "serve", "toolsSummary": {"echo": "Says it."}}))
+        await upload(house.ask, pack({"id": "bare", "command": "serve"}))
+        summary = (await install(house, "old")).json()
+        nothing = (await install(house, "bare")).json()
+        offered = await served_tools(house)
+        await install(house, "bare", allowed_tools=["*"])
+
+        assert (summary["allowed_tools"], summary["pinned"]) == (["echo"], False)
+        assert (nothing["allowed_tools"], nothing["pinned"]) == ([], False)
+        assert any("--allow" in warning for warning in nothing["warnings"])
+        assert offered == ["old.echo"]
+        assert await served_tools(house) == ["bare.echo", "old.echo"]
+
+
+async def test_a_key_that_is_bound_to_servers_publishes_and_installs_those_alone() -> None:
+    async with open_rest(trusts_local=False) as house:
+        bound = {"key_id": "bound", "role": "admin", "ceiling": {"servers": ["notes"]}}
+        admin = {"authorization": f"Bearer tg_admin_{'x' * 40}"}
+        made = await house.ask("POST", "/admin/api/keys", bound, **admin)
+        key = {"authorization": f"Bearer {made.json()['secret']}"}
+
+        async def ask(method: str, url: str, body: Any = None, **headers: str) -> httpx2.Response:
+            return await house.ask(method, url, body, **key, **headers)
+
+        own = await upload(ask, pack(manifest()))
+        foreign = await upload(ask, pack(manifest(package_id="other")))
+        await upload(
+            lambda *sent, **more: house.ask(*sent, **admin, **more), pack(manifest(package_id="other"))
+        )
+        installs = [await ask("POST", f"{PACKAGES}/{one}/install", {}) for one in ("notes", "other")]
+        removal = await ask("DELETE", f"{PACKAGES}/other/1.0.0")
+
+        assert (own.status_code, error_of(foreign)) == (200, (403, "forbidden"))
+        assert [answer.status_code for answer in installs] == [201, 403]
+        assert removal.status_code == 403
+
+
+async def test_a_condition_is_held_against_the_record_of_the_package() -> None:
+    async with open_rest() as house:
+        await installed(house)
+        revision = (await house.get(f"{PACKAGES}/notes"))["revision"]
+        await publish(house, version="2")
+        stale = await house.ask("POST", f"{PACKAGES}/notes/install", {}, if_match='"1"')
+        fresh = await house.ask("POST", f"{PACKAGES}/notes/install", {}, if_match=f'"{revision}"')
+        late = await house.ask("DELETE", f"{PACKAGES}/notes", if_match=f'"{revision}"')
+
+        assert [stale.status_code, fresh.status_code, late.status_code] == [409, 200, 409]
+
+
+async def test_the_schema_of_manifests_is_for_anyone() -> None:
+    async with open_rest(trusts_local=False) as house:
+        schema = await house.get("/api/schemas/manifest.v2.json")
+
+        assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
