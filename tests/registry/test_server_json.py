@@ -159,3 +159,36 @@ def test_the_form_is_told_by_the_content() -> None:
         "weather",
         "weather-2",
     ]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"runtimeArguments": [{"type": "named", "name": "--privileged"}]},
+        {"runtimeArguments": [{"type": "named", "name": "-v", "value": "/:/host"}]},
+        {"runtimeArguments": [{"type": "positional", "value": "--network=host"}]},
+        {"environmentVariables": [{"name": "DOCKER_HOST", "value": "tcp://evil.example"}]},
+        {"environmentVariables": [{"name": "LD_PRELOAD", "value": "/tmp/x.so"}]},
+    ],
+)
+def test_a_file_does_not_decide_how_a_container_is_run(members: dict[str, Any]) -> None:
+    """CVE-2026-55887."""
+    found = parse_imports(server(packages=[package("oci", "w", **members)]))
+
+    assert found.bodies == []
+    assert len(found.skipped) == 1
+
+
+def test_what_a_container_may_be_told_is_kept() -> None:
+    options = [{"type": "named", "name": "--init"}, {"type": "named", "name": "-e", "value": "A=b"}]
+    found = stdio_of(packages=[package("oci", "w", runtimeArguments=options)])
+
+    assert found["args"] == ["run", "--rm", "-i", "--init", "-e", "A=b", "w"]
+
+
+def test_braces_that_name_no_variable_are_part_of_the_text() -> None:
+    variables = [{"name": "A", "value": "{b} {c}", "variables": {"c": {}}}]
+
+    assert stdio_of(packages=[package("pypi", "w", environmentVariables=variables)])["env"] == {
+        "A": "{b} ${ENV:C}"
+    }

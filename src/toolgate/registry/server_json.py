@@ -6,22 +6,28 @@ downloaded or started here, and nothing that is read is checked: a body still ha
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
 
 Json = Mapping[str, Any]
 
-_RUNNERS: Final[Mapping[str, tuple[str, ...]]] = {
+RUNNERS: Final[Mapping[str, tuple[str, ...]]] = {
     "npm": ("npx", "bunx", "pnpx"),
     "pypi": ("uvx", "pipx"),
     "oci": ("docker", "podman", "nerdctl"),
     "nuget": ("dnx",),
 }
 """Package type to the programs that run it: the usual one, and others that a package may ask for."""
-_REMOTES: Final = {"streamable-http": "streamable_http", "sse": "http_sse_legacy"}
+REMOTES: Final = {"streamable-http": "streamable_http", "sse": "http_sse_legacy"}
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
+_HARMLESS_OPTION = re.compile(
+    r"--init|--read-only|--network=none|--pull=\w+|--platform=[\w/.-]+|(?:-e|--env)=.*"
+)
+_PROGRAMS_OWN = re.compile(
+    r"(?:DOCKER|CONTAINER|CONTAINERD|PODMAN|LD|DYLD)_\w*|PATH|HOME|XDG_\w*|\w*_PROXY", re.IGNORECASE
+)
 _NOT_IN_VARIABLE = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -51,16 +57,18 @@ def server_json_name(document: Json) -> tuple[str, str]:
 def _package(package: Json) -> dict[str, Any]:
     kind = str(package.get("registryType"))
     transport = _object(package, "transport").get("type", "stdio")
-    if kind not in _RUNNERS:
+    if kind not in RUNNERS:
         raise InvalidRecord(f"packages of type `{kind[:40]}` cannot be run")
     if transport != "stdio":
         raise InvalidRecord(
             f"its {kind} package listens by itself (`{str(transport)[:40]}`), it is not started"
         )
-    runners = _RUNNERS[kind]
+    runners = RUNNERS[kind]
     hint = package.get("runtimeHint")
     command = hint if hint in runners else runners[0]
     env = dict(_variables(package))
+    if kind == "oci":
+        _check_container(list(_arguments(package, "runtimeArguments")), env)
     args = [
         *_runner_arguments(kind, command, env),
         *_arguments(package, "runtimeArguments"),
@@ -76,6 +84,23 @@ def _runner_arguments(kind: str, command: str, env: Mapping[str, str]) -> list[s
     if kind == "oci":
         return ["run", "--rm", "-i", *(part for name in env for part in ("-e", name))]
     return {"npx": ["-y"], "pipx": ["run"], "dnx": ["--yes"]}.get(command, [])
+
+
+def _check_container(options: Sequence[str], env: Mapping[str, str]) -> None:
+    """A stranger's file says what to run, never how: no option that gives a container more than its image,
+    and no variable that the program which starts it would take for its own. Or InvalidRecord.
+    """
+    words = iter(options)
+    for word in words:
+        if word in {"-e", "--env"}:
+            next(words, None)
+        elif not _HARMLESS_OPTION.fullmatch(word):
+            raise InvalidRecord(
+                f"its oci package wants its container run with `{word[:40]}`: import it without, and add that"
+            )
+    for name, text in env.items():
+        if _PROGRAMS_OWN.fullmatch(name) and not text.startswith("${ENV:"):
+            raise InvalidRecord(f"its oci package sets `{name[:40]}`, which is the container program's own")
 
 
 def _identifier(kind: str, package: Json) -> str:
@@ -95,7 +120,7 @@ def _identifier(kind: str, package: Json) -> str:
 
 
 def _remote(remote: Json) -> dict[str, Any]:
-    transport = _REMOTES.get(str(remote.get("type")))
+    transport = REMOTES.get(str(remote.get("type")))
     url = remote.get("url")
     if transport is None or not isinstance(url, str):
         raise InvalidRecord("its remote has no URL, or is of a type that is not known")
@@ -138,23 +163,26 @@ def _text(wanted: Json, name: str) -> str | None:
         return _filled(value, wanted)
     is_secret = wanted.get("isSecret") is True
     if isinstance(default, str) and default and not is_secret:
-        return _reference(name, default)
-    return _reference(name) if is_secret or wanted.get("isRequired") is True else None
+        return reference(name, default)
+    return reference(name) if is_secret or wanted.get("isRequired") is True else None
 
 
 def _filled(text: str, owner: Json) -> str:
-    """`text` with each `{name}` as the owner's `variables` say."""
+    """`text` with each `{name}` as the owner's `variables` say. Others are part of the text."""
     variables = _object(owner, "variables")
 
     def fill(match: re.Match[str]) -> str:
+        if match[1] not in variables:
+            return match[0]
         wanted = _object(variables, match[1])
         found = _text({"isRequired": True, **wanted}, match[1])
-        return _reference(match[1]) if found is None else found
+        return reference(match[1]) if found is None else found
 
     return _PLACEHOLDER.sub(fill, text)
 
 
-def _reference(name: str, default: str | None = None) -> str:
+def reference(name: str, default: str | None = None) -> str:
+    """To the variable of the node that holds what goes by this name elsewhere."""
     variable = _NOT_IN_VARIABLE.sub("_", name).strip("_").upper() or "VALUE"
     variable = f"_{variable}" if variable[0].isdigit() else variable
     usable = default is not None and "}" not in default
