@@ -4,24 +4,32 @@ import asyncio
 import importlib
 import json
 import re
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import httpx2
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.upstream.memory_link import MemoryNet, pool_of
+from toolgate.app.parts import wall_ms
 from toolgate.audit.events import AdminRecorded
 from toolgate.audit.log import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities, hash_key
+from toolgate.gateway.searching import Searching
+from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.govern.control import Control
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Kind, Write
 from toolgate.model.snapshot import Snapshot
+from toolgate.packages.artifacts import Artifacts
+from toolgate.packages.objects import objects_at
+from toolgate.packages.uploads import Uploads
 from toolgate.policy.limits import Limits
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records import ID_FIELDS
@@ -138,6 +146,13 @@ class RestHouse:
             await gateway.servers.settled(gateway.servers.tools())
             await asyncio.sleep(0)
 
+    async def cataloged(self) -> None:
+        """Returns when the catalog shows what is served."""
+        await self.served()
+        assert self.control.keeper is not None
+        for server_id in self.control.keeper.server_ids():
+            await self.control.keeper.make(server_id)
+
     @property
     def audited(self) -> list[AdminRecorded]:
         self.control.gateway.audit.flush()
@@ -166,18 +181,26 @@ async def open_rest(
     def changed(server_id: str) -> None:
         gateway.on_tools_changed(server_id)
 
-    async with pool_of(net, on_change=changed) as pool:
+    async with pool_of(net, on_change=changed) as pool, package_parts() as kept:
         gateway = Gateway(
             pool, AuditLog(sink), metrics=Metrics(), limits=Limits(max_tools=8), snapshot=Snapshot()
         )
         identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: NOW_MS / 1000)
+        parts = kept | parts
+        keeper = CatalogKeeper(
+            store,
+            gateway,
+            searching=Searching(),
+            clock_ms=lambda: NOW_MS,
+            artifacts=parts["artifacts"],
+        )
         control = Control(
             gateway=gateway,
             store=store,
             identities=identities,
             loader=loader,
             clock_ms=lambda: NOW_MS,
-            **parts,
+            **({"keeper": keeper} | parts),
         )
 
         async def follow() -> None:
@@ -196,8 +219,20 @@ async def open_rest(
                         {"key_id": role, "sha256": hash_key(secret_of(role)), "role": role} for role in ROLES
                     ]
                 )
-                yield house
+                async with keeper:
+                    yield house
             following.cancel()
+
+
+@asynccontextmanager
+async def package_parts() -> AsyncIterator[dict[str, Any]]:
+    """Where packages are kept, in a directory of their own."""
+    with tempfile.TemporaryDirectory() as directory:
+        objects = objects_at(f"{directory}/artifacts", {})
+        yield {
+            "artifacts": Artifacts(objects, clock_ms=wall_ms),
+            "uploads": Uploads(objects, Path(directory, "incoming"), clock_ms=wall_ms),
+        }
 
 
 class _Enough(Exception):
@@ -260,6 +295,6 @@ def operations() -> Iterator[tuple[str, str]]:
 
 def _kind(text: str) -> Kind:
     match text:
-        case "server" | "task" | "profile" | "key" | "pin":
+        case "server" | "task" | "profile" | "key" | "pin" | "package":
             return text
     raise AssertionError(text)

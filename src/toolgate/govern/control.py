@@ -8,6 +8,7 @@ from pathlib import Path
 from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
+from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.govern.terms import Terms
 from toolgate.govern.watches import Watches
 from toolgate.packages.artifacts import Artifacts
@@ -61,6 +62,8 @@ class Control(Serving):
     """None: nobody can log in to a server here."""
     artifacts: Artifacts | None = None
     """The archives of packages. None: this process keeps none."""
+    keeper: CatalogKeeper | None = None
+    """The catalog. None: none is kept here."""
     uploads: Uploads | None = None
     """Archives on their way in. None: this process takes none."""
     terms: Terms = field(default_factory=Terms)

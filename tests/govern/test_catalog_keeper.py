@@ -1,0 +1,235 @@
+"""The catalog follows what is registered, listed, renamed and removed, and makes nothing twice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from tests.surfaces.rest_house import NOW_MS, RestHouse, open_rest, stdio
+from tests.upstream.memory_link import MemoryNet, definition
+from toolgate.errors import ServerUnavailable
+from toolgate.gateway.searching import Searching
+from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.model.packages import ALL_TOOLS, CatalogRow
+from toolgate.model.revisions import Write
+from toolgate.registry.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_S: Final = 10
+READ: Final = definition("read", description="Read a file", annotations={"readOnlyHint": True})
+WRITE: Final = definition("write", description="Write a file")
+
+
+def net_of(**servers: tuple[bytes, ...]) -> MemoryNet:
+    net = MemoryNet()
+    for server_id, tools in servers.items():
+        net.servers[server_id].tools = tools
+    return net
+
+
+def keeper_of(house: RestHouse) -> CatalogKeeper:
+    assert house.control.keeper is not None
+    return house.control.keeper
+
+
+async def until(keeper: CatalogKeeper, shown: dict[str, list[str]]) -> None:
+    """Returns when the catalog shows these tools of these packages."""
+    async with asyncio.timeout(DEADLINE_S):
+        while names(keeper) != shown:
+            await asyncio.sleep(0)
+
+
+def names(keeper: CatalogKeeper) -> dict[str, list[str]]:
+    return {package_id: [row.tool_name for row in rows] for package_id, rows in keeper.rows.items()}
+
+
+async def _never(_members: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def _fails(_members: Any) -> Any:
+    raise ServerUnavailable("not today")
+
+
+def put(body: dict[str, Any]) -> Write:
+    return Write(kind="server", id=body["server_id"], body=body)
+
+
+async def copied(store: MemoryStore) -> MemoryStore:
+    """Records and catalog in a new store, as a restart finds them."""
+    copy = MemoryStore(lambda: NOW_MS)
+    records = (await store.list()).records
+    await copy.write([Write(kind=one.kind, id=one.id, body=one.body) for one in records], actor="copy")
+    for package_id, made_from in (await store.catalog.made_from()).items():
+        await copy.catalog.replace(package_id, await store.catalog.rows(package_id), made_from=made_from)
+    return copy
+
+
+async def found(keeper: CatalogKeeper, words: str) -> list[str]:
+    return [hit.key for hit in await keeper.searching.search(words, limit=10)]
+
+
+async def rows_of(house: RestHouse, package_id: str) -> list[CatalogRow]:
+    return list(await house.store.catalog.rows(package_id))
+
+
+@asynccontextmanager
+async def open_other(house: RestHouse) -> AsyncIterator[CatalogKeeper]:
+    """A second keeper of the same table, as after a restart or on another replica."""
+    other = CatalogKeeper(
+        house.store, house.control.gateway, searching=Searching(), clock_ms=lambda: NOW_MS + 5
+    )
+    async with other:
+        yield other
+
+
+async def test_a_server_that_is_registered_is_in_the_catalog_and_is_found_by_its_words() -> None:
+    async with open_rest(net_of(fs=(READ, WRITE))) as house:
+        await house.seed(server=[stdio("fs", display_name="Files", category="数据", tags=["disk"])])
+        keeper = keeper_of(house)
+        await until(keeper, {"fs": ["read", "write"]})
+
+        (row, _) = await rows_of(house, "fs")
+        assert (row.package_name, row.category, row.tags, row.is_read_only, row.source) == (
+            "Files",
+            "数据",
+            ("disk",),
+            True,
+            "discovered",
+        )
+        assert keeper.rows["fs"] == tuple(await rows_of(house, "fs"))
+        assert await found(keeper, "read file") == ["fs.read", "fs.write"]
+
+
+async def test_another_list_replaces_the_rows_and_leaves_those_that_stay() -> None:
+    async with open_rest(net_of(fs=(READ, WRITE))) as house:
+        await house.seed(server=[stdio("fs")])
+        keeper = keeper_of(house)
+        await until(keeper, {"fs": ["read", "write"]})
+        house.net.servers["fs"].announce_tools(READ, definition("move", description="Rename"))
+        await until(keeper, {"fs": ["move", "read"]})
+
+        assert [row.tool_name for row in await rows_of(house, "fs")] == ["move", "read"]
+        assert await found(keeper, "write") == []
+
+
+async def test_words_about_a_server_are_taken_over_without_a_new_list() -> None:
+    async with open_rest(net_of(fs=(READ,))) as house:
+        await house.seed(server=[stdio("fs")])
+        await until(keeper_of(house), {"fs": ["read"]})
+        listed = len(house.net.servers["fs"].lists)
+        await house.seed(server=[stdio("fs", category="disk", tags=["a"], display_name="The files")])
+        await house.cataloged()
+
+        (row,) = await rows_of(house, "fs")
+        assert (row.category, row.tags, row.package_name) == ("disk", ("a",), "The files")
+        assert len(house.net.servers["fs"].lists) == listed
+
+
+async def test_a_server_that_is_removed_leaves_nothing() -> None:
+    async with open_rest(net_of(fs=(READ,), git=(WRITE,))) as house:
+        await house.seed(server=[stdio("fs"), stdio("git")])
+        keeper = keeper_of(house)
+        await until(keeper, {"fs": ["read"], "git": ["write"]})
+        assert (await house.ask("DELETE", "/admin/api/mcp/servers/fs")).status_code == 200
+        await until(keeper, {"git": ["write"]})
+
+        assert await rows_of(house, "fs") == []
+        assert await found(keeper, "read") == []
+        assert list(await house.store.catalog.made_from()) == ["git"]
+
+
+async def test_of_a_server_that_was_never_listed_a_row_says_that_it_is_there() -> None:
+    net = net_of(fs=(READ,))
+    net.servers["fs"].on_list = _never
+    async with open_rest(net) as house:
+        await house.store.write([put(stdio("fs", display_name="Files"))], actor="ada")
+        await until(keeper_of(house), {"fs": [ALL_TOOLS]})
+
+        (row,) = await rows_of(house, "fs")
+        assert (row.full_name, row.source, row.package_name) == ("fs.*", "legacy", "Files")
+
+
+async def test_what_was_listed_in_an_earlier_life_is_shown_until_the_server_is_listed_again() -> None:
+    store = MemoryStore(lambda: NOW_MS)
+    async with open_rest(net_of(fs=(READ, WRITE)), store=store) as house:
+        await house.seed(server=[stdio("fs")])
+        await until(keeper_of(house), {"fs": ["read", "write"]})
+        before = await rows_of(house, "fs")
+    net = net_of(fs=(READ,))
+    net.servers["fs"].on_list = _fails
+    async with open_rest(net, store=await copied(store)) as house:
+        keeper = keeper_of(house)
+        async with asyncio.timeout(DEADLINE_S):
+            await keeper.indexed()
+            await keeper.make("fs")
+        assert keeper.rows["fs"] == tuple(before)
+        assert await found(keeper, "write") == ["fs.write"]
+
+        # Words are taken over meanwhile.
+        await house.store.write([put(stdio("fs", category="disk"))], actor="ada")
+        async with asyncio.timeout(DEADLINE_S):
+            while [row.category for row in keeper.rows["fs"]] != ["disk", "disk"]:
+                await asyncio.sleep(0)
+        net.servers["fs"].on_list = None
+        await house.control.gateway.servers.refresh("fs")
+        await until(keeper, {"fs": ["read"]})
+
+
+async def test_a_server_that_became_another_is_not_shown_as_what_it_was() -> None:
+    async with open_rest(net_of(fs=(READ,))) as house:
+        await house.seed(server=[stdio("fs")])
+        await until(keeper_of(house), {"fs": ["read"]})
+        house.net.servers["fs"].on_list = _never
+        await house.store.write([put(stdio("fs", stdio={"command": "other"}))], actor="ada")
+
+        await until(keeper_of(house), {"fs": [ALL_TOOLS]})
+
+
+async def test_rows_that_are_made_of_the_same_are_not_made_again() -> None:
+    async with open_rest(net_of(fs=(READ,))) as house:
+        await house.seed(server=[stdio("fs")])
+        await until(keeper_of(house), {"fs": ["read"]})
+        before = await rows_of(house, "fs")
+
+        assert not await keeper_of(house).make("fs")
+        async with open_other(house) as other:
+            assert names(other) == {"fs": ["read"]}  # before anything was looked at
+            assert not await other.make("fs")
+        assert await rows_of(house, "fs") == before
+
+
+async def test_replicas_take_over_what_the_others_make() -> None:
+    async with open_rest(net_of(fs=(READ,))) as house, open_other(house) as other:
+        await house.seed(server=[stdio("fs")])
+        await until(other, {"fs": ["read"]})
+        row = CatalogRow(package_id="elsewhere", tool_name="far", description="Far away")
+        await house.store.catalog.replace("elsewhere", [row], made_from="another replica")
+        await house.store.write([put(stdio("elsewhere", enabled=False))], actor="ada")
+        async with asyncio.timeout(DEADLINE_S):
+            while "elsewhere" not in other.rows:
+                await asyncio.sleep(0)
+
+
+async def test_a_package_that_cannot_be_made_keeps_no_other_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolgate.govern.catalog_keeper.RETRY_S", 0.01)
+    async with open_rest(net_of(a=(READ,), b=(READ,), c=(READ,))) as house:
+        replace, broken = house.store.catalog.replace, True
+
+        async def failing(package_id: str, rows: Any, *, made_from: str) -> bool:
+            if broken and package_id == "b":
+                raise RuntimeError("no such luck")
+            return await replace(package_id, rows, made_from=made_from)
+
+        monkeypatch.setattr(house.store.catalog, "replace", failing)
+        await house.store.write([put(stdio(one)) for one in "abc"], actor="ada")
+        await until(keeper_of(house), {"a": ["read"], "c": ["read"]})
+        broken = False
+        await until(keeper_of(house), {"a": ["read"], "b": ["read"], "c": ["read"]})
+
+    assert "no such luck" in caplog.text
