@@ -386,4 +386,6 @@ async def test_a_pin_is_written_by_administrators_and_holds() -> None:
 
         assert [one["allowed"] for one in pinned["tools"]] == [True]
         assert [(one["allowed"], one["reason"]) for one in changed["tools"]] == [(False, "quarantined")]
-        assert listed["pins"] == [{"server_id": "git", "tools": {"echo": "0" * 64}, "revision": 4}]
+        assert listed["pins"] == [
+            {"server_id": "git", "tools": {"echo": "0" * 64}, "changed": {}, "revision": 4}
+        ]

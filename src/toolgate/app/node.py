@@ -118,7 +118,13 @@ class Following:
             url=settings.public_url or "",
             version=__version__,
         )
-        self.reporter = Reporter(link, gateway.servers, itself=itself, status=lambda: self._sync.status)
+        self.reporter = Reporter(
+            link,
+            gateway.servers,
+            itself=itself,
+            status=lambda: self._sync.status,
+            drifted=lambda: gateway.drift.unrecorded,
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -18,6 +18,7 @@ from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import MIN_KEY_CHARS, Identities, TokenVerifier, may_come
 from toolgate.gateway.refusals import Refusals
+from toolgate.govern.quarantine import keep_pins
 from toolgate.govern.terms import Terms
 from toolgate.model.revisions import Write
 from toolgate.policy.limits import Limits
@@ -190,7 +191,10 @@ async def follow_registry(
     *,
     logins: Logins | None = None,
 ) -> AsyncIterator[None]:
-    """The registry is applied once before anything is served, and followed from then on."""
+    """The registry is applied once before anything is served, and followed from then on.
+
+    What the gateway finds to have changed in pinned tools is written into it.
+    """
     first = asyncio.Event()
 
     async def follow() -> None:
@@ -202,7 +206,7 @@ async def follow_registry(
             first.set()
 
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(follow()), tasks.create_task(_compact(store))]
+        running = [tasks.create_task(each) for each in (follow(), _compact(store), keep_pins(store, gateway))]
         if loader is not None:
             running.append(tasks.create_task(loader.watch()))
         await first.wait()

@@ -5,7 +5,8 @@ A report is state and the newest one counts, so one that fails is not kept: the 
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import is_
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 
 from toolgate.catalog.lists import Lists, digest_lists, lists_of
 from toolgate.errors import ToolgateError
+from toolgate.gateway.drift import Drifted
 from toolgate.gateway.servers import Servers
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.tools import ServerTools
@@ -41,15 +43,22 @@ class Reporter:
     """Reports for one node. `run` it in a task of its own."""
 
     def __init__(
-        self, link: ControlLink, servers: Servers, *, itself: NodeReport, status: Callable[[], SyncStatus]
+        self,
+        link: ControlLink,
+        servers: Servers,
+        *,
+        itself: NodeReport,
+        status: Callable[[], SyncStatus],
+        drifted: Callable[[], Iterable[Drifted]] = tuple,
     ) -> None:
-        """`itself` is what never changes: who the node is."""
+        """`itself` is what never changes: who the node is. `drifted`: see `Drift.unrecorded`."""
         self._link = link
         self._servers = servers
         self._itself = itself
         self.url = itself.url
         """Where the node is called; it may not know before it listens."""
         self._status = status
+        self._drifted = drifted
         self._changed = asyncio.Event()
         self._known: dict[str, _Known] = {}
         self._wanted: Sequence[str] = ()
@@ -101,6 +110,9 @@ class Reporter:
         self._known = {
             server_id: self._digested(server_id, offer) for server_id, offer in sorted(offers.items())
         }
+        changed: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for one in self._drifted():
+            changed[one.server_id][one.tool] = one.found
         return replace(
             self._itself,
             url=self.url,
@@ -108,7 +120,9 @@ class Reporter:
             revision=status.revision,
             is_degraded=status.is_degraded,
             servers=tuple(
-                _server_report(server_id, healths[server_id], known)
+                replace(
+                    _server_report(server_id, healths[server_id], known), changed=changed.get(server_id, {})
+                )
                 for server_id, known in self._known.items()
                 if server_id in healths
             ),

@@ -6,6 +6,7 @@ from typing import Final
 from toolgate.errors import Compacted, InvalidRequest, NotFound
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
+from toolgate.govern.quarantine import rolled_back
 from toolgate.model.revisions import Body, Change, Kind, Operation
 from toolgate.registry.diff import FieldDiff, diff_fields
 
@@ -59,8 +60,11 @@ async def draft_rollback(
 ) -> Draft:
     """The draft that makes a record what it was at `revision`: it may be its removal."""
     then = await body_at(control, kind, record_id, revision=revision)
-    if then is None and await control.store.get(kind, record_id) is None:
+    now = await control.store.get(kind, record_id)
+    if then is None and now is None:
         raise NotFound(f"there is no {kind} `{record_id}`, now or at revision {revision}")
+    if kind == "pin":
+        then = rolled_back(now, then)
     return Draft(kind=kind, id=record_id, sent=then, if_revision=if_revision)
 
 

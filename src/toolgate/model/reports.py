@@ -31,6 +31,8 @@ class ServerReport:
     is_stale: bool = False
     definitions: str = ""
     """Digest of the definitions the node serves; empty where none were ever listed."""
+    changed: Mapping[str, str] = field(default_factory=dict)
+    """Tool name → digest found in place of the approved one, as long as its pin's record does not say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,13 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19toolgate/proto/node.proto\x12\x0btoolgate.v1\"\x14\n\x12ListRecordsRequest\"m\n\x13ListRecordsResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12$\n\x07records\x18\x03 \x03(\x0b\x32\x13.toolgate.v1.Record\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\">\n\x06Record\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x11\n\x04\x62ody\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_body\"<\n\x13WatchRecordsRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x16\n\x0esince_revision\x18\x02 \x01(\x04\"N\n\x14WatchRecordsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12$\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x13.toolgate.v1.Record\"\xd6\x01\n\x0cServerReport\x12\x11\n\tserver_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x12\n\nlist_state\x18\x03 \x01(\t\x12\x10\n\x08since_ms\x18\x04 \x01(\x04\x12\x12\n\nlast_error\x18\x05 \x01(\t\x12\x10\n\x08restarts\x18\x06 \x01(\x04\x12\r\n\x05tools\x18\x07 \x01(\x04\x12\x13\n\x0bquarantined\x18\x08 \x01(\x04\x12\r\n\x05\x63\x61lls\x18\t \x01(\x04\x12\x10\n\x08is_stale\x18\n \x01(\x08\x12\x13\n\x0b\x64\x65\x66initions\x18\x0b \x01(\t\"\xea\x01\n\x0b\x44\x65\x66initions\x12\x11\n\tserver_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\r\n\x05tools\x18\x03 \x03(\x0c\x12>\n\x0bquarantined\x18\x04 \x03(\x0b\x32).toolgate.v1.Definitions.QuarantinedEntry\x12\x0f\n\x07prompts\x18\x05 \x03(\x0c\x12\x11\n\tresources\x18\x06 \x03(\x0c\x12\x11\n\ttemplates\x18\x07 \x03(\x0c\x1a\x32\n\x10QuarantinedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xcf\x01\n\rReportRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\t\x12\x10\n\x08revision\x18\x05 \x01(\x04\x12\x13\n\x0bis_degraded\x18\x06 \x01(\x08\x12*\n\x07servers\x18\x07 \x03(\x0b\x32\x19.toolgate.v1.ServerReport\x12-\n\x0b\x64\x65\x66initions\x18\x08 \x03(\x0b\x32\x18.toolgate.v1.Definitions\" \n\x0eReportResponse\x12\x0e\n\x06wanted\x18\x01 \x03(\t2\xfb\x01\n\x0bNodeService\x12R\n\x0bListRecords\x12\x1f.toolgate.v1.ListRecordsRequest\x1a .toolgate.v1.ListRecordsResponse0\x01\x12U\n\x0cWatchRecords\x12 .toolgate.v1.WatchRecordsRequest\x1a!.toolgate.v1.WatchRecordsResponse0\x01\x12\x41\n\x06Report\x12\x1a.toolgate.v1.ReportRequest\x1a\x1b.toolgate.v1.ReportResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19toolgate/proto/node.proto\x12\x0btoolgate.v1\"\x14\n\x12ListRecordsRequest\"m\n\x13ListRecordsResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12$\n\x07records\x18\x03 \x03(\x0b\x32\x13.toolgate.v1.Record\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\">\n\x06Record\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x11\n\x04\x62ody\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x42\x07\n\x05_body\"<\n\x13WatchRecordsRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x16\n\x0esince_revision\x18\x02 \x01(\x04\"N\n\x14WatchRecordsResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12$\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x13.toolgate.v1.Record\"\xbf\x02\n\x0cServerReport\x12\x11\n\tserver_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x12\n\nlist_state\x18\x03 \x01(\t\x12\x10\n\x08since_ms\x18\x04 \x01(\x04\x12\x12\n\nlast_error\x18\x05 \x01(\t\x12\x10\n\x08restarts\x18\x06 \x01(\x04\x12\r\n\x05tools\x18\x07 \x01(\x04\x12\x13\n\x0bquarantined\x18\x08 \x01(\x04\x12\r\n\x05\x63\x61lls\x18\t \x01(\x04\x12\x10\n\x08is_stale\x18\n \x01(\x08\x12\x13\n\x0b\x64\x65\x66initions\x18\x0b \x01(\t\x12\x37\n\x07\x63hanged\x18\x0c \x03(\x0b\x32&.toolgate.v1.ServerReport.ChangedEntry\x1a.\n\x0c\x43hangedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xea\x01\n\x0b\x44\x65\x66initions\x12\x11\n\tserver_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\r\n\x05tools\x18\x03 \x03(\x0c\x12>\n\x0bquarantined\x18\x04 \x03(\x0b\x32).toolgate.v1.Definitions.QuarantinedEntry\x12\x0f\n\x07prompts\x18\x05 \x03(\x0c\x12\x11\n\tresources\x18\x06 \x03(\x0c\x12\x11\n\ttemplates\x18\x07 \x03(\x0c\x1a\x32\n\x10QuarantinedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xcf\x01\n\rReportRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\t\x12\x10\n\x08revision\x18\x05 \x01(\x04\x12\x13\n\x0bis_degraded\x18\x06 \x01(\x08\x12*\n\x07servers\x18\x07 \x03(\x0b\x32\x19.toolgate.v1.ServerReport\x12-\n\x0b\x64\x65\x66initions\x18\x08 \x03(\x0b\x32\x18.toolgate.v1.Definitions\" \n\x0eReportResponse\x12\x0e\n\x06wanted\x18\x01 \x03(\t\"J\n\x13ReadArtifactRequest\x12\x12\n\npackage_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"\'\n\x14ReadArtifactResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\x32\xd2\x02\n\x0bNodeService\x12R\n\x0bListRecords\x12\x1f.toolgate.v1.ListRecordsRequest\x1a .toolgate.v1.ListRecordsResponse0\x01\x12U\n\x0cWatchRecords\x12 .toolgate.v1.WatchRecordsRequest\x1a!.toolgate.v1.WatchRecordsResponse0\x01\x12\x41\n\x06Report\x12\x1a.toolgate.v1.ReportRequest\x1a\x1b.toolgate.v1.ReportResponse\x12U\n\x0cReadArtifact\x12 .toolgate.v1.ReadArtifactRequest\x1a!.toolgate.v1.ReadArtifactResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'toolgate.proto.node_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_SERVERREPORT_CHANGEDENTRY']._loaded_options = None
+  _globals['_SERVERREPORT_CHANGEDENTRY']._serialized_options = b'8\001'
   _globals['_DEFINITIONS_QUARANTINEDENTRY']._loaded_options = None
   _globals['_DEFINITIONS_QUARANTINEDENTRY']._serialized_options = b'8\001'
   _globals['_LISTRECORDSREQUEST']._serialized_start=42
@@ -44,15 +46,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHRECORDSRESPONSE']._serialized_start=301
   _globals['_WATCHRECORDSRESPONSE']._serialized_end=379
   _globals['_SERVERREPORT']._serialized_start=382
-  _globals['_SERVERREPORT']._serialized_end=596
-  _globals['_DEFINITIONS']._serialized_start=599
-  _globals['_DEFINITIONS']._serialized_end=833
-  _globals['_DEFINITIONS_QUARANTINEDENTRY']._serialized_start=783
-  _globals['_DEFINITIONS_QUARANTINEDENTRY']._serialized_end=833
-  _globals['_REPORTREQUEST']._serialized_start=836
-  _globals['_REPORTREQUEST']._serialized_end=1043
-  _globals['_REPORTRESPONSE']._serialized_start=1045
-  _globals['_REPORTRESPONSE']._serialized_end=1077
-  _globals['_NODESERVICE']._serialized_start=1080
-  _globals['_NODESERVICE']._serialized_end=1331
+  _globals['_SERVERREPORT']._serialized_end=701
+  _globals['_SERVERREPORT_CHANGEDENTRY']._serialized_start=655
+  _globals['_SERVERREPORT_CHANGEDENTRY']._serialized_end=701
+  _globals['_DEFINITIONS']._serialized_start=704
+  _globals['_DEFINITIONS']._serialized_end=938
+  _globals['_DEFINITIONS_QUARANTINEDENTRY']._serialized_start=888
+  _globals['_DEFINITIONS_QUARANTINEDENTRY']._serialized_end=938
+  _globals['_REPORTREQUEST']._serialized_start=941
+  _globals['_REPORTREQUEST']._serialized_end=1148
+  _globals['_REPORTRESPONSE']._serialized_start=1150
+  _globals['_REPORTRESPONSE']._serialized_end=1182
+  _globals['_READARTIFACTREQUEST']._serialized_start=1184
+  _globals['_READARTIFACTREQUEST']._serialized_end=1258
+  _globals['_READARTIFACTRESPONSE']._serialized_start=1260
+  _globals['_READARTIFACTRESPONSE']._serialized_end=1299
+  _globals['_NODESERVICE']._serialized_start=1302
+  _globals['_NODESERVICE']._serialized_end=1640
 # @@protoc_insertion_point(module_scope)

@@ -49,7 +49,14 @@ class WatchRecordsResponse(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
 
 class ServerReport(_message.Message):
-    __slots__ = ("server_id", "state", "list_state", "since_ms", "last_error", "restarts", "tools", "quarantined", "calls", "is_stale", "definitions")
+    __slots__ = ("server_id", "state", "list_state", "since_ms", "last_error", "restarts", "tools", "quarantined", "calls", "is_stale", "definitions", "changed")
+    class ChangedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     LIST_STATE_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +68,7 @@ class ServerReport(_message.Message):
     CALLS_FIELD_NUMBER: _ClassVar[int]
     IS_STALE_FIELD_NUMBER: _ClassVar[int]
     DEFINITIONS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
     server_id: str
     state: str
     list_state: str
@@ -72,7 +80,8 @@ class ServerReport(_message.Message):
     calls: int
     is_stale: bool
     definitions: str
-    def __init__(self, server_id: _Optional[str] = ..., state: _Optional[str] = ..., list_state: _Optional[str] = ..., since_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., restarts: _Optional[int] = ..., tools: _Optional[int] = ..., quarantined: _Optional[int] = ..., calls: _Optional[int] = ..., is_stale: _Optional[bool] = ..., definitions: _Optional[str] = ...) -> None: ...
+    changed: _containers.ScalarMap[str, str]
+    def __init__(self, server_id: _Optional[str] = ..., state: _Optional[str] = ..., list_state: _Optional[str] = ..., since_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., restarts: _Optional[int] = ..., tools: _Optional[int] = ..., quarantined: _Optional[int] = ..., calls: _Optional[int] = ..., is_stale: _Optional[bool] = ..., definitions: _Optional[str] = ..., changed: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Definitions(_message.Message):
     __slots__ = ("server_id", "digest", "tools", "quarantined", "prompts", "resources", "templates")
@@ -124,3 +133,19 @@ class ReportResponse(_message.Message):
     WANTED_FIELD_NUMBER: _ClassVar[int]
     wanted: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, wanted: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReadArtifactRequest(_message.Message):
+    __slots__ = ("package_id", "version", "sha256")
+    PACKAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    package_id: str
+    version: str
+    sha256: str
+    def __init__(self, package_id: _Optional[str] = ..., version: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class ReadArtifactResponse(_message.Message):
+    __slots__ = ("content",)
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    content: bytes
+    def __init__(self, content: _Optional[bytes] = ...) -> None: ...

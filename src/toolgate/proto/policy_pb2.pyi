@@ -67,8 +67,15 @@ class Profile(_message.Message):
     def __init__(self, profile_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., environments: _Optional[_Mapping[str, Selection]] = ..., revision: _Optional[int] = ..., updated_at_ms: _Optional[int] = ...) -> None: ...
 
 class Pin(_message.Message):
-    __slots__ = ("server_id", "tools", "revision", "updated_at_ms")
+    __slots__ = ("server_id", "tools", "revision", "updated_at_ms", "changed")
     class ToolsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ChangedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -79,11 +86,13 @@ class Pin(_message.Message):
     TOOLS_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     UPDATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
     server_id: str
     tools: _containers.ScalarMap[str, str]
     revision: int
     updated_at_ms: int
-    def __init__(self, server_id: _Optional[str] = ..., tools: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., updated_at_ms: _Optional[int] = ...) -> None: ...
+    changed: _containers.ScalarMap[str, str]
+    def __init__(self, server_id: _Optional[str] = ..., tools: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., updated_at_ms: _Optional[int] = ..., changed: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("since_revision", "may_omit_unchanged", "epoch")

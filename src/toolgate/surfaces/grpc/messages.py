@@ -13,8 +13,9 @@ from toolgate.model.revisions import Body, Kind
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 
-EXTRAS: Final = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm")
+EXTRAS: Final = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm", "package")
 """The members of a server that a client of SPEAR's does not know."""
+_PLAIN_EXTRAS: Final = tuple(name for name in EXTRAS if name != "package")
 _BUDGETS: Final = ("tool_timeout_ms", "max_concurrency", "max_tool_output_bytes")
 _OAUTH: Final = ("grant", "client_id", "client_secret_ref", "issuer", "scopes", "per_principal")
 _LISTS: Final = ("servers", "tags", "allow")
@@ -64,7 +65,10 @@ def _encode_server(body: Body) -> sms.McpServerRecord:
             default_policy=approval["default"], per_tool=approval["per_tool"]
         ),
         budgets=sms.McpBudgets(**{name: body["budgets"][name] for name in _BUDGETS}),
-        extras=sms.McpServerExtras(**{name: body[name] for name in EXTRAS}),
+        extras=sms.McpServerExtras(
+            **{name: body[name] for name in _PLAIN_EXTRAS},
+            package=_part(sms.McpPackageRef, body.get("package")),
+        ),
     )
 
 
@@ -92,7 +96,9 @@ def _parse_server(record: sms.McpServerRecord) -> dict[str, Any]:
         body.setdefault("approval_policy", {})["default"] = record.approval_policy.default_policy
     if budgets := _set(record.budgets, _BUDGETS):
         body["budgets"] = budgets
-    extras = _set(record.extras, EXTRAS)
+    extras = _set(record.extras, _PLAIN_EXTRAS)
+    if record.extras.HasField("package"):
+        extras["package"] = _set(record.extras.package, ("version", "sha256"))
     if record.extras.HasField("enabled"):
         extras["enabled"] = record.extras.enabled
     return body | extras
@@ -131,11 +137,15 @@ def _parse_selection(selection: policy.Selection) -> dict[str, Any]:
 
 
 def _encode_pin(body: Body) -> policy.Pin:
-    return policy.Pin(server_id=body["server_id"], tools=body["tools"])
+    return policy.Pin(server_id=body["server_id"], tools=body["tools"], changed=body["changed"])
 
 
 def _parse_pin(pin: policy.Pin) -> dict[str, Any]:
-    return _set(pin, ("server_id", "tools"))
+    body = _set(pin, ("server_id", "tools"))
+    if pin.changed:
+        # In a message nothing can stand for null but an empty text.
+        body["changed"] = {name: found or None for name, found in pin.changed.items()}
+    return body
 
 
 def _set(message: Any, names: Iterable[str]) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from types import MappingProxyType
 from typing import Final, TypeVar, get_args
 
 from toolgate.catalog.lists import check_lists
+from toolgate.catalog.members import MAX_LISTED
 from toolgate.errors import InvalidRequest, SessionLimit
 from toolgate.govern.control import Control
-from toolgate.model.names import PROMPT, RESOURCE
+from toolgate.govern.quarantine import record_changed
+from toolgate.model.names import PROMPT, RESOURCE, is_tool_name
 from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, HealthState, NodeReport, ServerReport
 from toolgate.model.tools import Listing, ListState, ToolDefinition
@@ -35,6 +37,7 @@ MAX_TEXT: Final = 1_000
 MAX_COUNT: Final = 2**53
 
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]{0,126}[A-Za-z0-9])?")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _DIGEST: Final = re.compile(r"[0-9A-Za-z:._-]{0,128}")
 
 T = TypeVar("T", bound=str)
@@ -66,6 +69,9 @@ class ReportIntake:
                 self._digests[kept.server_id] = kept.digest
         report = parse_report(sent, node_id=node_id, servers=servers, at_ms=now_ms)
         await control.store.reports.save_report(report)
+        if report.epoch == control.store.epoch:
+            changed = {one.server_id: one.changed for one in report.servers if one.changed}
+            await record_changed(control.store, changed, seen=report.revision)
         return node_pb2.ReportResponse(wanted=await self._wanted(control.store.reports, report))
 
     def _count(self, principal_id: str, node_id: str, now_ms: int) -> None:
@@ -144,6 +150,11 @@ def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
         calls=min(sent.calls, MAX_COUNT),
         is_stale=sent.is_stale,
         definitions=_digest(sent.definitions),
+        changed={
+            name: found
+            for name, found in sorted(sent.changed.items())[:MAX_LISTED]
+            if is_tool_name(name) and _SHA256.fullmatch(found)
+        },
     )
 
 
