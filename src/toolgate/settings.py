@@ -106,7 +106,8 @@ class Settings(BaseModel):
 
     allowed_commands: tuple[str, ...] = (*LAUNCHERS, "mcp-server-*")
     """Programs that a server written over an API may be started by; patterns with `*` and `?`. One without a
-    `/` means a program on the PATH. `*` alone allows any. Server files are not held to it."""
+    `/` means a program on the PATH; `./*` those that packages bring along. `*` alone allows any. Server files
+    are not held to it."""
 
     require_plan: bool = False
     """Whether a change of a server, task or profile must name the plan that showed it."""

@@ -47,6 +47,40 @@ def test_a_server_is_started_by_an_allowed_command_only(
             check_terms(terms, record)
 
 
+@pytest.mark.parametrize(
+    ("patterns", "command", "is_allowed"),
+    [
+        pytest.param(("./*",), "./server", True, id="a program in its files"),
+        pytest.param(("./*",), "./bin/server", True, id="in a directory among them"),
+        pytest.param(("./*",), "./../../bin/sh", False, id="but not out of them"),
+        pytest.param(("./*",), "/bin/sh", False, id="nor elsewhere"),
+        pytest.param(("./*",), "sh", False, id="nor on the PATH"),
+        pytest.param(("python3",), "./server", False, id="not unless it is listed"),
+        pytest.param(("server",), "./server", False, id="a name is a program on the PATH"),
+        pytest.param(("*",), "./server", True, id="a star alone allows any"),
+    ],
+)
+def test_a_package_runs_a_program_of_its_own_only_where_that_is_allowed(
+    patterns: tuple[str, ...], command: str, is_allowed: bool
+) -> None:
+    ref = {"version": "1.0.0", "sha256": "0" * 64}
+    terms = Terms(allowed_commands=patterns)
+
+    if is_allowed:
+        check_terms(terms, server(stdio={"command": command}, package=ref))
+    else:
+        with pytest.raises(InvalidRecord, match=r"stdio\.command"):
+            check_terms(terms, server(stdio={"command": command}, package=ref))
+
+
+def test_a_program_in_a_package_is_nothing_for_a_server_without_one() -> None:
+    """It would be found from the working directory, which the record names."""
+    terms = Terms(allowed_commands=("./*",))
+
+    with pytest.raises(InvalidRecord, match=r"stdio\.command"):
+        check_terms(terms, server(stdio={"command": "./sh", "cwd": "/bin"}))
+
+
 @pytest.mark.parametrize("name", ["PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"])
 def test_a_variable_that_makes_another_program_of_an_allowed_one_is_refused(name: str) -> None:
     record = server(stdio={"command": "npx", "env": {name: "/tmp/evil"}})

@@ -5,12 +5,13 @@ On SQLite it is one process; on PostgreSQL any number of replicas serve the same
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
-from toolgate.app.doors import authorizer_of, open_openers
+from toolgate.app.archives import open_archives
+from toolgate.app.doors import Supplies, authorizer_of, open_openers, packages_in
 from toolgate.app.parts import (
     describe_gateway,
     discovery_of,
@@ -34,6 +35,7 @@ from toolgate.gateway.reported import ReportedServers
 from toolgate.govern.control import Control, Standing
 from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.model.snapshot import Snapshot
+from toolgate.packages.unpacked import Fetch
 from toolgate.registry.engines import open_store
 from toolgate.registry.store import Store
 from toolgate.settings import Settings
@@ -66,8 +68,9 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         audit = stack.enter_context(open_audit(settings.data_dir))
         await session_key(store)
         metrics = Metrics()
+        archives = await stack.enter_async_context(open_archives(settings, environ))
         gateway, servers = await stack.enter_async_context(
-            _open_gateway(settings, environ, store, audit, metrics)
+            _open_gateway(settings, environ, store, audit, metrics=metrics, fetch=archives.fetch)
         )
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store)
@@ -84,6 +87,8 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             discovery=discovery_of(settings),
             terms=terms_of(settings),
             backup_dir=settings.data_dir,
+            artifacts=archives.artifacts,
+            uploads=archives.uploads,
         )
         describe_gateway(metrics, gateway)
         grpc_address = await stack.enter_async_context(
@@ -102,10 +107,21 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
 
 @asynccontextmanager
 async def _open_gateway(
-    settings: Settings, environ: Mapping[str, str], store: Store, audit: AuditLog, metrics: Metrics
+    settings: Settings,
+    environ: Mapping[str, str],
+    store: Store,
+    audit: AuditLog,
+    *,
+    metrics: Metrics,
+    fetch: Fetch,
 ) -> AsyncIterator[tuple[Gateway, ReportedServers]]:
     """The pipeline over what nodes report: it answers every question, and calls nothing."""
-    async with open_openers(settings, environ, authorizer_of(settings, environ)) as openers:
+
+    def named() -> Collection[str] | None:
+        return packages_in(gateway.snapshot)
+
+    supplies = Supplies(authorizer=authorizer_of(settings, environ), fetch=fetch)
+    async with open_openers(settings, environ, supplies, named=named) as openers:
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)

@@ -1,8 +1,9 @@
 """The data plane, as `up` and `node` both have it: servers, gateway, the MCP door beside REST."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from toolgate.app.loop_lag import open_loop_lag
 from toolgate.app.parts import describe_gateway, egress_of, limits_of
@@ -10,6 +11,8 @@ from toolgate.audit.log import AuditLog
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.servers import Transport
 from toolgate.model.snapshot import Snapshot
+from toolgate.packages.opener import PackagedOpener
+from toolgate.packages.unpacked import Fetch, Named, UnpackedPackages
 from toolgate.settings import Settings
 from toolgate.surfaces.http.messages import Door, Request, Responder
 from toolgate.surfaces.mcp.session import Sessions
@@ -44,6 +47,14 @@ class Doors:
         return (self._mcp if is_mcp_path(request.path) else self._rest)(request, responder)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supplies:
+    """What servers are opened with beyond their records: tokens, and the files of packages."""
+
+    authorizer: Authorizer
+    fetch: Fetch
+
+
 def authorizer_of(
     settings: Settings, environ: Mapping[str, str], grants: GrantFiles | None = None
 ) -> Authorizer:
@@ -65,21 +76,26 @@ def _client_url(public_url: str | None) -> str | None:
 
 @asynccontextmanager
 async def open_openers(
-    settings: Settings, environ: Mapping[str, str], authorizer: Authorizer
+    settings: Settings, environ: Mapping[str, str], supplies: Supplies, *, named: Named
 ) -> AsyncIterator[Mapping[Transport, Opener]]:
-    """How servers are reached, with the warden that keeps their processes."""
+    """How servers are reached, with the warden that keeps their processes.
+
+    `named` says which packages are in use: the files of others are removed.
+    """
     resolved = Secrets(environ, settings.secrets_dir)
     egress = egress_of(settings)
     warden = Warden(max_children=settings.max_children)
+    unpacked = UnpackedPackages(settings.data_dir / "packages-cache", supplies.fetch, named=named)
     try:
         await warden.start()
-        yield {
-            "stdio": StdioOpener(warden, resolved),
-            "streamable_http": AuthorizedOpener(
-                StreamableOpener(resolved, egress), authorizer, clock_s=time.time
-            ),
-            "http_sse_legacy": SseLegacyOpener(resolved, egress),
-        }
+        async with unpacked:
+            yield {
+                "stdio": PackagedOpener(StdioOpener(warden, resolved), unpacked),
+                "streamable_http": AuthorizedOpener(
+                    StreamableOpener(resolved, egress), supplies.authorizer, clock_s=time.time
+                ),
+                "http_sse_legacy": SseLegacyOpener(resolved, egress),
+            }
     finally:
         await warden.aclose()
 
@@ -91,13 +107,17 @@ async def open_gateway(
     audit: AuditLog,
     metrics: Metrics,
     *,
-    authorizer: Authorizer,
+    supplies: Supplies,
     on_change: Callable[[], None] = _nothing,
 ) -> AsyncIterator[Gateway]:
     """The pipeline over a pool of its own. `on_change` is told that the tools of a server have changed."""
     async with AsyncExitStack() as stack:
         stack.enter_context(open_loop_lag(metrics))
-        openers = await stack.enter_async_context(open_openers(settings, environ, authorizer))
+
+        def named() -> Collection[str] | None:
+            return packages_in(gateway.snapshot)
+
+        openers = await stack.enter_async_context(open_openers(settings, environ, supplies, named=named))
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
@@ -116,6 +136,14 @@ async def open_gateway(
         )
         await stack.enter_async_context(pool)
         yield gateway
+
+
+def packages_in(snapshot: Snapshot) -> Collection[str] | None:
+    """The hashes of the packages that servers run from. None: nothing is known of servers yet."""
+    if not snapshot.revision:
+        return None
+    records = (server.record for server in snapshot.servers.values())
+    return {record.package.sha256 for record in records if record.package is not None}
 
 
 def describe_doors(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> None:

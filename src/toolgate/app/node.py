@@ -1,6 +1,6 @@
 """`toolgate node`: the doors and the servers behind them, governed by a control elsewhere.
 
-It keeps nothing on disk but its audit log.
+It keeps nothing on disk but its audit log, and the files of packages while servers run from them.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolgate import __version__
-from toolgate.app.doors import Doors, authorizer_of, describe_doors, open_gateway
+from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_gateway
 from toolgate.app.parts import (
     SESSION_KEY_BYTES,
     discovery_of,
@@ -55,6 +55,7 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
     async with AsyncExitStack() as stack:
         audit = stack.enter_context(open_audit(settings.data_dir))
         metrics = Metrics()
+        link = await stack.enter_async_context(open_control_link(address))
 
         def tools_changed() -> None:
             following.reporter.on_change()
@@ -65,13 +66,12 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
                 environ,
                 audit,
                 metrics,
-                authorizer=authorizer_of(settings, environ),
+                supplies=Supplies(authorizer=authorizer_of(settings, environ), fetch=link.read_artifact),
                 on_change=tools_changed,
             )
         )
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         sessions = Sessions(secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time)
-        link = await stack.enter_async_context(open_control_link(address))
         following = Following(settings, link, gateway=gateway, identities=identities, sessions=sessions)
         await stack.enter_async_context(following.running())
         serving = Serving(

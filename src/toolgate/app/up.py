@@ -4,7 +4,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from toolgate.app.doors import Doors, authorizer_of, describe_doors, open_gateway
+from toolgate.app.archives import open_archives
+from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_gateway
 from toolgate.app.parts import (
     discovery_of,
     follow_registry,
@@ -50,8 +51,15 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         metrics = Metrics()
         grants = GrantFiles(settings.data_dir / "logins")
         authorizer = authorizer_of(settings, environ, grants)
+        archives = await stack.enter_async_context(open_archives(settings, environ))
         gateway = await stack.enter_async_context(
-            open_gateway(settings, environ, audit, metrics, authorizer=authorizer)
+            open_gateway(
+                settings,
+                environ,
+                audit,
+                metrics,
+                supplies=Supplies(authorizer=authorizer, fetch=archives.fetch),
+            )
         )
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store)
@@ -68,6 +76,8 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
             terms=terms_of(settings),
             logins=logins,
             backup_dir=settings.data_dir,
+            artifacts=archives.artifacts,
+            uploads=archives.uploads,
         )
 
         def end_streams() -> None:

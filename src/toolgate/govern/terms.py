@@ -23,7 +23,8 @@ class Terms:
     """The operator's demands."""
 
     allowed_commands: tuple[str, ...] = (ANY_COMMAND,)
-    """Patterns of the programs that records may start. One without a `/` means a program on the PATH."""
+    """Patterns of the programs that records may start. One without a `/` means a program on the PATH, one
+    that begins with `./` a program among the files of a package."""
     requires_plan: bool = False
     """Whether a change must name the plan that showed it."""
     egress: Egress = field(default_factory=lambda: Egress(allow_private=True))
@@ -41,17 +42,18 @@ def check_terms(terms: Terms, record: Record) -> None:
     if not isinstance(record, ServerRecord):
         return
     if record.stdio is not None:
-        _check_command(terms, record.stdio)
+        _check_command(terms, record.stdio, is_packaged=record.package is not None)
     if record.http is not None:
         _check_address(terms, record.http.url, "http.url")
         if record.http.oauth is not None and record.http.oauth.issuer is not None:
             _check_address(terms, record.http.oauth.issuer, "http.oauth.issuer")
 
 
-def _check_command(terms: Terms, launch: StdioLaunch) -> None:
-    if not any(_allows(pattern, launch.command) for pattern in terms.allowed_commands):
+def _check_command(terms: Terms, launch: StdioLaunch, *, is_packaged: bool) -> None:
+    command = launch.command
+    if not any(_allows(pattern, command, is_packaged=is_packaged) for pattern in terms.allowed_commands):
         raise InvalidRecord(
-            f"`stdio.command`: `{launch.command[:80]}` is not among the programs this gateway may start",
+            f"`stdio.command`: `{command[:80]}` is not among the programs this gateway may start",
             hint="use one of `allowed_commands`, or have the operator add it there",
         )
     found_by = sorted(FINDERS & launch.env.keys())
@@ -62,11 +64,14 @@ def _check_command(terms: Terms, launch: StdioLaunch) -> None:
         )
 
 
-def _allows(pattern: str, command: str) -> bool:
+def _allows(pattern: str, command: str, *, is_packaged: bool) -> bool:
     if pattern == ANY_COMMAND:
         return True
     if REFERENCE.search(command):
         return False  # what it stands for is known on the node alone
+    # Without a package it would be found from a directory that the record itself names.
+    if "/" in command and not command.startswith("/") and not is_packaged:
+        return False
     # A star must not climb out of the directory its author meant.
     if "/" in command and ("/" not in pattern or ".." in command.split("/")):
         return False

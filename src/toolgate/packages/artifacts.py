@@ -7,7 +7,7 @@ archive's hash, so that the two never mix.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,8 +57,8 @@ class Artifacts:
     def __init__(self, objects: Objects, *, clock_ms: Callable[[], int]) -> None:
         self._objects = objects
         self._clock_ms = clock_ms
-        self._known: dict[tuple[str, int], _Record] = {}
-        """Records by name and the time they were written: they never change, so each is read once."""
+        self._known: dict[tuple[str, str], _Record] = {}
+        """Records by name and tag: each is read once."""
 
     async def put(
         self, package_id: str, version: str, archive: Path, *, manifest: bytes, sha256: str
@@ -107,7 +107,7 @@ class Artifacts:
         except NotFound as exc:
             raise _damaged(package_id, version) from exc
 
-    async def read(self, package_id: str, version: str) -> AsyncIterator[bytes]:
+    async def read(self, package_id: str, version: str) -> AsyncGenerator[bytes, None]:
         """The archive, in pieces. Raises NotFound."""
         stored = await self.get(package_id, version)
         try:
@@ -164,7 +164,7 @@ class Artifacts:
 
     async def _recall(self, one: ObjectInfo) -> _Record | None:
         """The record, unless it went meanwhile. A damaged one hides itself, and no other."""
-        known = self._known.get((one.name, one.modified_ms))
+        known = self._known.get((one.name, one.tag))
         if known is not None:
             return known
         try:
@@ -173,7 +173,7 @@ class Artifacts:
             _log.warning("`%s` is passed over: %s", one.name, exc)
             return None
         if known is not None:
-            self._known[one.name, one.modified_ms] = known
+            self._known[one.name, one.tag] = known
         return known
 
 

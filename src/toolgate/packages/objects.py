@@ -7,7 +7,7 @@ the log. Every wait has a deadline.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -70,6 +70,8 @@ class ObjectInfo:
     name: str
     size: int
     modified_ms: int
+    tag: str
+    """Another one for other content."""
 
 
 class Objects:
@@ -104,7 +106,7 @@ class Objects:
                 raise StorageFailed(f"an object of more than {max_bytes} bytes is not ours", hint=_FAILED)
             return bytes(await found.bytes_async())
 
-    async def read(self, name: str) -> AsyncIterator[bytes]:
+    async def read(self, name: str) -> AsyncGenerator[bytes, None]:
         """A large object in pieces. Raises NotFound."""
         async with self._asking(ASK_S):
             found = await self._store.get_async(name)
@@ -134,6 +136,7 @@ class Objects:
                         name=one["path"],
                         size=one["size"],
                         modified_ms=int(one["last_modified"].timestamp() * 1000),
+                        tag=one["e_tag"] or "",
                     )
                     for one in part
                 )

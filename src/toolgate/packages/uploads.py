@@ -121,7 +121,7 @@ class Uploads:
 
     async def _assemble(self, upload: _Upload, parts: int, path: Path) -> None:
         """Write all parts into the file. Raises InvalidRequest where they are not the archive."""
-        digest, size = hashlib.sha256(), 0
+        size = 0
         with path.open("wb") as file:
             for number in range(1, parts + 1):
                 piece = await self._objects.get(_part(upload, number), max_bytes=MAX_PART_BYTES)
@@ -129,8 +129,7 @@ class Uploads:
                 if size > MAX_ARCHIVE_BYTES:
                     raise _too_large()
                 await asyncio.to_thread(file.write, piece)
-                await asyncio.to_thread(digest.update, piece)
-        if digest.hexdigest() != upload.sha256:
+        if await asyncio.to_thread(_hash, path) != upload.sha256:
             raise InvalidRequest(
                 "the parts together do not have the hash they were sent under",
                 hint="discard the upload and send it again: a part was cut or mixed up on the way",
@@ -154,6 +153,11 @@ class Uploads:
         for path in self._directory.iterdir():
             if path.stat().st_mtime < before_s:
                 path.unlink(missing_ok=True)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _parse_upload(principal_id: str, sha256: str) -> _Upload:

@@ -128,20 +128,30 @@ class McpServerRecord(_message.Message):
     def __init__(self, server_id: _Optional[str] = ..., display_name: _Optional[str] = ..., transport: _Optional[_Union[McpTransport, str]] = ..., stdio: _Optional[_Union[McpStdioConfig, _Mapping]] = ..., http: _Optional[_Union[McpHttpConfig, _Mapping]] = ..., tool_namespace: _Optional[str] = ..., allowed_tools: _Optional[_Iterable[str]] = ..., approval_policy: _Optional[_Union[McpApprovalPolicy, _Mapping]] = ..., budgets: _Optional[_Union[McpBudgets, _Mapping]] = ..., updated_at_ms: _Optional[int] = ..., extras: _Optional[_Union[McpServerExtras, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class McpServerExtras(_message.Message):
-    __slots__ = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm")
+    __slots__ = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm", "package")
     TAGS_FIELD_NUMBER: _ClassVar[int]
     CATEGORY_FIELD_NUMBER: _ClassVar[int]
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     SHARING_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     PREWARM_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_FIELD_NUMBER: _ClassVar[int]
     tags: _containers.RepeatedScalarFieldContainer[str]
     category: str
     enabled: bool
     sharing: str
     idle_timeout_s: int
     prewarm: bool
-    def __init__(self, tags: _Optional[_Iterable[str]] = ..., category: _Optional[str] = ..., enabled: _Optional[bool] = ..., sharing: _Optional[str] = ..., idle_timeout_s: _Optional[int] = ..., prewarm: _Optional[bool] = ...) -> None: ...
+    package: McpPackageRef
+    def __init__(self, tags: _Optional[_Iterable[str]] = ..., category: _Optional[str] = ..., enabled: _Optional[bool] = ..., sharing: _Optional[str] = ..., idle_timeout_s: _Optional[int] = ..., prewarm: _Optional[bool] = ..., package: _Optional[_Union[McpPackageRef, _Mapping]] = ...) -> None: ...
+
+class McpPackageRef(_message.Message):
+    __slots__ = ("version", "sha256")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    sha256: str
+    def __init__(self, version: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class ListMcpServersRequest(_message.Message):
     __slots__ = ("since_revision", "may_omit_unchanged", "epoch")

@@ -30,11 +30,13 @@ from toolgate.errors import (
     Compacted,
     ControlUnavailable,
     Forbidden,
+    NotFound,
     ToolgateError,
     Unauthenticated,
     WatchLagged,
 )
 from toolgate.model.addresses import is_loopback, parse_address
+from toolgate.model.packages import PackageRef
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Body, Change, Kind, Listing, Stored
 from toolgate.proto import node_pb2
@@ -45,6 +47,7 @@ from toolgate.registry.sync import Position
 
 LIST_TIMEOUT_S: Final = 60.0
 CALL_TIMEOUT_S: Final = 10.0
+ARTIFACT_TIMEOUT_S: Final = 120.0
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_LISTING_BYTES: Final = 256 * 1024 * 1024
 """Bodies of all records together; more is no registry."""
@@ -67,6 +70,7 @@ _FAILURES: Final[Mapping[grpc.StatusCode, type[ToolgateError]]] = {
     grpc.StatusCode.PERMISSION_DENIED: Forbidden,
     grpc.StatusCode.FAILED_PRECONDITION: Compacted,
     grpc.StatusCode.ABORTED: WatchLagged,
+    grpc.StatusCode.NOT_FOUND: NotFound,
 }
 _HINTS: Final[Mapping[grpc.StatusCode, str]] = {
     grpc.StatusCode.UNAUTHENTICATED: "put a key of role `node` into the file that `control_key_file` names",
@@ -139,6 +143,13 @@ class _Line:
                 response_deserializer=node_pb2.ReportResponse.FromString,
             )
         )
+        self.read_artifact: grpc.aio.UnaryStreamMultiCallable[
+            node_pb2.ReadArtifactRequest, node_pb2.ReadArtifactResponse
+        ] = self.channel.unary_stream(
+            f"{_SERVICE}ReadArtifact",
+            request_serializer=node_pb2.ReadArtifactRequest.SerializeToString,
+            response_deserializer=node_pb2.ReadArtifactResponse.FromString,
+        )
 
 
 class GrpcControlLink:
@@ -183,6 +194,18 @@ class GrpcControlLink:
         with _calling(line, line.report(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)) as call:
             answer = await call
         return tuple(answer.wanted)
+
+    async def read_artifact(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
+        """The archive of a package, in pieces. Raises NotFound where control has none of that hash.
+
+        Whoever reads bounds what it takes and checks the hash.
+        """
+        line = self._line()
+        request = node_pb2.ReadArtifactRequest(package_id=package_id, version=ref.version, sha256=ref.sha256)
+        call = line.read_artifact(request, metadata=self._metadata, timeout=ARTIFACT_TIMEOUT_S)
+        with _calling(line, call) as parts:
+            async for part in parts:
+                yield part.content
 
     def _list(
         self, line: _Line, *, timeout_s: float = LIST_TIMEOUT_S

@@ -81,6 +81,10 @@ SERVERS: Final = st.tuples(
         sharing=st.sampled_from(["shared", "per_session"]),
         idle_timeout_s=st.integers(0, 1_000_000),
         prewarm=st.booleans(),
+        package=st.none()
+        | st.fixed_dictionaries(
+            {"version": st.just("1.0.0"), "sha256": st.sampled_from(["0" * 64, "a" * 64])}
+        ),
     ),
 ).map(lambda parts: parts[0] | parts[1])
 LISTS: Final = {

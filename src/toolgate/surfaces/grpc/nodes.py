@@ -1,4 +1,7 @@
-"""How nodes follow the registry: all records as they are stored, secrets included, for that role alone."""
+"""How nodes follow the registry: all records as they are stored, secrets included, for that role alone.
+
+And how they get the files of packages.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -7,7 +10,7 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from toolgate.errors import Compacted
+from toolgate.errors import Compacted, NotFound
 from toolgate.govern.control import Control
 from toolgate.model.revisions import Batch, Body, Kind, Listing
 from toolgate.proto import node_pb2
@@ -79,6 +82,20 @@ def _encode(kind: Kind, record_id: str, body: Body | None) -> node_pb2.Record:
     return node_pb2.Record(kind=kind, id=record_id, body=raw)
 
 
+async def read_artifact(
+    control: Control, call: Call[node_pb2.ReadArtifactRequest]
+) -> AsyncGenerator[Message, None]:
+    """The archive of a package in pieces, for a node that is to start a server from it."""
+    asked, artifacts = call.request, control.artifacts
+    if artifacts is None:
+        raise NotFound("this control keeps no archives")
+    stored = await artifacts.get(asked.package_id, asked.version)
+    if stored.sha256 != asked.sha256:
+        raise NotFound("the version that is kept has another hash")
+    async for piece in artifacts.read(asked.package_id, asked.version):
+        yield node_pb2.ReadArtifactResponse(content=piece)
+
+
 def node_rpcs(intake: ReportIntake) -> tuple[Rpc, ...]:
     """The rows of the service."""
     service = "toolgate.v1.NodeService"
@@ -92,4 +109,5 @@ def node_rpcs(intake: ReportIntake) -> tuple[Rpc, ...]:
             handler=intake.receive,
             max_bytes=MAX_REPORT_BYTES,
         ),
+        Rpc(service=service, method="ReadArtifact", roles=("node",), handler=read_artifact),
     )

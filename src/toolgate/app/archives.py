@@ -1,0 +1,57 @@
+"""The archives of packages, as `up` and `control` keep them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from toolgate.app.parts import wall_ms
+from toolgate.errors import ToolgateError
+from toolgate.model.packages import PackageRef
+from toolgate.packages.artifacts import Artifacts
+from toolgate.packages.objects import objects_at
+from toolgate.packages.uploads import Uploads
+from toolgate.settings import Settings
+
+SWEEP_EVERY_S: Final = 600
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archives:
+    """Those that are published, and those on their way in."""
+
+    artifacts: Artifacts
+    uploads: Uploads
+
+    def fetch(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
+        """How this process gets the files of a package it starts."""
+        return self.artifacts.read(package_id, ref.version)
+
+
+@asynccontextmanager
+async def open_archives(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[Archives]:
+    """Where the settings say. What was begun and left is cleared away, now and then. Raises StartRefused."""
+    objects = objects_at(settings.artifacts or str(settings.data_dir / "artifacts"), environ)
+    archives = Archives(
+        artifacts=Artifacts(objects, clock_ms=wall_ms),
+        uploads=Uploads(objects, settings.data_dir / "uploads", clock_ms=wall_ms),
+    )
+    sweeping = asyncio.create_task(_keep_sweeping(archives.uploads))
+    try:
+        yield archives
+    finally:
+        sweeping.cancel()
+        await asyncio.gather(sweeping, return_exceptions=True)
+
+
+async def _keep_sweeping(uploads: Uploads) -> None:
+    while True:
+        try:
+            await uploads.sweep()
+        except (ToolgateError, OSError) as exc:
+            _log.warning("uploads that were left were not removed: %s", exc)
+        await asyncio.sleep(SWEEP_EVERY_S)
