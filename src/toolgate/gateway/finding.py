@@ -7,6 +7,7 @@ and the same catching up.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -15,9 +16,10 @@ import msgspec
 from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
 from toolgate.catalog.naming import door_name
 from toolgate.catalog.pages import encode_definition
-from toolgate.catalog.search import Entry, SearchIndex, parameter_text
+from toolgate.catalog.search import Entry, parameter_text
 from toolgate.errors import ServerBusy, ToolgateError
 from toolgate.gateway.routes import Route
+from toolgate.gateway.searching import Searching
 from toolgate.gateway.view import View
 from toolgate.model.names import ToolRef
 from toolgate.model.raw import Members
@@ -25,8 +27,10 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
 
 MAX_WAITING: Final = 64
-"""Searches of a node at once, those that wait for their turn included: one more is told to come again."""
-AT_ONCE: Final = 2
+MAX_WAITING_EACH: Final = 16
+"""Searches of a node, and of one principal, at once: one more is told to come again."""
+AT_ONCE: Final = 4
+"""A search among 10,000 tools may keep the loop for 20 ms; whoever else wants it has a turn in between."""
 ERROR_META: Final = "toolgate/error"
 SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
 
@@ -65,25 +69,26 @@ class _Indexed(NamedTuple):
 class Finding:
     """Finds tools for callers."""
 
-    def __init__(self) -> None:
-        self._index = SearchIndex()
+    def __init__(self, searching: Searching) -> None:
+        self._searching = searching
         self._indexed: dict[str, _Indexed] = {}
         self._serial = -1
         self._catching_up: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(AT_ONCE)
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
 
     async def search(self, view: View, snapshot: Snapshot, wanted: Search) -> Members:
         """The tools of the view that suit, as a result of `search_tools`. Raises ServerBusy."""
-        if self._waiting >= MAX_WAITING:
-            raise ServerBusy(f"{MAX_WAITING} searches wait already")
-        self._waiting += 1
+        principal_id = view.caller.principal.id
+        if self._waiting.total() >= MAX_WAITING or self._waiting[principal_id] >= MAX_WAITING_EACH:
+            raise ServerBusy("too many searches wait already")
+        self._waiting[principal_id] += 1
         try:
             async with self._turns:
-                await self._follow(snapshot)
-                return await asyncio.to_thread(self._search, view, snapshot, wanted)
+                return await self._search(view, snapshot, wanted)
         finally:
-            self._waiting -= 1
+            self._waiting[principal_id] -= 1
+            self._waiting += Counter()  # forgets who waits for nothing
 
     async def _follow(self, snapshot: Snapshot) -> None:
         """Have what `snapshot` has. Whoever gives up waiting does not end the work: others wait for it."""
@@ -97,30 +102,39 @@ class Finding:
         self._serial = snapshot.serial
 
     def _put_all(self, servers: Mapping[str, ServerTools]) -> None:
-        """In a thread, and never in two: the index has one writer."""
+        """In a thread, and never in two at once."""
         for server_id, offer in servers.items():
             known = self._indexed.get(server_id)
             if known is None or not _is_same(known.offer, offer):
                 definitions = {name: _decode_definition(tool.raw) for name, tool in offer.tools.items()}
-                self._index.put(server_id, [_entry(offer, *one) for one in definitions.items()])
+                self._searching.put(server_id, [_entry(offer, *one) for one in definitions.items()])
                 cards = {offer.tools[name].digest: _card(one) for name, one in definitions.items()}
                 self._indexed[server_id] = _Indexed(offer, cards)
         for server_id in self._indexed.keys() - servers.keys():
-            self._index.drop(server_id)
+            self._searching.drop(server_id)
             del self._indexed[server_id]
 
-    def _search(self, view: View, snapshot: Snapshot, wanted: Search) -> Members:
+    async def _search(self, view: View, snapshot: Snapshot, wanted: Search) -> Members:
+        await self._follow(snapshot)
         there = view.names_by_key
         if wanted.has_filter:
-            there = {
-                key: name for key, name in there.items() if self._passes(view.tools[name], snapshot, wanted)
-            }
-        hits = self._index.search(wanted.query, limit=wanted.limit, within=there)
-        names, note = [there[hit.key] for hit in hits], ""
-        if not hits:
+            there = await asyncio.to_thread(self._filtered, view, snapshot, wanted)
+        names: list[str] = []
+        note = ""
+        if wanted.query.strip():
+            hits = await self._searching.search(wanted.query, limit=wanted.limit, within=there)
+            names = [there[hit.key] for hit in hits]
+        if not names:
             names = list(there.values())[: wanted.limit]
             note = _note(wanted.query, shown=len(names), total=len(there))
         return _found([self._show(name, view.tools[name]) for name in names], total=len(there), note=note)
+
+    def _filtered(self, view: View, snapshot: Snapshot, wanted: Search) -> Mapping[str, str]:
+        return {
+            key: name
+            for key, name in view.names_by_key.items()
+            if self._passes(view.tools[name], snapshot, wanted)
+        }
 
     def _passes(self, route: Route, snapshot: Snapshot, wanted: Search) -> bool:
         offer = snapshot.servers.get(route.server_id)
@@ -170,7 +184,7 @@ async def refuse_use(exc: ToolgateError) -> Members:
 
 
 def _is_same(known: ServerTools, offer: ServerTools) -> bool:
-    return known is offer or (known.tools is offer.tools and known.record is offer.record)
+    return known is offer or (known.tools is offer.tools and known.record == offer.record)
 
 
 def _entry(offer: ServerTools, name: str, definition: _Definition) -> Entry:

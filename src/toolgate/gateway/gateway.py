@@ -25,6 +25,7 @@ from toolgate.gateway.identity import principal_of
 from toolgate.gateway.recording import Ending, Recording
 from toolgate.gateway.roles import reaches
 from toolgate.gateway.routes import FIND_ROUTES, Route
+from toolgate.gateway.searching import Searching
 from toolgate.gateway.servers import Servers
 from toolgate.gateway.subscriptions import Subscriptions
 from toolgate.gateway.view import View
@@ -45,6 +46,9 @@ from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
 
 PAGE_SIZE: Final = 500
+
+Telling = Callable[[], Coroutine[Any, Any, Members]]
+"""Makes what a find tool says."""
 
 _log = logging.getLogger(__name__)
 _REFUSALS: Final = {"mcp_policy_denied": PolicyDenied, "too_many_tools": TooManyTools, "not_found": NotFound}
@@ -73,7 +77,8 @@ class Gateway:
         self._views = Views()
         self.drift = Drift()
         self._recording = Recording(audit, metrics, decide=self.decide)
-        self._finding = Finding()
+        self.finding = Finding(Searching())
+        """Finds tools. One that goes by meaning too may take its place before anybody calls."""
         self._counted = (-1, Registered(0, 0))
         """What is held back because it changed after it was approved."""
         self._is_swap_due = False
@@ -289,18 +294,18 @@ class Gateway:
         """Call a find tool. What is wrong with its arguments is its result, so that a model can do better."""
         try:
             if tool == SEARCH_TOOLS:
-                search = self._finding.search(view, self.snapshot, parse_search(params))
+                search = partial(self.finding.search, view, self.snapshot, parse_search(params))
                 return self._tell(view, tool, params, trace, search)
             name, meant = parse_meant(tool, params)
             _check_arguments(meant)
         except InvalidArguments as exc:
-            return self._tell(view, tool, params, trace, refuse_use(exc))
+            return self._tell(view, tool, params, trace, partial(refuse_use, exc))
         route = view.tools.get(name)
         if route is None:
             self._recording.unknown(view, name, trace, code="unknown_tool")
-            return _answer(refuse_use(UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
+            return _answer(partial(refuse_use, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
         if tool == DESCRIBE_TOOL:
-            return self._tell(view, tool, params, trace, describe_tool(name, route))
+            return self._tell(view, tool, params, trace, partial(describe_tool, name, route))
         meant.pop("task", None)
         meant["name"] = route.upstream_name
         return self._request(view, route, "tools/call", meant, trace=trace, client=client)
@@ -366,9 +371,7 @@ class Gateway:
             self._recording.ended(view, route, trace, Ending(outcome, code, took_s, sent, size))
         return answer
 
-    async def _tell(
-        self, view: View, tool: str, params: Params, trace: Trace, telling: Coroutine[Any, Any, Members], /
-    ) -> Answer:
+    async def _tell(self, view: View, tool: str, params: Params, trace: Trace, telling: Telling, /) -> Answer:
         """What one of the find tools says itself, recorded like what a server says."""
         began = time.perf_counter()
         outcome: Outcome = "cancelled"
@@ -392,8 +395,8 @@ class Gateway:
         self._recording.refused(principal, code, door=door, revision=self.snapshot.revision)
 
 
-async def _answer(telling: Coroutine[Any, Any, Members]) -> Answer:
-    return Answer(Reply(members=await telling), "legacy")
+async def _answer(telling: Telling) -> Answer:
+    return Answer(Reply(members=await telling()), "legacy")
 
 
 def _check_arguments(params: Params) -> None:

@@ -26,6 +26,11 @@ from toolgate.surfaces.mcp.target import Target, is_mcp_path, parse_target
         pytest.param(
             "/api/mcp", b"profile=web", Target(request=SessionRequest(profile="web")), id="a profile"
         ),
+        pytest.param("/api/mcp", b"mode=list", Target(), id="a list, which is usual"),
+        pytest.param("/api/mcp", b"mode=find", Target(mode="find"), id="tools to be found"),
+        pytest.param("/api/mcp/find", b"", Target(mode="find"), id="the same by path"),
+        pytest.param("/mcp/find/", b"", Target(mode="find"), id="the same at the alias"),
+        pytest.param("/api/mcp/t/review", b"mode=find", Target("review", mode="find"), id="those of a task"),
     ],
 )
 def test_a_url_has_one_reading(path: str, query: bytes, expected: Target) -> None:
@@ -54,6 +59,8 @@ def test_tools_by_door_name_and_by_bare_name() -> None:
         pytest.param(b"task=..%2Fx", id="path in a task"),
         pytest.param(b"tools=%ff", id="not utf-8"),
         pytest.param(b"tools", id="no value"),
+        pytest.param(b"mode=all", id="no mode"),
+        pytest.param(b"mode=find&mode=list", id="two modes"),
         pytest.param(b"tools=" + b"a" * 20_000, id="too long"),
     ],
 )
@@ -83,7 +90,7 @@ def test_a_single_server_path_and_a_query_that_leaves_it_out_is_refused() -> Non
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/mcp/x", "/api/mcp/s", "/api/mcp/s/a/b", "/api/mcp/s/A", "/api/mcp/t/"]
+    "path", ["/api/mcp/x", "/api/mcp/s", "/api/mcp/s/a/b", "/api/mcp/s/A", "/api/mcp/t/", "/mcp/find/x"]
 )
 def test_a_path_that_names_nothing_is_not_found(path: str) -> None:
     with pytest.raises(NotFound):

@@ -1,0 +1,219 @@
+"""The index of a node's tools follows the snapshot when somebody searches, and works no more than it must."""
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+import pytest
+
+from tests.upstream.memory_link import definition, record
+from toolgate.catalog.definitions import check_list
+from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
+from toolgate.catalog.search import Entry
+from toolgate.errors import ServerBusy
+from toolgate.gateway.caller import Caller
+from toolgate.gateway.finding import MAX_WAITING, MAX_WAITING_EACH, Finding
+from toolgate.gateway.searching import Searching
+from toolgate.gateway.view import View
+from toolgate.model.principals import Principal
+from toolgate.model.servers import ServerRecord
+from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import ServerTools
+from toolgate.policy.compose import compose
+from toolgate.policy.layers import SessionRequest
+
+pytestmark = pytest.mark.anyio
+
+ADMIN = Principal(id="admin", role="admin")
+
+
+def offer(server_id: str, *tools: bytes, of: ServerRecord | None = None) -> ServerTools:
+    kept, _ = check_list(server_id, tools)
+    return ServerTools(
+        record=of or record(server_id, allowed_tools=("*",)), state="ready", tools=kept, features=frozenset()
+    )
+
+
+def snapshot(*offers: ServerTools, serial: int = 1) -> Snapshot:
+    return Snapshot(serial=serial, servers={one.record.server_id: one for one in offers})
+
+
+def view(platform: Snapshot, principal: Principal = ADMIN) -> View:
+    caller = Caller(principal, mode="find")
+    scope = compose(platform, principal.ceiling, task=None, request=SessionRequest())
+    return View(caller, scope, platform, page_size=10, decide=unasked, on_growth=lambda _view, _grown: None)
+
+
+def unasked(*_: object) -> NoReturn:
+    raise AssertionError("no resource is looked for")
+
+
+def result(members: Mapping[str, msgspec.Raw]) -> Any:
+    return msgspec.json.decode(members["structuredContent"])
+
+
+async def found(by: Finding, platform: Snapshot, query: str, **options: Any) -> list[str]:
+    told = await by.search(view(platform), platform, Search(query=query, **options))
+    return [tool["name"] for tool in result(told)["tools"]]
+
+
+class Watched(Searching):
+    """Notes what is put into it, and where."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.puts: list[str] = []
+        self.threads: set[int] = set()
+
+    def put(self, group: str, entries: Sequence[Entry]) -> None:
+        self.puts.append(group)
+        self.threads.add(threading.get_ident())
+        super().put(group, entries)
+
+
+ONE = offer("one", definition("read", description="read a page"))
+TWO = offer("two", definition("write", description="write a page"))
+
+
+async def test_only_what_changed_is_indexed_again_and_never_in_the_loops_thread() -> None:
+    searching = Watched()
+    by = Finding(searching)
+    await found(by, snapshot(ONE, TWO), "page")
+    await found(by, snapshot(ONE, TWO), "page")
+    other = offer("two", definition("scribble", description="scribble on a page"))
+    changed = await found(by, snapshot(ONE, other, serial=2), "page")
+
+    assert searching.puts == ["one", "two", "two"]
+    assert sorted(changed) == ["one.read", "two.scribble"]
+    assert threading.get_ident() not in searching.threads
+
+
+async def test_a_server_whose_health_alone_changed_is_not_indexed_again() -> None:
+    searching = Watched()
+    by = Finding(searching)
+    await found(by, snapshot(ONE), "page")
+    stale = ServerTools(record=ONE.record, state="list_failed", tools=ONE.tools, is_stale=True)
+
+    assert await found(by, snapshot(stale, serial=2), "page") == ["one.read"]
+    assert searching.puts == ["one"]
+
+
+async def test_a_server_that_left_is_not_found() -> None:
+    searching = Watched()
+    by = Finding(searching)
+    await found(by, snapshot(ONE, TWO), "page")
+
+    assert await found(by, snapshot(ONE, serial=2), "page") == ["one.read"]
+    assert searching.groups() == {"one"}
+
+
+async def test_searches_at_once_share_one_catching_up_and_one_that_gives_up_does_not_end_it() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Watched):
+        def put(self, group: str, entries: Sequence[Entry]) -> None:
+            begun.set()
+            assert go_on.wait(5)
+            super().put(group, entries)
+
+    searching = Slow()
+    by = Finding(searching)
+    first, *others = (asyncio.create_task(found(by, snapshot(ONE), "page")) for _ in range(3))
+    assert await asyncio.to_thread(begun.wait, 5)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    go_on.set()
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(*others)
+
+    assert answers == [["one.read"]] * 2
+    assert searching.puts == ["one"]
+
+
+async def test_a_catching_up_that_fails_is_tried_again() -> None:
+    class Failing(Watched):
+        def put(self, group: str, entries: Sequence[Entry]) -> None:
+            super().put(group, entries)
+            if len(self.puts) == 1:
+                raise MemoryError
+
+    by = Finding(Failing())
+    with pytest.raises(MemoryError):
+        await found(by, snapshot(ONE), "page")
+
+    assert await found(by, snapshot(ONE), "page") == ["one.read"]
+
+
+async def test_too_many_searches_are_told_to_come_again() -> None:
+    by, platform = Finding(Searching()), snapshot(ONE)
+    people = [Principal(id=str(number), role="agent") for number in range(5)]
+
+    assert await turned_away(by, platform, people * MAX_WAITING_EACH) == 5 * MAX_WAITING_EACH - MAX_WAITING
+    assert await turned_away(by, platform, people * 2) == 0
+
+
+async def test_too_many_searches_of_one_principal_leave_room_for_others() -> None:
+    by, platform = Finding(Searching()), snapshot(ONE)
+    other = Principal(id="other", role="agent")
+
+    assert await turned_away(by, platform, [*[ADMIN] * (MAX_WAITING_EACH + 3), other]) == 3
+
+
+async def turned_away(by: Finding, platform: Snapshot, callers: Sequence[Principal]) -> int:
+    """How many of these searches at once are."""
+    searches = [by.search(view(platform, one), platform, Search(query="page")) for one in callers]
+    async with asyncio.timeout(10):
+        ends = await asyncio.gather(*searches, return_exceptions=True)
+    return sum(isinstance(end, ServerBusy) for end in ends)
+
+
+async def test_what_a_view_of_an_older_snapshot_shows_is_what_it_holds() -> None:
+    """The index may be ahead: what is said of a tool is what the caller's own view has of it."""
+    by = Finding(Searching())
+    newer = offer(
+        "one", definition("read", description="read a page, or all", annotations={"readOnlyHint": True})
+    )
+    await found(by, snapshot(newer, serial=2), "page")
+    told = await by.search(view(snapshot(ONE)), snapshot(newer, serial=2), Search(query="page"))
+    reading = await by.search(
+        view(snapshot(ONE)), snapshot(newer, serial=2), Search(query="page", read_only=True)
+    )
+
+    [tool] = result(told)["tools"]
+    assert (tool["description"], "readOnly" in tool) == ("read a page", False)
+    assert result(reading)["tools"] == []
+
+
+async def test_a_server_that_left_meanwhile_passes_no_filter() -> None:
+    by = Finding(Searching())
+    told = await by.search(view(snapshot(ONE)), snapshot(serial=2), Search(server="one"))
+
+    assert result(told)["total"] == 0
+
+
+async def test_a_tool_is_shown_with_its_title_and_the_beginning_of_a_long_description() -> None:
+    long = offer("one", definition("read", title="Reader", description="page " * 100))
+    platform = snapshot(long)
+    told = await Finding(Searching()).search(view(platform), platform, Search(query="page"))
+
+    [tool] = result(told)["tools"]
+    assert tool["title"] == "Reader"
+    assert len(tool["description"]) == MAX_DESCRIPTION_CHARS
+    assert tool["description"].endswith("…")
+
+
+async def test_a_tool_is_found_by_its_title_its_arguments_and_what_its_server_is_tagged_with() -> None:
+    schema = {"type": "object", "properties": {"zip": {"type": "string", "description": "postal code"}}}
+    by_title = offer("one", definition("a", annotations={"title": "Weather"}))
+    by_argument = offer("two", definition("b", inputSchema=schema))
+    by_tag = offer(
+        "three",
+        definition("c"),
+        of=record("three", allowed_tools=("*",), tags=("spreadsheet",), category="x"),
+    )
+    by, platform = Finding(Searching()), snapshot(by_title, by_argument, by_tag)
+
+    queries = ("weather", "postal code", "spreadsheet")
+    assert [await found(by, platform, query) for query in queries] == [["one.a"], ["two.b"], ["three.c"]]

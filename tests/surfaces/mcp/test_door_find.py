@@ -1,0 +1,433 @@
+"""Where tools are found and not listed: three tools stand for all, over exactly the caller's own scope."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.surfaces.mcp.house import House, LegacyClient, Response, key, open_house, task
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
+from toolgate.audit.events import CallRecorded
+from toolgate.policy.limits import Limits
+from toolgate.upstream.link import Reply
+
+pytestmark = pytest.mark.anyio
+
+OWN = ["call_tool", "describe_tool", "search_tools"]
+GIT = record("git", allowed_tools=("log", "push"), category="code", tags=("vcs",))
+MAIL = record("mail", allowed_tools=("*",), category="office")
+REVIEW = task("review", default_server_ids=["git"], tool_denylist=["push"])
+BOUND = key("bound", "secret-of-bound", ceiling={"allow": ("log",)})
+
+READS = {"readOnlyHint": True}
+
+
+def world() -> MemoryNet:
+    git = MemoryServer(
+        tools=[
+            definition("log", description="Show the history of commits", annotations=READS),
+            definition("push", description="Send commits to a remote"),
+            definition("wipe", description="Destroy the history of commits"),
+        ]
+    )
+    mail = MemoryServer(era="legacy", tools=[definition("send", description="Send a letter to somebody")])
+    return MemoryNet(git=git, mail=mail)
+
+
+async def use(
+    house: House, tool: str, url: str = "/mcp/find", secret: str | None = None, **arguments: Any
+) -> Any:
+    """The result of a find tool, for a modern client."""
+    answer = await house.modern(url, "tools/call", {"name": tool, "arguments": arguments}, key=secret)
+    return answer.json["result"]
+
+
+async def names_found(house: House, query: str, **options: Any) -> list[str]:
+    found = await use(house, "search_tools", query=query, **options)
+    return [tool["name"] for tool in found["structuredContent"]["tools"]]
+
+
+async def listed(house: House, url: str, **who: Any) -> list[str]:
+    answer = await house.modern(url, "tools/list", **who)
+    return [tool["name"] for tool in answer.json["result"]["tools"]]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/api/mcp/find",
+        "/mcp/find",
+        "/api/mcp?mode=find",
+        "/mcp/s/git?mode=find",
+        "/mcp/t/review?mode=find",
+        "/mcp/find?servers=mail",
+        "/mcp/find?mode=find",
+    ],
+)
+async def test_three_tools_stand_for_all_on_every_path(url: str) -> None:
+    async with open_house(world(), GIT, MAIL, tasks=(REVIEW,)) as house:
+        session = await house.session(url)
+
+        assert await listed(house, url) == await session.tools() == OWN
+
+
+@pytest.mark.parametrize("url", ["/mcp?mode=all", "/mcp?mode=", "/mcp/find?mode=list", "/mcp?mode=FIND"])
+async def test_a_mode_that_is_none_is_refused(url: str) -> None:
+    async with open_house(world(), GIT) as house:
+        answer = await house.modern(url, "tools/list")
+
+        assert answer.status == 400
+
+
+async def test_a_tool_is_found_described_and_called() -> None:
+    async with open_house(world(), GIT, MAIL) as house:
+        found = await use(house, "search_tools", query="history of commits")
+        name = found["structuredContent"]["tools"][0]["name"]
+        described = await use(house, "describe_tool", name=name)
+        called = await use(house, "call_tool", name=name, arguments={"n": 1})
+
+        assert found["structuredContent"]["tools"][0] == {
+            "name": "git.log",
+            "description": "Show the history of commits",
+            "server": "git",
+            "readOnly": True,
+            "tokens": house.gateway.snapshot.servers["git"].tools["log"].tokens,
+        }
+        assert found["structuredContent"]["total"] == 3
+        assert "git.log: Show the history of commits" in found["content"][0]["text"]
+        assert described["structuredContent"]["name"] == "git.log"
+        assert described["structuredContent"]["inputSchema"] == {"type": "object"}
+        assert json.loads(described["content"][0]["text"]) == described["structuredContent"]
+        assert json.loads(called["content"][0]["text"]) == {"n": 1}
+
+
+async def test_a_session_keeps_its_mode_also_on_a_node_that_sees_it_first() -> None:
+    """SCO-12: what a session was opened for holds whatever its later URLs say."""
+    async with open_house(world(), GIT) as house, open_house(world(), GIT) as other:
+        session = await house.session("/mcp/find")
+        session.url = "/mcp"
+        elsewhere = LegacyClient(other, "/mcp", session.headers)
+
+        assert await session.tools() == await elsewhere.tools() == OWN
+
+
+async def test_names_are_bare_where_there_is_one_server() -> None:
+    async with open_house(world(), GIT) as house:
+        url = "/mcp/s/git?mode=find"
+        found = await use(house, "search_tools", url, query="history")
+        called = await use(house, "call_tool", url, name="log", arguments={})
+
+        assert [tool["name"] for tool in found["structuredContent"]["tools"]] == ["log"]
+        assert "isError" not in called
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({"server": "mail"}, ["mail.send"], id="a server"),
+        pytest.param({"category": "code"}, ["git.push", "git.log"], id="a category"),
+        pytest.param({"tag": "vcs"}, ["git.push", "git.log"], id="a tag"),
+        pytest.param({"read_only": False}, ["git.push", "mail.send"], id="what may change something"),
+        pytest.param({"limit": 1}, ["git.push"], id="one only"),
+    ],
+)
+async def test_a_search_is_narrowed_by(options: dict[str, Any], expected: list[str]) -> None:
+    async with open_house(world(), GIT, MAIL) as house:
+        assert await names_found(house, "send commits to a remote", **options) == expected
+
+
+async def test_a_search_for_what_only_reads_finds_nothing_else() -> None:
+    async with open_house(world(), GIT, MAIL) as house:
+        assert await names_found(house, "send", read_only=True) == ["git.log"]
+
+
+@pytest.mark.parametrize("query", ["", "  ", "!?…", "zzqx"])
+async def test_a_query_that_says_nothing_lists_by_name(query: str) -> None:
+    async with open_house(world(), GIT, MAIL) as house:
+        found = (await use(house, "search_tools", query=query, limit=2))["structuredContent"]
+
+        assert [tool["name"] for tool in found["tools"]] == ["git.log", "git.push"]
+        assert (found["total"], "2 of 3" in found["note"]) == (3, True)
+
+
+async def test_nothing_to_find_is_said_so() -> None:
+    async with open_house(world(), GIT) as house:
+        found = await use(house, "search_tools", query="log", server="nobody")
+
+        assert found["structuredContent"] == {
+            "tools": [],
+            "total": 0,
+            "note": "There is no tool here with these filters.",
+        }
+
+
+@pytest.mark.parametrize("tool", ["call_tool", "describe_tool"])
+@pytest.mark.parametrize(
+    ("url", "secret", "name"),
+    [
+        pytest.param("/mcp/find", None, "git.wipe", id="the record"),
+        pytest.param("/mcp/find", "secret-of-bound", "git.push", id="the key"),
+        pytest.param("/mcp/t/review?mode=find", None, "git.push", id="the task"),
+        pytest.param("/mcp/find?tools=git.log", None, "git.push", id="the request"),
+        pytest.param("/mcp/find", None, "call_tool", id="itself"),
+    ],
+)
+async def test_sco_1_what_is_denied_answers_and_is_recorded_like_a_direct_call(
+    tool: str, url: str, secret: str | None, name: str
+) -> None:
+    async with open_house(world(), GIT, MAIL, tasks=(REVIEW,), keys=(BOUND,)) as house:
+        denied = await use(house, tool, url, secret, name=name)
+        missing = await use(house, tool, url, secret, name="x" * len(name))
+        await house.modern(
+            url.replace("/find", "").replace("mode=find", ""), "tools/call", {"name": name}, key=secret
+        )
+
+        assert (denied["isError"], denied["_meta"]["toolgate/error"]["code"]) == (True, "unknown_tool")
+        assert json.dumps(denied).replace(name, "x" * len(name)) == json.dumps(missing)
+        through, _, direct = house.audited
+        assert without_time(through) == without_time(direct)
+        assert house.net["git"].calls == []
+
+
+def without_time(recorded: CallRecorded) -> dict[str, Any]:
+    own = {"at_ms", "duration_us"}
+    return {name: getattr(recorded, name) for name in recorded.__struct_fields__ if name not in own}
+
+
+async def test_a_call_is_recorded_and_counted_as_if_it_were_direct() -> None:
+    async with open_house(world(), GIT) as house:
+        await house.modern("/mcp", "tools/call", {"name": "git.log", "arguments": {"n": 1}})
+        await use(house, "call_tool", name="git.log", arguments={"n": 1})
+
+        direct, through = house.audited
+        assert without_time(through) == {**without_time(direct), "argument_bytes": through.argument_bytes}
+        assert house.gateway.metrics.calls["git", "log"].calls == 2
+        assert ("", "call_tool") not in house.gateway.metrics.calls
+
+
+async def test_searches_are_recorded_under_their_own_name() -> None:
+    async with open_house(world(), GIT) as house:
+        await use(house, "search_tools", query="log")
+        await use(house, "describe_tool", name="git.log")
+        await use(house, "search_tools", limit=0)
+
+        recorded = [(one.tool, one.server_id, one.outcome) for one in house.audited]
+        assert recorded == [
+            ("search_tools", "", "ok"),
+            ("describe_tool", "", "ok"),
+            ("search_tools", "", "tool_error"),
+        ]
+        assert house.gateway.metrics.calls["", "search_tools"].calls == 2
+
+
+async def test_listed_is_callable_and_nothing_else() -> None:
+    """SCO-2: a tool that is to be found is not called by its own name."""
+    async with open_house(world(), GIT) as house:
+        session = await house.session("/mcp/find")
+        direct = await house.modern("/mcp/find", "tools/call", {"name": "git.log", "arguments": {}})
+        missing = await house.modern("/mcp/find", "tools/call", {"name": "git.lag", "arguments": {}})
+        own_at_list = await house.modern("/mcp", "tools/call", {"name": "search_tools", "arguments": {}})
+
+        assert direct.body.replace(b"git.log", b"git.lag") == missing.body
+        assert direct.code == own_at_list.code == (await session.call("git.log")).code == -32602
+        assert house.net["git"].calls == []
+
+
+async def test_a_list_of_find_tools_is_the_same_bytes_whatever_happens() -> None:
+    async with open_house(world(), GIT) as house:
+        before = await find_lists(house)
+        await use(house, "search_tools", query="log")
+        house.apply(servers={"mail": MAIL})
+        pending = await find_lists(house)
+        await house.gateway.servers.settled(["mail"])
+        house.apply(servers={}, keys={"bound": BOUND})
+
+        assert before == pending == await find_lists(house) == await find_lists(house, "secret-of-bound")
+
+
+async def find_lists(house: House, secret: str | None = None) -> list[bytes]:
+    session = await house.session("/mcp/find", key=secret)
+    modern = await house.modern("/mcp/find", "tools/list", key=secret)
+    return [modern.body, (await session.send("tools/list")).body]
+
+
+async def test_a_find_endpoint_says_what_to_do_and_announces_no_change() -> None:
+    async with open_house(world(), GIT) as house:
+        session = await house.session("/mcp/find")
+        discovered = (await house.modern("/mcp/find", "server/discover")).json["result"]
+
+        for said in (session.initialized, discovered):
+            assert said["capabilities"]["tools"] == {"listChanged": False}
+            assert "search_tools" in said["instructions"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("search_tools", {"query": "x" * 1_025}),
+        ("search_tools", {"query": "x", "limit": 51}),
+        ("search_tools", {"query": "x", "word": 1}),
+        ("search_tools", {"query": 1}),
+        ("describe_tool", {}),
+        ("call_tool", {"name": ""}),
+        ("call_tool", {"name": "n" * 257}),
+        ("call_tool", {"name": "git.log", "arguments": "{}"}),
+        ("call_tool", {"name": "git.log", "arguments": None}),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_a_result_that_says_so(tool: str, arguments: Any) -> None:
+    async with open_house(world(), GIT) as house:
+        result = await use(house, tool, **arguments)
+
+        assert (result["isError"], result["_meta"]["toolgate/error"]["code"]) == (
+            True,
+            "mcp_invalid_arguments",
+        )
+        assert house.net["git"].calls == []
+
+
+async def test_arguments_and_meta_reach_the_server_as_they_were_written() -> None:
+    """Numbers keep their spelling: what is only carried is cut out, and never written anew."""
+    seen: list[bytes] = []
+
+    async with open_house(world(), GIT) as house:
+        call = house.gateway.servers.call
+
+        async def watched(server_id: str, method: str, params: Any, /, **rest: Any) -> Any:
+            seen.append(bytes(params["arguments"]))
+            return await call(server_id, method, params, **rest)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(house.gateway.servers, "call", watched)
+            session = await house.session("/mcp/find")
+            body = (
+                b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"call_tool","arguments":'
+                b'{"name":"git.log","arguments":{"n" : 1.00, "x":"\\u00e9"}},"_meta":{"vendor/key":"kept"}}}'
+            )
+            headers = {name.replace("-", "_"): value for name, value in session.headers.items()}
+            await house.post("/mcp/find", body, **headers)
+
+        assert seen == [b'{"n" : 1.00, "x":"\\u00e9"}']
+        [arrived] = house.net["git"].calls
+        assert (arrived.params["name"], arrived.meta["vendor/key"]) == ("log", "kept")
+
+
+async def test_structured_content_and_errors_of_a_tool_pass() -> None:
+    async def log(_members: Any) -> Reply:
+        return Reply(result=b'{"content":[],"structuredContent":{"a":1},"isError":true,"vendor":2}')
+
+    async with open_house(world(), GIT) as house:
+        house.net["git"].on_call = {"log": log}
+        result = await use(house, "call_tool", name="git.log")
+
+        assert (result["structuredContent"], result["isError"], result["vendor"]) == ({"a": 1}, True, 2)
+        assert house.audited[-1].outcome == "tool_error"
+
+
+async def test_the_servers_own_budgets_hold() -> None:
+    """BUD-1, BUD-4"""
+    hasty = record("git", allowed_tools=("*",), output_bytes=1_024)
+
+    async def log(_members: Any) -> Reply:
+        return Reply(result=text_result("x" * 5_000))
+
+    async with open_house(world(), hasty) as house:
+        house.net["git"].on_call = {"log": log}
+        result = await use(house, "call_tool", name="git.log")
+
+        assert len(json.dumps(result)) < 2_000
+        assert house.net["git"].calls[-1].timeout_s == pytest.approx(30, abs=1)
+
+
+async def test_a_call_is_cancelled_with_its_client() -> None:
+    """BUD-8"""
+    async with open_house(world(), GIT) as house:
+        await use(house, "search_tools", query="log")
+        began, hang = hanging()
+        house.net["git"].on_call = {"log": hang}
+        stream = house.open_modern("/mcp/find", "tools/call", called("git.log"))
+        await began.wait()
+        await stream.leave()
+
+        assert house.net["git"].stopped == ["log"]
+        assert house.audited[-1].outcome == "cancelled"
+
+
+def hanging() -> tuple[Any, Any]:
+    began = asyncio.Event()
+
+    async def hang(_members: Any) -> Reply:
+        began.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return began, hang
+
+
+def called(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": "call_tool", "arguments": {"name": name, "arguments": arguments}}
+
+
+async def test_too_large_a_scope_is_found_instead_where_the_operator_says_so() -> None:
+    limits = Limits(max_tools=2, on_too_many="find")
+    async with open_house(world(), GIT, limits=limits) as house:
+        session = await house.session("/mcp")
+        stream = session.stream()
+        await stream.status
+        small = await session.tools()
+        house.apply(servers={"git": GIT, "mail": MAIL})
+        changed = await stream.event()
+        large = await session.tools()
+        found = await session.send("tools/call", called("mail.send"))
+
+        assert (small, large) == (["git.log", "git.push"], OWN)
+        assert changed["method"] == "notifications/tools/list_changed"
+        assert "isError" not in found.json["result"]
+
+
+async def test_a_find_endpoint_has_no_limit_and_a_list_still_has() -> None:
+    async with open_house(world(), GIT, MAIL, limits=Limits(max_tools=1)) as house:
+        session = await house.session("/mcp/find")
+        refused = await house.modern("/mcp", "tools/list")
+
+        assert await session.tools() == OWN
+        assert refused.json["error"]["data"]["code"] == "too_many_tools"
+
+
+async def test_a_scope_of_nothing_is_found_to_be_empty() -> None:
+    async with open_house(world(), GIT) as house:
+        found = await use(house, "search_tools", "/mcp/find?tools=", query="log")
+
+        assert found["structuredContent"]["tools"] == []
+        assert await listed(house, "/mcp/find?tools=") == OWN
+
+
+async def test_prompts_are_as_always() -> None:
+    net = world()
+    net["git"].capabilities = {"tools": {}, "prompts": {}}
+    net["git"].prompts = [b'{"name":"review"}']
+    async with open_house(net, record("git", allowed_tools=("*", "prompt:*"))) as house:
+        answer = await house.modern("/mcp/find", "prompts/list")
+
+        assert [prompt["name"] for prompt in answer.json["result"]["prompts"]] == ["git.review"]
+
+
+def price(answer: Response) -> Any:
+    return answer.json["result"]["_meta"]["toolgate/price"]
+
+
+async def test_a_list_says_what_it_costs_and_what_all_would_cost_those_who_may_know() -> None:
+    agent = key("agent", "secret-of-agent")
+    async with open_house(world(), GIT, MAIL, keys=(agent,)) as house:
+        url = "/mcp?tools=git.log"
+        await house.modern("/mcp", "tools/list")
+        for_admin = price(await house.modern(url, "tools/list"))
+        for_agent = price(await house.modern(url, "tools/list", key="secret-of-agent"))
+        found = price(await house.modern("/mcp/find", "tools/list"))
+        offers = house.gateway.snapshot.servers
+        tokens = {name: tool.tokens for offer in offers.values() for name, tool in offer.tools.items()}
+
+        assert for_agent == {"tools": 1, "tokens": tokens["log"]}
+        assert for_admin == {**for_agent, "of": {"tools": 4, "tokens": sum(tokens.values())}}
+        assert (found["tools"], found.keys()) == (3, {"tools", "tokens"})
