@@ -38,7 +38,19 @@ WORDS: Final = (
     ),
     *('["git"]', "mcp.enabled", "https://x.example/", "file:///", "a" * 300, "\x00", "é", "\u202e", "'; --"),
 )
-GOOD_IDS: Final = {"server_id": "git", "task_id": "review", "profile_id": "coding", "key_id": "spare"}
+GOOD_IDS: Final = {
+    "server_id": "git",
+    "task_id": "review",
+    "profile_id": "coding",
+    "key_id": "spare",
+    "package_id": "notes",
+    "version": "1.0.0",
+    "sha256": "0" * 64,
+    "part": "1",
+    "namespace": "toolgate.local",
+    "server_name": "git",
+    "server_version": "latest",
+}
 BAD_IDS: Final = ("none", "A", "..", "%00", "a" * 70, "%F0%9F%92%A9", "%25", "a%2Fb")
 GOOD_BODIES: Final[dict[str, Any]] = {
     "ServerSent": stdio("git", stdio={"args": ["--token", "***"]}),

@@ -95,6 +95,12 @@ MATRIX: Final = {
     "GET /api/uploads/{sha256}": "401 401 401 403 403 403 403 200",
     "POST /api/uploads/{sha256}": "401 401 401 403 403 403 403 400",
     "PUT /api/uploads/{sha256}/{part}": "401 401 401 403 403 403 403 415",
+    "GET /admin/api/mcp/servers/{server_id}/server.json": "401 401 401 403 403 400 400 400",
+    "GET /v0.1/servers": "401 401 401 403 200 200 200 200",
+    "GET /v0.1/servers/{namespace}/{server_name}/versions": "401 401 401 403 404 200 200 200",
+    "GET /v0.1/servers/{namespace}/{server_name}/versions/{server_version}": (
+        "401 401 401 403 404 200 200 200"
+    ),
     "GET /api/v1/mcp/servers": "401 401 401 403 200 200 200 200",
     "GET /api/v1/mcp/servers/{server_id}": "401 401 401 403 404 200 200 200",
     "POST /api/v1/mcp/servers/{server_id}/login": "401 401 401 403 404 403 403 400",
@@ -144,6 +150,9 @@ IDS: Final = {
     "version": "1.0.0",
     "sha256": "0" * 64,
     "part": "1",
+    "namespace": "toolgate.local",
+    "server_name": "git",
+    "server_version": "latest",
 }
 
 

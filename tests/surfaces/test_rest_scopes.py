@@ -308,3 +308,28 @@ async def test_a_key_bound_to_no_task_at_all_sees_nothing() -> None:
 
         assert seen["servers"] == []
         assert error_of(tools) == (404, "not_found")
+
+
+async def test_a_scope_has_its_price_by_tool_and_beside_that_of_everything() -> None:
+    async with open_rest(world()) as house:
+        await furnish(house)
+        whole = await house.get("/api/v1/mcp/scope")
+        narrow = await house.get("/api/v1/mcp/scope?tools=git.log,notes.add")
+
+        assert list(whole["prices"]) == whole["tools"] == ["git.log", "git.push", "notes.add"]
+        assert sum(whole["prices"].values()) == whole["tokens"] == whole["registered_tokens"]
+        assert narrow["prices"] == {name: whole["prices"][name] for name in ("git.log", "notes.add")}
+        assert narrow["tokens"] == sum(narrow["prices"].values()) < narrow["registered_tokens"]
+        assert narrow["registered_tools"] == 3
+
+
+async def test_to_an_agent_everything_is_what_its_key_could_have() -> None:
+    async with open_rest(world()) as house:
+        await furnish(house)
+        whole = await house.get(TOOLS, key=NARROW)
+        nothing = await house.get(f"{TOOLS}?tools=", key=NARROW)
+        of_task = await house.get("/api/v1/mcp/scope?task=review", key=BOUND)
+
+        assert (whole["registered_tools"], whole["registered_tokens"]) == (1, whole["tokens"])
+        assert (nothing["registered_tools"], nothing["registered_tokens"]) == (1, whole["tokens"])
+        assert (of_task["registered_tools"], of_task["registered_tokens"]) == (1, of_task["tokens"])

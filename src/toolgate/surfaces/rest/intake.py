@@ -45,6 +45,10 @@ PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "version": parse_version,
     "sha256": parse_sha256,
     "part": _parse_part,
+    # Names of other registries: what is none of ours is not found, whatever it looks like.
+    "namespace": str,
+    "server_name": str,
+    "server_version": str,
 }
 """What may stand in a path, by its name there."""
 

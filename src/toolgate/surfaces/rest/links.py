@@ -6,6 +6,11 @@ from urllib.parse import quote
 from toolgate.model.servers import EMPTY
 
 
+def server_url(base_url: str, server_id: str) -> str:
+    """The URL of one server, under which its tools have their own names."""
+    return f"{base_url}/api/mcp/s/{server_id}"
+
+
 def mcp_url(base_url: str, task_id: str | None, selection: Mapping[str, str] = EMPTY) -> str:
     """The URL of a task, or of everything, narrowed by a selection (`servers`, `tools`, `profile`)."""
     path = f"/api/mcp/t/{task_id}" if task_id else "/api/mcp"

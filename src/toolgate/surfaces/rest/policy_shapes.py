@@ -122,7 +122,13 @@ class ScopeSeen(Shown):
     resources: list[str]
     """Their URIs, and the templates for those that are not listed."""
     tokens: int
-    """About what their definitions cost a model."""
+    """About what the definitions of its tools cost a model."""
+    prices: dict[str, int]
+    """Those of each tool."""
+    registered_tools: int
+    """All that there are; for an agent, all that it could have."""
+    registered_tokens: int
+    """What the definitions of all those would cost."""
     warnings: list[str]
     refusal: RefusalShown | None
     """Why the request is turned down as a whole."""
@@ -151,7 +157,9 @@ class ToolsSeen(Shown):
     tools: list[ToolSeen]
     tokens: int
     registered_tools: int
+    """All that there are; for an agent, all that it could have."""
     registered_tokens: int
+    """What the definitions of all those would cost."""
     warnings: list[str]
     url: str
 

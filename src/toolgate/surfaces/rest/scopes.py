@@ -80,12 +80,12 @@ async def show_reach(serving: Serving, call: Call[None]) -> Answer:
 
 def can_reach(gateway: Gateway, principal: Principal, server_id: str) -> bool:
     """Whether a server is there, for this caller."""
-    return server_id in _reachable(gateway, principal)
+    return server_id in reachable(gateway, principal)
 
 
 def _see_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
     """Sorted by id."""
-    tools = _reachable(gateway, principal)
+    tools = reachable(gateway, principal)
     health, snapshot = gateway.servers.health(), gateway.snapshot
     return [
         ServerSeen(
@@ -100,8 +100,17 @@ def _see_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
     ]
 
 
-def _reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
+def reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
     """Server id to the number of its tools that are in one of the caller's scopes."""
+    seen, servers = _admitted(gateway, principal)
+    counts = Counter(ref.server_id for ref in seen if not kind_of(ref.name))
+    named = {ref.server_id for ref in seen}
+    named |= {server_id for server_id in servers - named if _may_show(gateway, principal, server_id)}
+    return {server_id: counts[server_id] for server_id in named}
+
+
+def _admitted(gateway: Gateway, principal: Principal) -> tuple[set[ToolRef], set[str]]:
+    """What is in one of the caller's scopes, and the servers that no layer excludes from all of them."""
     seen: set[ToolRef] = set()
     servers: set[str] = set()
     bound_to = principal.ceiling.tasks
@@ -112,10 +121,20 @@ def _reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
             continue  # a task the key is bound to, and nobody has written yet
         seen |= scope.admitted
         servers |= set(scope.servers)
-    counts = Counter(ref.server_id for ref in seen if not kind_of(ref.name))
-    named = {ref.server_id for ref in seen}
-    named |= {server_id for server_id in servers - named if _may_show(gateway, principal, server_id)}
-    return {server_id: counts[server_id] for server_id in named}
+    return seen, servers
+
+
+def _full_set(gateway: Gateway, principal: Principal) -> Registered:
+    """What there is without any narrowing: all that is registered, or for an agent all that it could have."""
+    if reaches(principal.role, "viewer"):
+        return registered(gateway.snapshot)
+    tools = [ref for ref in _admitted(gateway, principal)[0] if not kind_of(ref.name)]
+    return Registered(len(tools), sum(_price(gateway, ref) for ref in tools))
+
+
+def _price(gateway: Gateway, ref: ToolRef) -> int:
+    """What the definition of a tool in a scope costs a model."""
+    return gateway.snapshot.servers[ref.server_id].tools[ref.name].tokens
 
 
 def _may_show(gateway: Gateway, principal: Principal, server_id: str) -> bool:
@@ -134,6 +153,7 @@ async def show_scope(serving: Serving, call: Call[None]) -> Answer:
     gateway, caller = serving.gateway, _parse_caller(call.caller, call.query)
     scope = gateway.scope(caller)
     named = {ref.server_id for ref in scope.refs}
+    full = _full_set(gateway, call.caller)
     return Answer(
         ScopeSeen(
             revision=gateway.snapshot.revision,
@@ -144,6 +164,9 @@ async def show_scope(serving: Serving, call: Call[None]) -> Answer:
             prompts=[door_name(ToolRef(ref.server_id, ref.name[len(PROMPT) :])) for ref in scope.prompts],
             resources=sorted({ref.name[len(RESOURCE) :] for ref in (*scope.resources, *scope.templates)}),
             tokens=scope.tokens,
+            prices={door_name(ref): _price(gateway, ref) for ref in scope.tools},
+            registered_tools=full.tools,
+            registered_tokens=full.tokens,
             warnings=list(scope.warnings),
             refusal=show_refusal(scope.refusal),
         )
@@ -155,8 +178,7 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
     caller = _parse_caller(call.caller, call.query)
     view = await serving.gateway.settled_view(caller)
     scope = view.scope
-    seen = Registered(len(scope.tools), scope.tokens)
-    there_are = registered(serving.gateway.snapshot) if reaches(call.caller.role, "viewer") else seen
+    full = _full_set(serving.gateway, call.caller)
     return Answer(
         ToolsSeen(
             revision=view.revision,
@@ -173,8 +195,8 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
                 if route.tool is not None
             ],
             tokens=scope.tokens,
-            registered_tools=there_are.tools,
-            registered_tokens=there_are.tokens,
+            registered_tools=full.tools,
+            registered_tokens=full.tokens,
             warnings=list(scope.warnings),
             url=_url(serving, call, caller),
         )
