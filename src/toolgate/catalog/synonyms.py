@@ -1,7 +1,7 @@
 """Words that tools and those who look for them use for the same thing.
 
 A short list on purpose: only what is general to tools, nothing that names a product or a service, except for
-the kinds of files that people call by their program.
+the kinds of files that people call by their program. Chinese ones are pairs of characters, as terms are.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,6 @@ _SAME: Final = """
     获取 读取 查看
     更新 修改 编辑
     图片 图像 照片
-    文件夹 目录
 """
 
 
