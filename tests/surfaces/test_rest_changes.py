@@ -387,5 +387,11 @@ async def test_a_pin_is_written_by_administrators_and_holds() -> None:
         assert [one["allowed"] for one in pinned["tools"]] == [True]
         assert [(one["allowed"], one["reason"]) for one in changed["tools"]] == [(False, "quarantined")]
         assert listed["pins"] == [
-            {"server_id": "git", "tools": {"echo": "0" * 64}, "changed": {}, "revision": 4}
+            {
+                "server_id": "git",
+                "tools": {"echo": "0" * 64},
+                "changed": {},
+                "waiting": ["echo"],
+                "revision": 4,
+            }
         ]

@@ -3,14 +3,14 @@ here stands what REST adds to it.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, create_model
 
 from toolgate.model.principals import Role
 from toolgate.model.reports import HealthState
 from toolgate.registry.bodies import Body, CeilingBody, PinBody, ProfileBody, ServerBody, TaskBody
-from toolgate.registry.fields import Name, OAuthScope, ServerId, UnixTime
+from toolgate.registry.fields import Name, OAuthScope, ServerId, Sha256, UnixTime
 from toolgate.surfaces.rest.shapes import Revision, Shown
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.oauth.logins import Login
@@ -55,14 +55,19 @@ class ProfileShown(ProfileBody, use_attribute_docstrings=False):
 
 
 class PinShown(PinBody, use_attribute_docstrings=False):
-    """The approved definitions of a server."""
+    """The approved definitions of a server, and its tools that wait for approval: changed and new ones."""
 
     revision: Revision
+    waiting: list[str]
 
 
 NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: there is none.")]
 
 _ID: Final = Field(description="Its name. May be left out where the path has it.")
+_CHANGED: Final = Field(
+    description="What is stored here stays as long as `tools` approves of the same definition. A tool that "
+    "is named with null is approved of as it is in `tools`."
+)
 Ignored = Annotated[Any, Field(description="Ignored: so that what was read can be sent back as it is.")]
 JsonTexts = Annotated[
     dict[str, JsonValue],
@@ -99,7 +104,9 @@ PinSent = create_model(
     __base__=PinBody,
     __doc__="The definitions of a server to be approved.",
     server_id=(Annotated[ServerId | None, _ID], None),
+    changed=(Annotated[dict[str, Sha256 | None], _CHANGED], {}),
     revision=(Ignored, None),
+    waiting=(Ignored, None),
 )
 
 
@@ -187,6 +194,36 @@ class PinWritten(Shown):
     pin: PinShown
     warnings: list[str]
     """What is amiss with it, and with what names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDifferenceShown(Shown):
+    """A tool of a pinned server that is not, or once was not, as it was approved."""
+
+    tool: str
+    state: Literal["changed", "new", "renamed", "missing"]
+    approved: str | None
+    """Digest of the approved definition: of a renamed tool, under its old name."""
+    found: str | None
+    """Digest of what is, or once was, in its place."""
+    listed: str | None
+    """Digest of what the server lists now. As approved: the tool has changed back, and waits all the same."""
+    was: str | None
+    """The old name of a renamed tool."""
+    is_whole: bool
+    """The diff shows a whole definition: nothing was approved, or what was is not kept any more."""
+    diff: list[str]
+    """A unified diff of both definitions as JSON, from the approved one. Empty: one of them is not kept, or
+    there are too many lines: name the tool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinDiffAnswer(Shown):
+    """How what a pinned server lists differs from what was approved."""
+
+    revision: Revision
+    server_id: str
+    tools: list[ToolDifferenceShown]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
