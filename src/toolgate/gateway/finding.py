@@ -29,7 +29,7 @@ from toolgate.model.tools import ServerTools
 MAX_WAITING: Final = 64
 MAX_WAITING_EACH: Final = 16
 """Searches of a node, and of one principal, at once: one more is told to come again."""
-AT_ONCE: Final = 4
+AT_ONCE: Final = 2
 """A search among 10,000 tools may keep the loop for 20 ms; whoever else wants it has a turn in between."""
 ERROR_META: Final = "toolgate/error"
 SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
@@ -85,6 +85,7 @@ class Finding:
         self._waiting[principal_id] += 1
         try:
             async with self._turns:
+                await asyncio.sleep(0)  # many that come at once would else have the loop one after the other
                 return await self._search(view, snapshot, wanted)
         finally:
             self._waiting[principal_id] -= 1

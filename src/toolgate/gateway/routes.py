@@ -1,7 +1,6 @@
 """The ways from names on a door to what servers call by them, looked up once for each view."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -15,8 +14,7 @@ from toolgate.model.tools import Listing, ToolDefinition
 from toolgate.policy.scope import Decision, Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True, gc=False):
     """From a name on the door to one tool, prompt or resource, with all that a request for it needs."""
 
     server_id: str
