@@ -7,7 +7,16 @@ import httpx2
 import pytest
 
 from tests.package_kit import manifest, pack, sha256, tool, upload
-from tests.surfaces.rest_house import PINS, SERVERS, RestHouse, error_of, open_rest, stdio, task
+from tests.surfaces.rest_house import (
+    PINS,
+    SERVERS,
+    RestHouse,
+    error_of,
+    open_rest,
+    secret_of,
+    stdio,
+    task,
+)
 from tests.upstream.memory_link import definition
 from toolgate.catalog.definitions import check_list
 from toolgate.govern.terms import Terms
@@ -337,18 +346,19 @@ async def test_what_only_names_its_tools_or_says_nothing_is_installed_without_a_
 async def test_a_key_that_is_bound_to_servers_publishes_and_installs_those_alone() -> None:
     async with open_rest(trusts_local=False) as house:
         bound = {"key_id": "bound", "role": "admin", "ceiling": {"servers": ["notes"]}}
-        admin = {"authorization": f"Bearer tg_admin_{'x' * 40}"}
+        admin = {"authorization": f"Bearer {secret_of('admin')}"}
         made = await house.ask("POST", "/admin/api/keys", bound, **admin)
         key = {"authorization": f"Bearer {made.json()['secret']}"}
 
         async def ask(method: str, url: str, body: Any = None, **headers: str) -> httpx2.Response:
             return await house.ask(method, url, body, **key, **headers)
 
+        async def ask_as_admin(method: str, url: str, body: Any = None, **headers: str) -> httpx2.Response:
+            return await house.ask(method, url, body, **admin, **headers)
+
         own = await upload(ask, pack(manifest()))
         foreign = await upload(ask, pack(manifest(package_id="other")))
-        await upload(
-            lambda *sent, **more: house.ask(*sent, **admin, **more), pack(manifest(package_id="other"))
-        )
+        await upload(ask_as_admin, pack(manifest(package_id="other")))
         installs = [await ask("POST", f"{PACKAGES}/{one}/install", {}) for one in ("notes", "other")]
         removal = await ask("DELETE", f"{PACKAGES}/other/1.0.0")
 

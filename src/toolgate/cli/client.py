@@ -94,6 +94,17 @@ class RestClient:
         """Remove a record, on these terms."""
         return self._send("DELETE", record_path(kind, record_id), headers=terms.headers)
 
+    def put_bytes(self, path: str, content: bytes) -> Any:
+        """Send what is not JSON."""
+        headers = {"content-type": "application/octet-stream"}
+        return self._send("PUT", path, content=content, headers=headers)
+
+    def delete_path(
+        self, path: str, query: Mapping[str, str] | None = None, *, terms: Terms = UNCONDITIONAL
+    ) -> Any:
+        """Remove what is no record, on these terms."""
+        return self._send("DELETE", path, query=query, headers=terms.headers)
+
     def log_out(self, server_id: str, *, is_shared: bool) -> Any:
         """Have the gateway forget the login to a server."""
         return self._send("DELETE", login_path(server_id), query={"shared": "true"} if is_shared else None)
@@ -120,11 +131,14 @@ class RestClient:
         path: str,
         *,
         body: Any = None,
+        content: bytes | None = None,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         with self._translating():
-            answer = self._http.request(method, path, json=body, params=query, headers=headers)
+            answer = self._http.request(
+                method, path, json=body, content=content, params=query, headers=headers
+            )
         if answer.is_success:
             return _decode(answer, self.url) if answer.content else {}
         raise _refused(answer, self.url)

@@ -62,21 +62,28 @@ def render_difference(answer: Answer) -> RenderableType:
     return stack(_records(changes), warnings(answer["warnings"]), tail)
 
 
+def render_records(answer: Answer) -> RenderableType:
+    """The records of a plan, each with the fields that change in it, and what each task would notice."""
+    if not answer["changes"]:
+        return Text("no difference: there is nothing to do")
+    return stack(_records(answer["changes"]), *_effect(answer), sentence("plan ", cell(answer["id"], "bold")))
+
+
 def render_plan(answer: Answer, apply_line: str | None) -> RenderableType:
     """What changes would add to and take from each task, and how to make exactly them."""
     changes: Sequence[Answer] = answer["changes"]
     if not changes:
         return Text("no difference: there is nothing to apply")
+    return stack(Group(*map(_headline, changes)), *_effect(answer), _apply_hint(answer["id"], apply_line))
+
+
+def _effect(answer: Answer) -> Iterator[RenderableType | None]:
+    """What each task would notice."""
     tasks = [_task_change(one) for one in answer["tasks"]]
-    unchanged = f"{count(answer['unchanged'], 'task')} unchanged; nothing was written"
-    return stack(
-        Group(*map(_headline, changes)),
-        *(tasks or [Text("no task would see a difference")]),
-        _unlisted(answer["unlisted"]),
-        warnings(answer["warnings"]),
-        Text(unchanged, style=DIM),
-        _apply_hint(answer["id"], apply_line),
-    )
+    yield from tasks or [Text("no task would see a difference")]
+    yield _unlisted(answer["unlisted"])
+    yield warnings(answer["warnings"])
+    yield Text(f"{count(answer['unchanged'], 'task')} unchanged; nothing was written", style=DIM)
 
 
 def _unlisted(server_ids: Sequence[str]) -> RenderableType | None:

@@ -1,0 +1,89 @@
+"""`toolgate install`: a package that was published, or one in a file."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument
+
+from toolgate.cli.assistants import door_url
+from toolgate.cli.client import RestClient
+from toolgate.cli.demo_progress import Progress
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.options import Connection
+from toolgate.cli.package_sending import (
+    Answer,
+    DryRunOption,
+    InstallOptions,
+    hash_file,
+    install,
+    is_archive,
+    open_progress,
+    send_archive,
+    started,
+)
+from toolgate.cli.render.packages import render_install_plan, render_installed
+from toolgate.cli.spreading import spread_options
+from toolgate.packages.archive import normalise
+from toolgate.packages.manifest import parse_manifest
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("install")
+@spread_options
+def install_command(
+    package: Annotated[
+        str, Argument(help="`ID`, `ID@VERSION`, or an archive: `.tar.gz` or `.mcpb`.", show_default=False)
+    ],
+    connection: Connection,
+    how: InstallOptions,
+    *,
+    is_dry_run: DryRunOption = False,
+) -> None:
+    """Install a package, or another version of it. That approves exactly what its manifest declares.
+
+    What an operator has set on its server stays as it is. Without a version, it is the one that was
+    uploaded last.
+    """
+    progress = open_progress(as_json=connection.as_json)
+    with connection.open() as client:
+        package_id, body = _named(package)
+        if is_archive(package):
+            package_id, body = _sent(client, Path(package), progress, is_dry_run=is_dry_run)
+        with progress.step("asking" if is_dry_run else "installing"):
+            answer = install(client, package_id, {**how.body, **body, "dry_run": is_dry_run}, how.terms)
+        if is_dry_run:
+            connection.output.show(answer, render_install_plan(answer))
+            return
+        with progress.step("starting it at the gateway"):
+            server = started(client, package_id)
+    url = door_url(connection.url, {"servers": package_id})
+    connection.output.show({**answer, "server": server, "url": url}, render_installed(answer, server, url))
+
+
+def _named(package: str) -> tuple[str, dict[str, Any]]:
+    package_id, _, version = package.partition("@")
+    return package_id, {"version": version} if version else {}
+
+
+def _sent(
+    client: RestClient, path: Path, progress: Progress, *, is_dry_run: bool
+) -> tuple[str, dict[str, Any]]:
+    """The id of the package in a file, and which version of it to install: uploaded now, or only offered."""
+    try:
+        with path.open("rb") as file:
+            if is_dry_run:
+                return _offered(file)
+            with progress.step("uploading") as tell:
+                kept: Answer = send_archive(client, file, hash_file(file), tell)
+    except OSError as exc:
+        raise CommandFailed(f"cannot read `{path}`: {exc.strerror}", exit_code=Exit.USAGE) from exc
+    return str(kept["package_id"]), {"version": kept["version"]}
+
+
+def _offered(file: Any) -> tuple[str, dict[str, Any]]:
+    with tempfile.TemporaryFile() as archive:
+        content = normalise(file, archive).manifest
+        return parse_manifest(content).id, {"manifest": content.decode(), "sha256": hash_file(archive)}

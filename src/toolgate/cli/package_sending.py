@@ -1,0 +1,129 @@
+"""Packages on their way to a gateway: archives sent part by part, versions installed."""
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Final
+from urllib.parse import quote
+
+from rich.console import Console
+from typer import Option
+
+from toolgate.cli.client import RestClient, Terms, record_path
+from toolgate.cli.demo_progress import Progress
+from toolgate.cli.failure import CommandFailed
+from toolgate.cli.output import open_console
+from toolgate.cli.record_commands import PlanOption
+from toolgate.packages.uploads import MAX_PART_BYTES
+
+PACKAGES: Final = "/api/packages"
+
+Answer = Mapping[str, Any]
+Tell = Callable[[str], None]
+
+DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstallOptions:
+    """What of a package to offer, and on what terms."""
+
+    allow: Annotated[
+        list[str] | None,
+        Option("--allow", help="Pattern of tools to allow, `*` for all. Default: those it declares."),
+    ] = None
+    is_unpinned: Annotated[
+        bool, Option("--no-pin", help="Offer tools as they come, not only as they are declared.")
+    ] = False
+    plan_id: PlanOption = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """As the gateway is told."""
+        allowed = {"allowed_tools": self.allow} if self.allow else {}
+        return {**allowed, "pin": False} if self.is_unpinned else allowed
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(plan_id=self.plan_id)
+
+
+def open_progress(*, as_json: bool) -> Progress:
+    """Steps shown as they happen, to whoever looks on; nobody else is told."""
+    if as_json or not sys.stderr.isatty():
+        return Progress(Console(quiet=True))
+    return Progress(open_console(to_stderr=True))
+
+
+def package_path(package_id: str, *more: str) -> str:
+    """Where a package lives."""
+    return "/".join((PACKAGES, *(quote(one, safe="") for one in (package_id, *more))))
+
+
+def hash_file(file: BinaryIO) -> str:
+    """The SHA-256 of all that is in it."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while piece := file.read(MAX_PART_BYTES):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def send_archive(client: RestClient, file: BinaryIO, sha256: str, tell: Tell) -> Answer:
+    """Send what the gateway does not have yet, have it checked and kept; what it found."""
+    size = file.seek(0, 2)
+    count = max(1, -(-size // MAX_PART_BYTES))
+    path = f"/api/uploads/{sha256}"
+    there = set(client.get(path)["parts"])
+    for number in range(1, count + 1):
+        tell(f"{(number - 1) * 100 // count} %")
+        if number not in there:
+            file.seek((number - 1) * MAX_PART_BYTES)
+            client.put_bytes(f"{path}/{number}", file.read(MAX_PART_BYTES))
+    answer: Answer = client.post(path, {"parts": count})
+    return answer
+
+
+def kept_versions(client: RestClient, package_id: str) -> Mapping[str, str]:
+    """The versions of a package that the gateway has, each with the hash of its archive."""
+    try:
+        versions = client.get(package_path(package_id))["versions"]
+    except CommandFailed as failure:
+        if failure.code != "not_found":
+            raise
+        return {}
+    return {one["version"]: one["sha256"] for one in versions}
+
+
+def check_version(client: RestClient, package_id: str, version: str, sha256: str) -> bool:
+    """Whether the gateway has this archive already. Raises CommandFailed where it has another."""
+    known = kept_versions(client, package_id).get(version)
+    if known not in (None, sha256):
+        raise CommandFailed(
+            f"version {version} of `{package_id}` was published with other content, and never changes",
+            hint="raise it: `toolgate publish DIR --bump patch`",
+            code="conflict",
+        )
+    return known is not None
+
+
+def install(client: RestClient, package_id: str, body: Answer, terms: Terms) -> Answer:
+    """Install, or with a dry run ask what that would do."""
+    answer: Answer = client.post(f"{package_path(package_id)}/install", body, terms=terms)
+    return answer
+
+
+def started(client: RestClient, package_id: str) -> Answer | None:
+    """How the server fares at the gateway, once it was listed there; None where that cannot be said."""
+    with suppress(CommandFailed):
+        answer: Answer = client.post(f"{record_path('server', package_id)}/refresh")
+        return answer
+    return None
+
+
+def is_archive(name: str) -> bool:
+    """Whether a word on the command line means a file."""
+    return name.endswith((".tar.gz", ".tgz", ".mcpb")) or Path(name).is_file()

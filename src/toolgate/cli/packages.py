@@ -1,0 +1,67 @@
+"""`toolgate packages`: what was published, and what of it is installed."""
+
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Context
+
+from toolgate.cli.client import RestClient
+from toolgate.cli.options import Connection
+from toolgate.cli.package_sending import PACKAGES, package_path
+from toolgate.cli.record_commands import IdArgument
+from toolgate.cli.render.packages import render_package, render_packages, render_removed_version
+from toolgate.cli.spreading import spread_options
+
+app = typer.Typer(add_completion=False, help="Packages: what was published, and what is installed.")
+
+VersionArgument = Annotated[str, Argument(help="Its version.", show_default=False)]
+
+
+@app.callback(invoke_without_command=True)
+@spread_options
+def packages_command(context: Context, connection: Connection) -> None:
+    """Packages: what was published, and what is installed."""
+    if context.invoked_subcommand is None:
+        _list(connection)
+
+
+@app.command("list")
+@spread_options
+def list_command(connection: Connection) -> None:
+    """List the packages: which version is installed, and how many were published."""
+    _list(connection)
+
+
+@app.command("show")
+@spread_options
+def show_command(package_id: IdArgument, connection: Connection) -> None:
+    """Show one package in full: its tools, and every version."""
+    with connection.open() as client:
+        package = client.get(package_path(package_id))
+    connection.output.show(package, render_package(package))
+
+
+@app.command("remove")
+@spread_options
+def remove_command(package_id: IdArgument, version: VersionArgument, connection: Connection) -> None:
+    """Remove the archive of a version that is not installed."""
+    with connection.open() as client:
+        answer = client.delete_path(package_path(package_id, version))
+    connection.output.show(answer, render_removed_version(answer))
+
+
+def _list(connection: Connection) -> None:
+    with connection.open() as client:
+        packages = _all(client)
+    connection.output.show(packages, render_packages(packages))
+
+
+def _all(client: RestClient) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    query: dict[str, str] = {}
+    while True:
+        answer = client.get(PACKAGES, query)
+        found += answer["packages"]
+        if not answer["next_cursor"]:
+            return found
+        query = {"cursor": answer["next_cursor"]}

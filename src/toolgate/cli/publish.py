@@ -1,0 +1,114 @@
+"""`toolgate publish`: a directory becomes a package that runs at the gateway."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from toolgate.cli.assistants import door_url
+from toolgate.cli.client import RestClient
+from toolgate.cli.demo_progress import Progress
+from toolgate.cli.escape import escape_block
+from toolgate.cli.failure import CommandFailed
+from toolgate.cli.options import Connection
+from toolgate.cli.output import open_console
+from toolgate.cli.package_files import Bump, PackageDirectory
+from toolgate.cli.package_sending import (
+    DryRunOption,
+    InstallOptions,
+    check_version,
+    install,
+    open_progress,
+    send_archive,
+    started,
+)
+from toolgate.cli.package_trial import read_tools
+from toolgate.cli.render.packages import render_install_plan, render_published
+from toolgate.cli.spreading import spread_options
+from toolgate.packages.tar_writer import Packed
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("publish")
+@spread_options
+def publish_command(
+    directory: Annotated[Path, Argument(help="The package: a directory with a `manifest.json`.")],
+    connection: Connection,
+    how: InstallOptions,
+    *,
+    is_dry_run: DryRunOption = False,
+    bump: Annotated[
+        Bump | None, Option("--bump", help="Raise the version first, and write it into the manifest.")
+    ] = None,
+    is_only_kept: Annotated[
+        bool, Option("--no-install", help="Upload it, and install it another time.")
+    ] = False,
+) -> None:
+    """Start a package's server once, write all its tools into the manifest, pack, upload and install it.
+
+    What was published as one version never changes: after a change, raise it with --bump. A dry run shows
+    how the tools and what each task sees would differ from what is installed, and sends no archive.
+    """
+    progress = open_progress(as_json=connection.as_json)
+    package = PackageDirectory(directory, bump=bump)
+    manifest = package.manifest
+    with progress.step("reading the tools of the server"), _last_words(connection):
+        content = package.complete(read_tools(manifest, directory))
+    with tempfile.TemporaryFile() as archive, connection.open() as client:
+        with progress.step("packing"):
+            packed = package.pack(content, archive)
+        if is_dry_run:
+            offered = {"manifest": content.decode(), "sha256": packed.sha256, "dry_run": True}
+            answer = install(client, manifest.id, {**how.body, **offered}, how.terms)
+            connection.output.show(answer, render_install_plan(answer))
+            return
+        is_there = check_version(client, manifest.id, manifest.version, packed.sha256)
+        if not is_there:
+            with progress.step("uploading") as tell:
+                send_archive(client, archive, packed.sha256, tell)
+        package.write(content)
+        shown = _shown(packed, package, is_new=not is_there)
+        if not is_only_kept:
+            shown |= _install(client, package, how, progress)
+    shown["url"] = door_url(connection.url, {"servers": manifest.id})
+    connection.output.show(shown, render_published(shown))
+
+
+@contextmanager
+def _last_words(connection: Connection) -> Iterator[None]:
+    """Where the server does not run, what it wrote to standard error is shown before the failure is."""
+    try:
+        yield
+    except CommandFailed as failure:
+        tail = str(failure.data.get("stderr_tail", ""))
+        if tail and not connection.as_json:
+            open_console(to_stderr=True).print(escape_block(tail), style="dim", soft_wrap=True)
+        raise
+
+
+def _install(
+    client: RestClient, package: PackageDirectory, how: InstallOptions, progress: Progress
+) -> dict[str, object]:
+    manifest = package.manifest
+    with progress.step("installing"):
+        done = install(client, manifest.id, {**how.body, "version": manifest.version}, how.terms)
+    with progress.step("starting it at the gateway"):
+        return {"install": done, "server": started(client, manifest.id)}
+
+
+def _shown(packed: Packed, package: PackageDirectory, *, is_new: bool) -> dict[str, object]:
+    return {
+        "package_id": package.manifest.id,
+        "version": package.manifest.version,
+        "sha256": packed.sha256,
+        "size": packed.size,
+        "files": packed.files,
+        "uploaded": is_new,
+        "install": None,
+        "server": None,
+    }

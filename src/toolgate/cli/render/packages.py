@@ -1,0 +1,196 @@
+"""Packages: what there is, what installing did or would do, and what to do next."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from toolgate.cli.escape import escape_block
+from toolgate.cli.render.layout import (
+    BAD,
+    DIM,
+    OK,
+    WARN,
+    cell,
+    count,
+    facts,
+    grid,
+    health_of,
+    indent,
+    names,
+    sentence,
+    stack,
+    verbatim,
+    warnings,
+)
+from toolgate.cli.render.plans import render_records
+
+Answer = Mapping[str, Any]
+
+
+def render_begun(made: Answer) -> RenderableType:
+    """A new package, and what to do with it."""
+    directory = made["directory"]
+    return stack(
+        Group(
+            sentence(
+                Text("✓ ", style=OK), "package ", cell(made["package_id"], "bold"), " in ", cell(directory)
+            ),
+            indent(names(made["files"])),
+        ),
+        Group(
+            Text("Next: edit `server.py`, then", style=DIM),
+            verbatim(f"toolgate publish {directory}"),
+        ),
+    )
+
+
+def render_packages(packages: Sequence[Answer]) -> RenderableType:
+    """One line a package."""
+    if not packages:
+        return Text("no packages yet: make one with `toolgate init`, then `toolgate publish DIR`")
+    table = grid("PACKAGE", "INSTALLED", "VERSIONS", "TOOLS", "NAME", flexible={"NAME"})
+    for one in packages:
+        table.add_row(
+            cell(one["package_id"], "bold"),
+            cell(one["installed"] or "-"),
+            cell(len(one["versions"])),
+            cell(len(one["tools"]) if one["installed"] else "-"),
+            cell(one["name"]),
+        )
+    return table
+
+
+def render_package(package: Answer) -> RenderableType:
+    """One package in full."""
+    about = facts(2)
+    for label, value in (
+        ("name", package["name"]),
+        ("description", package["description"]),
+        ("category", package["category"]),
+        ("tags", ", ".join(package["tags"])),
+        ("installed", package["installed"] or "no"),
+        ("tools", ", ".join(package["tools"])),
+    ):
+        if value:
+            about.add_row(cell(label, DIM), cell(value))
+    table = grid("VERSION", "PUBLISHED", "BYTES", "SHA-256", flexible={"SHA-256"})
+    for one in package["versions"]:
+        table.add_row(
+            cell(one["version"], "bold" if one["installed"] else ""),
+            cell(f"{datetime.fromtimestamp(one['at_ms'] / 1000, UTC):%Y-%m-%d %H:%M}"),
+            cell(f"{one['size']:,}"),
+            cell(one["sha256"][:16], DIM),
+        )
+    return stack(cell(package["package_id"], "bold"), about, table if package["versions"] else None)
+
+
+def render_published(shown: Answer) -> RenderableType:
+    """What became of a directory."""
+    head = sentence(
+        Text("✓ ", style=OK),
+        cell(f"{shown['package_id']} {shown['version']}", "bold"),
+        f": {count(shown['files'], 'file')}, {shown['size']:,} bytes",
+        "" if shown["uploaded"] else ", published before",
+    )
+    if shown["install"] is None:
+        hint = verbatim(f"toolgate install {shown['package_id']}@{shown['version']}")
+        return stack(head, Group(Text("It is not installed. To do that:", style=DIM), hint))
+    return stack(head, render_installed(shown["install"], shown["server"], shown["url"]))
+
+
+def render_installed(answer: Answer, server: Answer | None, url: str) -> RenderableType:
+    """An installation that was made, how its server fares, and where to call it."""
+    head = Group(_headline(answer, "is installed"), *map(indent, _tool_changes(answer["tools"])))
+    return stack(head, warnings(answer["warnings"]), _fares(server), _paste(answer["package_id"], url))
+
+
+def render_install_plan(answer: Answer) -> RenderableType:
+    """An installation that was not made: how the tools differ, the records, and what tasks would notice."""
+    changes = list(_tool_changes(answer["tools"]))
+    return stack(
+        Group(
+            _headline(answer, "would be installed"), *map(indent, changes or [Text("the same tools", DIM)])
+        ),
+        warnings(one for one in answer["warnings"] if one not in answer["plan"]["warnings"]),
+        render_records({**answer["plan"], "changes": [_without_hashes(one) for one in answer["changes"]]}),
+    )
+
+
+def _without_hashes(change: Answer) -> Answer:
+    """A change as far as it says more than the difference between the tools does."""
+    fields = change["fields"] if change["kind"] == "server" else ()
+    return {**change, "fields": [one for one in fields if one["field"] != "package.sha256"]}
+
+
+def render_uninstalled(answer: Answer) -> RenderableType:
+    """A package that is gone."""
+    removed: Sequence[str] = answer["removed_versions"]
+    lines = [sentence(Text("✓ ", style=OK), "package ", cell(answer["package_id"], "bold"), " is gone")]
+    if removed:
+        lines.append(indent(sentence("archives removed: ", names(removed))))  # type: ignore[arg-type]
+    return stack(Group(*lines), warnings(answer["warnings"]))
+
+
+def render_uninstall_plan(answer: Answer) -> RenderableType:
+    """A removal that was not made."""
+    return render_records(answer["plan"])
+
+
+def render_removed_version(answer: Answer) -> RenderableType:
+    """An archive that is gone."""
+    named = cell(f"{answer['package_id']} {answer['version']}", "bold")
+    return sentence(Text("✓ ", style=OK), "the archive of ", named, " is gone")
+
+
+def _headline(answer: Answer, verb: str) -> Text:
+    before = f" (was {answer['before']})" if answer["before"] not in (None, answer["version"]) else ""
+    if not answer["changes"] and verb == "is installed":
+        verb = "was installed already: nothing to do"
+    return sentence(
+        Text("✓ ", style=OK) if verb.startswith("is") else Text(""),
+        cell(f"{answer['package_id']} {answer['version']}", "bold"),
+        f" {verb}{before}",
+        Text(f"  revision {answer['revision']}", style=DIM),
+    )
+
+
+def _tool_changes(tools: Answer) -> Iterator[RenderableType]:
+    """A line for tools that came and went, and a diff of each that is another now. Signs as in a diff."""
+    if tools["added"]:
+        yield sentence(Text("+ ", style=OK), names(tools["added"]))
+    if tools["removed"]:
+        yield sentence(Text("- ", style=BAD), names(tools["removed"]))
+    for one in tools["renamed"]:
+        yield sentence(Text("~ ", style=WARN), cell(one["before"]), " is now ", cell(one["after"]))
+    for name, lines in tools["changed"].items():
+        yield Group(sentence(Text("~ ", style=WARN), cell(name)), *map(indent, map(_diff_line, lines)))
+
+
+def _diff_line(line: str) -> Text:
+    styles = {"+": OK, "-": BAD, "@": DIM}
+    return Text(escape_block(line), style=styles.get(line[:1], ""))
+
+
+def _fares(server: Answer | None) -> RenderableType | None:
+    if server is None:
+        return None
+    health = health_of(server)
+    if health.get("state") == "connected":
+        return sentence(Text("✓ ", style=OK), f"it runs, with {count(len(server['tools']), 'tool')}")
+    hint = f"`toolgate servers get {server['server_id']}` says more"
+    return sentence(
+        Text("✗ ", style=BAD),
+        "it does not run yet: ",
+        cell(health.get("last_error") or health.get("state", "not known")),
+        Text(f"; {hint}", style=DIM),
+    )
+
+
+def _paste(package_id: str, url: str) -> RenderableType:
+    return Group(
+        Text("Paste this URL into a client, or let it be written there:", style=DIM),
+        verbatim(f"{url}\ntoolgate connect claude-code --servers {package_id} --write"),
+    )

@@ -1,0 +1,34 @@
+"""`toolgate uninstall`: a package leaves the gateway."""
+
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from toolgate.cli.options import Connection
+from toolgate.cli.package_sending import DryRunOption, package_path
+from toolgate.cli.record_commands import IdArgument, TermsOptions
+from toolgate.cli.render.packages import render_uninstall_plan, render_uninstalled
+from toolgate.cli.spreading import spread_options
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("uninstall")
+@spread_options
+def uninstall_command(
+    package_id: IdArgument,
+    connection: Connection,
+    on: TermsOptions,
+    *,
+    is_purged: Annotated[bool, Option("--purge", help="Also remove every archive of it.")] = False,
+    is_dry_run: DryRunOption = False,
+) -> None:
+    """Remove a package with its server and its pin. What was uploaded stays, unless --purge is given."""
+    query = {"purge": "true"} if is_purged else {}
+    if is_dry_run:
+        query["dry_run"] = "true"
+    with connection.open() as client:
+        answer = client.delete_path(package_path(package_id), query, terms=on.terms)
+    render = render_uninstall_plan if is_dry_run else render_uninstalled
+    connection.output.show(answer, render(answer))
