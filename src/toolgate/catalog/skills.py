@@ -1,0 +1,119 @@
+"""A skill's manifest: which tools the skill was written with, and so the scope it needs.
+
+Skills say much that is nobody's business here; only the id, the words for people and the tools are read.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolgate.catalog.naming import door_name
+from toolgate.errors import InvalidRecord
+from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
+
+MAX_SKILL_TOOLS: Final = 1_000
+MAX_TITLE: Final = 200
+
+# As tools are named, and the two signs of patterns.
+_TOOL = re.compile(r"[A-Za-z0-9_.*?-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """What a skill needs of the gateway."""
+
+    skill_id: str
+    """Fit to be the id of a task."""
+    tools: tuple[ToolRef, ...]
+    """In the order of the manifest, each once. A name may be a pattern."""
+    name: str = ""
+    description: str = ""
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Sorted: those whose tools it uses."""
+        return tuple(sorted({ref.server_id for ref in self.tools}))
+
+    @property
+    def selection(self) -> str:
+        """As `?tools=` has it."""
+        return ",".join(door_name(ref) for ref in self.tools)
+
+    def task(self) -> dict[str, Any]:
+        """The body of a task with the same scope: the same skill always makes the same."""
+        servers = list(self.servers)
+        config = {
+            "mcp.enabled": True,
+            "mcp.default_server_ids": servers,
+            "mcp.allowed_server_ids": servers,
+            "mcp.tool_allowlist": sorted(map(str, self.tools)),
+        }
+        texts = {key: json.dumps(value, separators=(",", ":")) for key, value in config.items()}
+        title = {"display_name": self.name} if self.name else {}
+        return {"task_id": self.skill_id, **title, "config": texts}
+
+
+def parse_skill(document: object) -> Skill:
+    """The skill of a manifest, or InvalidRecord with all that is wrong with it."""
+    if not isinstance(document, Mapping):
+        raise InvalidRecord("a skill's manifest is an object", hint='like `{"id": "report", "tools": []}`')
+    problems: list[dict[str, str]] = []
+    skill_id = _parse_id(document.get("id"), problems)
+    tools = _parse_tools(document.get("tools"), problems)
+    if problems:
+        listed = "; ".join(f"`{one['field']}`: {one['problem']}" for one in problems[:10])
+        more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
+        raise InvalidRecord(
+            f"{listed}{more}",
+            hint="name each tool with its server, as in `excel-tools.create_workbook`",
+            data={"problems": problems},
+        )
+    return Skill(
+        skill_id=skill_id,
+        tools=tools,
+        name=_words(document.get("name"))[:MAX_TITLE],
+        description=_words(document.get("description")),
+    )
+
+
+def _parse_id(value: object, problems: list[dict[str, str]]) -> str:
+    try:
+        return parse_task_id(value if isinstance(value, str) else "")
+    except InvalidRecord as exc:
+        problems.append({"field": "id", "problem": f"{exc}; {exc.hint}" if value else "is missing"})
+        return ""
+
+
+def _parse_tools(value: object, problems: list[dict[str, str]]) -> tuple[ToolRef, ...]:
+    if not isinstance(value, list) or len(value) > MAX_SKILL_TOOLS:
+        why = f"must be a list, of at most {MAX_SKILL_TOOLS} tools"
+        problems.append({"field": "tools", "problem": why})
+        return ()
+    found: dict[ToolRef, None] = {}
+    for index, one in enumerate(value):
+        try:
+            found[_parse_tool(one)] = None
+        except InvalidRecord as exc:
+            problems.append({"field": f"tools[{index}]", "problem": str(exc)})
+    return tuple(found)
+
+
+def _parse_tool(value: object) -> ToolRef:
+    """`server.tool`, cut at its first dot, or `server/tool`. Or InvalidRecord."""
+    if not isinstance(value, str):
+        raise InvalidRecord("is not text")
+    server_id, separator, name = value.partition("/" if "/" in value else ".")
+    shown = ascii(value[:80])[1:-1]
+    if not separator:
+        raise InvalidRecord(f"`{shown}` does not say which server it is of")
+    if not _TOOL.fullmatch(name):
+        raise InvalidRecord(f"`{shown}` is not the name of a tool")
+    return ToolRef(parse_server_id(server_id), name)
+
+
+def _words(value: object) -> str:
+    """What is meant for people, on one line, without what cannot be seen."""
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    return "".join(character for character in text if character.isprintable())
