@@ -9,9 +9,9 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,6 +28,16 @@ MIN_NEARNESS: Final = 0.2
 _log: Final = logging.getLogger(__name__)
 
 
+class Embeds(Protocol):
+    """What makes vectors: `Embedder`. Two threads use it."""
+
+    width: int
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """A vector of length 1 for each of `texts`."""
+        ...
+
+
 @asynccontextmanager
 async def open_embedding(model: Path, vectors: Path) -> AsyncIterator["Meaning"]:
     """The model in the directory `model`, its vectors kept in the file `vectors`. Raises StartRefused."""
@@ -42,7 +52,7 @@ async def open_embedding(model: Path, vectors: Path) -> AsyncIterator["Meaning"]
 class Meaning:
     """What all indexes of a process share: the model, the kept vectors, the two threads."""
 
-    def __init__(self, embedder: Embedder, cache: VectorCache) -> None:
+    def __init__(self, embedder: Embeds, cache: VectorCache) -> None:
         self.embedder = embedder
         self._cache = cache
         self._is_closing = threading.Event()
@@ -103,7 +113,8 @@ class NearIndex:
             self._wanted[group] = texts
             self._made.pop(group, None)
             self._stack = None
-        self._meaning.background.submit(self._make, group, texts)
+        with suppress(RuntimeError):  # closed: nobody asks any more
+            self._meaning.background.submit(self._make, group, texts)
 
     def drop(self, group: str) -> None:
         """Forget `group`, if it is there."""

@@ -27,11 +27,16 @@ T = TypeVar("T")
 class VectorCache:
     """The vectors of one model in the file `path`; those of others may stand beside them."""
 
-    def __init__(self, path: Path, model_id: str, *, max_vectors: int = MAX_VECTORS) -> None:
+    def __init__(
+        self, path: Path, model_id: str, *, max_vectors: int = MAX_VECTORS, wait_s: float = 1.0
+    ) -> None:
+        """`wait_s`: how long for another process that writes to the same file."""
         self._path = path
+        self._wait_s = wait_s
         self._model_id = model_id.encode()
         self._max_vectors = max_vectors
         self._connection: sqlite3.Connection | None = None
+        self._is_failing = False
 
     def close(self) -> None:
         """Give the file back. It is opened again when it is needed."""
@@ -65,19 +70,24 @@ class VectorCache:
         """What `act` does with the file, or None where that cannot be done today."""
         try:
             if self._connection is None:
-                self._connection = _open(self._path)
-            return act(self._connection)
+                self._connection = _open(self._path, self._wait_s)
+            done = act(self._connection)
         except sqlite3.OperationalError as exc:  # no place, no permission, somebody else at it: not damaged
-            _log.warning("vectors are not kept in `%s`: %s", self._path, exc)
+            if not self._is_failing:
+                _log.warning("vectors are not kept in `%s`: %s", self._path, exc)
+            self._is_failing = True
         except sqlite3.DatabaseError as exc:
             _log.warning("`%s` is damaged and begun anew; vectors are made again: %s", self._path, exc)
             self.close()
             self._path.unlink(missing_ok=True)
+        else:
+            self._is_failing = False
+            return done
         return None
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, check_same_thread=False)
+def _open(path: Path, wait_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=wait_s, check_same_thread=False)
     try:
         connection.execute(_TABLE)
     except sqlite3.Error:
