@@ -7,6 +7,7 @@ the log. Every wait has a deadline.
 import asyncio
 import logging
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ _VARIABLES: Final = frozenset(
     }
 )
 """Those of AWS that say where a bucket is and who asks."""
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _UNAVAILABLE: Final = "retry in a moment; if it lasts, see to the place that `artifacts` names"
 _FAILED: Final = "see to the place that `artifacts` names: its room and its rights; the log says more"
 
@@ -218,6 +220,8 @@ def objects_at(location: str, environ: Mapping[str, str]) -> Objects:
 
 def _bucket(location: str, environ: Mapping[str, str]) -> Objects:
     bucket, _, prefix = location.removeprefix(S3).partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise StartRefused("`artifacts` names no bucket", hint="set it to `s3://BUCKET/PREFIX`")
     config = {name.lower(): environ[name] for name in sorted(_VARIABLES & environ.keys())}
     endpoint = environ.get("AWS_ENDPOINT_URL") or environ.get("AWS_ENDPOINT", "")
     # In clear only where the operator wrote so. Signatures show no key, and nodes check the hash.
