@@ -88,14 +88,16 @@ def _directory(source: BinaryIO) -> tuple[bytes, int]:
     if at < 0 or len(tail) - at < _END.size:
         raise refusal("it is no zip archive, or a damaged one")
     _, disk, first_disk, here, count, length, start, comment = _END.unpack_from(tail, at)
+    if count > MAX_FILES:
+        raise too_large(f"it holds more than {MAX_FILES:,} files and directories")
     behind = tail[at + _END.size :]
     is_signed = behind.startswith(_SIGNED[0]) and behind.endswith(_SIGNED[1])
     if len(behind) != comment and not is_signed:
         raise refusal("there is something behind its end")
     if disk or first_disk or here != count or start + length != tail_start + at:
         raise refusal("its directory is not where its end says")
-    if count > MAX_FILES or length > _MAX_DIRECTORY:
-        raise too_large(f"it holds more than {MAX_FILES:,} files and directories")
+    if length > _MAX_DIRECTORY:
+        raise too_large(f"its directory is larger than {_MAX_DIRECTORY:,} bytes")
     source.seek(start)
     return source.read(length), start
 

@@ -1,0 +1,142 @@
+"""FIL-2: a zip says everything twice. Where the two differ, or leave room for more, it is refused."""
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.packages.archive_samples import FILES, good_zip, zip_of
+from toolgate.errors import BodyTooLarge, InvalidRecord
+from toolgate.packages.archive import inspect_archive, unpack_archive
+
+LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
+
+
+def changed(content: bytes, signature: bytes, offset: int, value: bytes) -> bytes:
+    """A zip with bytes replaced in its last header of this kind."""
+    at = content.rindex(signature) + offset
+    return content[:at] + value + content[at + len(value) :]
+
+
+def moved(content: bytes, gap: bytes) -> bytes:
+    """A zip with bytes between its last entry and its directory, which its end knows of."""
+    start = content.index(CENTRAL)
+    longer = content[:start] + gap + content[start:]
+    return changed(longer, END, 16, struct.pack("<L", start + len(gap)))
+
+
+def short(value: int) -> bytes:
+    return struct.pack("<H", value)
+
+
+ZIP = good_zip()
+BEFORE = b"#!/bin/sh\n"
+CASES = {
+    "another name in its header": (changed(ZIP, LOCAL, 30, b"LIB"), "one thing in its directory"),
+    "another size in its header": (changed(ZIP, LOCAL, 22, b"\x07"), "one thing in its directory"),
+    "another checksum in its header": (changed(ZIP, LOCAL, 14, b"\x00\x00"), "one thing in its directory"),
+    "another method in its header": (changed(ZIP, LOCAL, 8, b"\x00"), "one thing in its directory"),
+    "no header where it should be": (changed(ZIP, LOCAL, 0, b"PK\x01"), "one thing in its directory"),
+    "encrypted": (changed(ZIP, CENTRAL, 8, short(1)), "encrypted"),
+    "strongly encrypted": (changed(ZIP, CENTRAL, 8, short(0x41)), "encrypted"),
+    "hidden headers": (changed(ZIP, CENTRAL, 8, short(0x2000)), "encrypted"),
+    "packed in another way": (changed(ZIP, CENTRAL, 10, short(12)), "not known here"),
+    "two entries in one place": (changed(ZIP, CENTRAL, 42, bytes(4)), "overlap"),
+    "an entry in another": (changed(ZIP, CENTRAL, 42, b"\x05"), "overlap"),
+    "a gap": (moved(ZIP, b"hidden"), "leave gaps"),
+    "a gap with an entry": (moved(ZIP, ZIP[: ZIP.index(LOCAL, 4)]), "leave gaps"),
+    "something before": (BEFORE + ZIP, "neither a gzipped tar nor a zip"),
+    "something behind": (ZIP + b"x", "behind its end"),
+    "a comment that is longer": (changed(ZIP, END, 20, short(1)), "behind its end"),
+    "several disks": (changed(ZIP, END, 4, short(1)), "not where its end says"),
+    "zip64": (changed(ZIP, END, 12, b"\xff" * 8), "not where its end says"),
+    "a directory elsewhere": (changed(ZIP, END, 16, b"\x00"), "not where its end says"),
+    "a damaged directory": (changed(ZIP, CENTRAL, 0, b"PX"), "directory is damaged"),
+    "a long name in the directory": (changed(ZIP, CENTRAL, 28, short(0x7FFF)), "directory is damaged"),
+    "a directory cut short": (changed(moved(ZIP, b""), CENTRAL, 30, short(1)), "directory is damaged"),
+    "a name that is not UTF-8": (ZIP.replace("读".encode(), b"\xff\xff\xff"), "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_zip_that_can_be_read_in_two_ways_is_refused(name: str, tmp_path: Path) -> None:
+    content, problem = CASES[name]
+
+    with pytest.raises(InvalidRecord) as refusal:
+        inspect_archive(io.BytesIO(content))
+    with pytest.raises(InvalidRecord):
+        unpack_archive(io.BytesIO(content), tmp_path / "package")
+
+    assert problem in str(refusal.value)
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_sizes_of_zip64_are_past_all_limits() -> None:
+    content = changed(changed(ZIP, CENTRAL, 24, b"\xff" * 4), LOCAL, 22, b"\xff" * 4)
+
+    with pytest.raises(BodyTooLarge):
+        inspect_archive(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_content_that_differs_from_its_checksum_is_refused(method: int) -> None:
+    content = zip_of([("a", b"content of a file")], method)
+    at = content.rindex(LOCAL) + 31
+    damaged = content[: at + 4] + bytes([content[at + 4] ^ 1]) + content[at + 5 :]
+
+    with pytest.raises(InvalidRecord, match=r"not what its header says|damaged"):
+        inspect_archive(io.BytesIO(damaged))
+
+
+def test_a_directory_has_no_content() -> None:
+    content = zip_of([("aa", b"x")], zipfile.ZIP_STORED).replace(b"aa", b"a/")
+
+    with pytest.raises(InvalidRecord, match=r"neither a file nor a directory|directory with content"):
+        inspect_archive(io.BytesIO(content))
+
+
+class Unseekable(io.BytesIO):
+    def seekable(self) -> bool:
+        return False
+
+    def seek(self, *_: int) -> int:
+        raise io.UnsupportedOperation
+
+    tell = seek
+
+
+def streamed() -> bytes:
+    """A zip whose sizes stand behind the content, as programs write that cannot go back."""
+    buffer = Unseekable()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in FILES.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_sizes_may_stand_behind_the_content_if_they_are_right() -> None:
+    content = streamed()
+    at = content.rindex(b"PK\x07\x08")
+    unsigned = content.replace(b"PK\x07\x08", b"")
+
+    assert inspect_archive(io.BytesIO(content)).files == 3
+    with pytest.raises(InvalidRecord, match="another behind it"):
+        inspect_archive(io.BytesIO(content[: at + 4] + b"\x00" + content[at + 5 :]))
+    with pytest.raises(InvalidRecord):
+        inspect_archive(io.BytesIO(unsigned))
+
+
+@pytest.mark.parametrize("is_comment", [True, False])
+def test_the_signature_of_a_bundle_is_passed_over(is_comment: bool) -> None:
+    signature = b"MCPB_SIG_V1" + struct.pack("<L", 4) + b"DER." + b"MCPB_SIG_END"
+    content = changed(ZIP, END, 20, short(len(signature))) if is_comment else ZIP
+
+    assert inspect_archive(io.BytesIO(content + signature)).files == 3
+
+
+def test_a_directory_entry_may_be_there(tmp_path: Path) -> None:
+    unpack_archive(io.BytesIO(zip_of([("lib/", b""), ("lib/a", b"x")])), tmp_path / "package")
+
+    assert (tmp_path / "package" / "lib" / "a").read_bytes() == b"x"
