@@ -77,6 +77,8 @@ class Drift:
 
     def _see(self, offer: ServerTools) -> Iterator[Drifted]:
         server_id = offer.record.server_id
+        if offer.state == "pending":
+            return  # what an earlier version has listed says nothing of this one
         pin, seen = self._recorded[server_id], self._looked.get(server_id)
         # What did not change is the same object, and then there is nothing to compare.
         if seen is not None and seen[0] is pin and seen[1].tools is offer.tools:

@@ -42,13 +42,24 @@ class _Part:
 class Discovery:
     """Decides only; the supervisor acts."""
 
-    def __init__(self, record: ServerRecord, limits: PoolLimits, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        record: ServerRecord,
+        limits: PoolLimits,
+        jitter: Callable[[], float],
+        *,
+        before: ServerTools | None = None,
+    ) -> None:
+        """`before` is what an earlier version of the server offered: shown until it is listed itself."""
         self._limits = limits
         self._jitter = jitter
         self._parts: dict[ListKind, _Part] = {kind: _Part() for kind in FORMS}
-        self._era: Era | None = None
-        self._features: frozenset[str] = frozenset()
-        self.tools = ServerTools(record=record)
+        self._before = before
+        self._era: Era | None = None if before is None else before.era
+        self._features = frozenset[str]() if before is None else before.features
+        self.tools = (
+            ServerTools(record=record) if before is None else replace(before, record=record, state="pending")
+        )
         """The picture, as last shown."""
         self.last_list_ms: int | None = None
         """How long the newest good list of tools took."""
@@ -118,6 +129,7 @@ class Discovery:
         """There was no link to list by; the next try is at `due_s`. `show` makes it seen."""
         for part in self._parts.values():
             part.due_s = due_s
+        self._before = None
         self._parts["tools"].failure = ListFailed(str(failure), state=failure.state)
 
     def rest(self) -> None:
@@ -139,6 +151,9 @@ class Discovery:
             detail="; ".join(_told(kind, part.detail) for kind, part in parts.items() if part.detail),
             **{kind: read.entries for kind, read in reads.items()},
         )
+        if self._before is not None:
+            awaited = [kind for kind, part in parts.items() if part.read is None and part.failure is None]
+            tools = replace(tools, **{kind: getattr(self._before, kind) for kind in awaited})
         if tools == self.tools:
             return False
         self.tools = tools

@@ -125,8 +125,9 @@ class Pool:
         """Make the pool hold exactly `records`. Returns at once; `tools()` shows them all afterwards.
 
         New servers are started and listed in the background. One whose launch changed gets a new link, while
-        calls in flight finish on the old. Removed and disabled ones are closed. `on_change` is not
-        called for what `apply` itself changes.
+        calls in flight finish on the old; what a package's server offered is shown until its next version
+        was listed, so that nobody sees an empty list in between. Removed and disabled ones are closed.
+        `on_change` is not called for what `apply` itself changes.
         """
         self._leaving = [server for server in self._leaving if not server.is_over]
         for server_id in self._servers.keys() - records.keys():
@@ -142,9 +143,10 @@ class Pool:
             if server.record != record:
                 server.replace_record(record)
             return
+        before = None if server is None or not _is_upgrade(server.record, record) else server.tools
         if server is not None:
             self._retire(server, drain_s=self._limits.drain_s if record.enabled else 0.0)
-        self._servers[server_id] = server = Supervisor(record, self._around)
+        self._servers[server_id] = server = Supervisor(record, self._around, before=before)
         server.watch(self._watched.get(server_id, frozenset()))
         self._unstarted.append(server)
 
@@ -297,6 +299,11 @@ class Pool:
         except KeyError:
             raise ServerUnavailable(f"server `{server_id}` is not registered") from None
         return server if server.sessions is None else server.sessions.of(session, client)
+
+
+def _is_upgrade(before: ServerRecord, after: ServerRecord) -> bool:
+    """Whether it is the same package, of another version: not just any program in place of another."""
+    return None not in (before.package, after.package) and before.enabled and after.enabled
 
 
 def _connection(record: ServerRecord) -> tuple[object, ...]:

@@ -41,9 +41,12 @@ _decode_updated = msgspec.json.Decoder(_Updated).decode
 class Supervisor(Connection):
     """One server under supervision. Where sessions or principals have links of their own, it only lists."""
 
-    def __init__(self, record: ServerRecord, around: Surroundings) -> None:
+    def __init__(
+        self, record: ServerRecord, around: Surroundings, *, before: ServerTools | None = None
+    ) -> None:
+        """`before` is what an earlier version of the server offered."""
         super().__init__(record, around, common=Common())
-        self._discovery = Discovery(record, around.limits, around.jitter)
+        self._discovery = Discovery(record, around.limits, around.jitter, before=before)
         self._watched: frozenset[str] = frozenset()
         self._refreshes: list[asyncio.Future[None]] = []
 
