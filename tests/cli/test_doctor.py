@@ -16,6 +16,7 @@ from toolgate.cli.diagnosis import (
     judge_gateway,
     judge_node,
     judge_open_files,
+    judge_pin,
     judge_port,
     judge_server,
     worst,
@@ -173,6 +174,7 @@ def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data
     gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
     gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server()]})
     gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
+    gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
     gateway.answer("GET /admin/api/lint", {"findings": []})
 
     ran = run("doctor", "--data", data)
@@ -187,6 +189,7 @@ def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data
     gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server(), down]})
     finding = {"where": "task `t`", "rule": "mcp.tool_denylist", "message": "`x` matches nothing"}
     gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
+    gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
     gateway.answer("GET /admin/api/lint", {"findings": [finding]})
 
     ran = run("doctor", "--data", data)
@@ -206,6 +209,7 @@ def test_an_empty_registry_is_worth_a_word(gateway: FakeGateway, run: Run, data:
     gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 0})
     gateway.answer("GET /admin/api/mcp/servers", {"revision": 0, "servers": []})
     gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
+    gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
     gateway.answer("GET /admin/api/lint", {"findings": []})
 
     ran = run("doctor", "--data", data, "--json")
@@ -235,3 +239,15 @@ def test_where_nothing_listens_the_advice_is_to_start(run: Run, data: str) -> No
     assert ran.code == 1
     assert f"✗  gateway  nothing listens at 127.0.0.1:{port}" in ran.lines
     assert "            → start it: toolgate up" in ran.lines
+
+
+def test_tools_that_wait_for_approval_are_found_with_the_way_to_look_at_them() -> None:
+    pin = {"server_id": "git", "tools": {"log": "0" * 64}, "waiting": ["log"]}
+
+    assert judge_pin({**pin, "waiting": []}) is None
+    assert judge_pin(pin) == Finding(
+        "warning",
+        "pin git",
+        "1 tool changed or came after approval, and is not offered",
+        "see what changed with `toolgate pins diff git`, then `toolgate pins set git`",
+    )

@@ -108,7 +108,8 @@ def tool(name: str, reason: str | None = None, **changes: Any) -> dict[str, Any]
 
 def test_the_tools_of_a_server_come_with_what_decided_about_each(gateway: FakeGateway, run: Run) -> None:
     hidden = tool("bad", "invalid_definition", tokens=0, digest=None, rule="")
-    gateway.answer(TOOLS, {"revision": 3, "tools": [tool("git_a"), tool("git_b", "quarantined"), hidden]})
+    shown = [tool("git_a"), tool("git_b", "quarantined"), hidden]
+    gateway.answer(TOOLS, {"revision": 3, "server_id": "git", "tools": shown})
 
     ran = run("servers", "tools", "git", "--task", "review")
 
@@ -125,6 +126,8 @@ def test_the_tools_of_a_server_come_with_what_decided_about_each(gateway: FakeGa
         "✗  git_b      platform: quarantined",
         "              `*`",
         "✗  bad        platform: invalid_definition",
+        "",
+        "waiting for approval: see what changed with `toolgate pins diff git`",
     ]
 
 
@@ -156,24 +159,48 @@ def test_a_server_without_tools_says_where_to_look(gateway: FakeGateway, run: Ru
     assert "toolgate servers test" in run("servers", "tools", "git").out
 
 
-def test_pinning_approves_what_is_offered_and_what_only_a_pin_holds_back(
+OFFERED = {
+    "revision": 3,
+    "server_id": "git",
+    "tools": [
+        tool("git_a"),
+        tool("git_b", "quarantined"),
+        tool("git_n", "quarantined"),
+        tool("git_x", "not_in_server_allowlist"),
+        tool("git_y", "invalid_definition", digest=None),
+    ],
+}
+PINNED = {
+    "server_id": "git",
+    "tools": {"git_a": "a" * 64, "git_b": "0" * 64, "git_old": "d" * 64},
+    "changed": {"git_b": "b" * 64, "git_old": "0" * 64},
+    "waiting": ["git_b", "git_n", "git_old"],
+    "revision": 3,
+}
+
+
+def difference(name: str, state: str = "changed", **changes: Any) -> dict[str, Any]:
+    digest = name[-1] * 64
+    shown = {
+        "tool": name,
+        "state": state,
+        "approved": "0" * 64,
+        "found": digest,
+        "listed": digest,
+        "was": None,
+        "is_whole": False,
+        "diff": ["@@ -1,3 +1,3 @@", " {", '-  "description": "Old.",', '+  "description": "New.",'],
+    }
+    return {**shown, **changes}
+
+
+def test_pinning_approves_what_is_offered_and_what_only_a_pin_holds_back_and_shows_what_is_new_in_it(
     gateway: FakeGateway, run: Run
 ) -> None:
-    gateway.answer(
-        TOOLS,
-        {
-            "revision": 3,
-            "tools": [
-                tool("git_a"),
-                tool("git_b", "quarantined"),
-                tool("git_n", "quarantined"),
-                tool("git_x", "not_in_server_allowlist"),
-                tool("git_y", "invalid_definition", digest=None),
-            ],
-        },
-    )
-    before = {"git_a": "a" * 64, "git_b": "0" * 64, "git_old": "d" * 64}
-    gateway.answer("GET /admin/api/pins", {"revision": 3, "pins": [{"server_id": "git", "tools": before}]})
+    gateway.answer(TOOLS, OFFERED)
+    gateway.answer("GET /admin/api/pins", {"revision": 3, "pins": [PINNED]})
+    newer = difference("git_n", "new", listed="1" * 64)  # it changed once more since it was listed
+    gateway.answer("GET /admin/api/pins/git/diff", {"revision": 3, "tools": [difference("git_b"), newer]})
     gateway.answer("PUT /admin/api/pins/git", {"revision": 4, "warnings": []})
 
     ran = run("pins", "set", "git")
@@ -181,8 +208,82 @@ def test_pinning_approves_what_is_offered_and_what_only_a_pin_holds_back(
     assert gateway.last.body == {
         "server_id": "git",
         "tools": {"git_a": "a" * 64, "git_b": "b" * 64, "git_n": "n" * 64},
+        "changed": {"git_b": None},
     }
-    assert ran.lines == ["✓ git: 3 tools approved (revision 4)", "  + git_n", "  ~ git_b", "  - git_old"]
+    assert ran.lines == [
+        "~ git_b: changed after it was approved",
+        "  approved 000000000000, found bbbbbbbbbbbb",
+        "  @@ -1,3 +1,3 @@",
+        "   {",
+        '  -  "description": "Old.",',
+        '  +  "description": "New.",',
+        "",
+        "✓ git: 3 tools approved (revision 4)",
+        "  + git_n",
+        "  ~ git_b",
+        "  - git_old",
+    ]
+
+
+def test_one_tool_can_be_approved_alone(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer(TOOLS, OFFERED)
+    gateway.answer("GET /admin/api/pins", {"revision": 3, "pins": [PINNED]})
+    gateway.answer("GET /admin/api/pins/git/diff", {"revision": 3, "tools": []})
+    gateway.answer("PUT /admin/api/pins/git", {"revision": 4, "warnings": []})
+
+    ran = run("pins", "set", "git", "--tool", "git_b")
+    put = gateway.last
+    refused = run("pins", "set", "git", "--tool", "git_x")
+
+    assert put.body == {
+        "server_id": "git",
+        "tools": {**PINNED["tools"], "git_b": "b" * 64},  # type: ignore[dict-item]
+        "changed": {"git_b": None},
+    }
+    assert put.headers["if-match"] == '"3"'
+    assert ran.lines[-1] == "  ~ git_b"
+    assert (refused.code, "has no tool `git_x` that could be approved" in refused.err) == (1, True)
+
+
+def test_what_differs_from_what_was_approved_is_shown_line_by_line_and_harmless(
+    gateway: FakeGateway, run: Run
+) -> None:
+    long = f'+  "description": "{"Read it. " * 12}\x1b[2J\u202e",'
+    shown = [
+        difference("git_b", diff=['-  "name": "log"', long]),
+        difference("git_c", listed="0" * 64, diff=[]),
+        difference("git_n", "renamed", was="git_old", diff=[]),
+        difference("git_w", is_whole=True, diff=["-{}", "+{"]),
+        difference("git_m", "missing", found=None, listed=None, diff=[]),
+    ]
+    gateway.answer("GET /admin/api/pins/git/diff", {"revision": 3, "tools": shown})
+
+    ran = run("pins", "diff", "git")
+
+    assert all(len(line) <= 80 for line in ran.lines)
+    assert ("\x1b" in ran.out, "\u202e" in ran.out, "\\x1b[2J\\u202e" in ran.out) == (False, False, True)
+    assert [line for line in ran.lines if line[:1] in {"~", "+", "-"}] == [
+        "~ git_b: changed after it was approved",
+        "~ git_c: changed after it was approved, and has changed back; this is what it",
+        "+ git_n: the new name of git_old",
+        "~ git_w: changed after it was approved",
+        "- git_m: approved, and not listed any more",
+    ]
+    assert "what was approved is not kept here" in ran.out
+    assert ran.lines[-2:] == [
+        "approve what you agree with: `toolgate pins set git`, or with `--tool NAME` one",
+        "alone",
+    ]
+
+
+def test_pins_differ_in_one_tool_in_nothing_or_as_records(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /admin/api/pins/git/diff", {"revision": 3, "tools": [], "fields": []})
+
+    assert run("pins", "diff", "git", "--tool", "log").lines == ["✓ git: every tool is as it was approved"]
+    assert gateway.last.query == {"tool": "log"}
+    assert run("pins", "diff", "git", "--since", "2", "--upto", "3").lines == ["no difference"]
+    assert gateway.last.query == {"since": "2", "upto": "3"}
+    assert run("pins", "diff", "git", "--upto", "3").code == 2
 
 
 def test_pinning_nothing_is_refused(gateway: FakeGateway, run: Run) -> None:
@@ -204,6 +305,13 @@ def test_pins_are_listed_and_taken_off(gateway: FakeGateway, run: Run) -> None:
         "GET /admin/api/pins", {"revision": 3, "pins": [{"server_id": "git", "tools": {"b": "", "a": ""}}]}
     )
     assert run("pins", "list").lines == ["SERVER  APPROVED TOOLS", "git     a, b"]
+    gateway.answer("GET /admin/api/pins", {"revision": 3, "pins": [PINNED]})
+    assert run("pins", "list").lines == [
+        "SERVER  APPROVED TOOLS  WAITING",
+        "git     git_a           git_b, git_n, git_old",
+        "",
+        "waiting for approval: see what changed with `toolgate pins diff git`",
+    ]
     assert run("pins", "delete", "git").lines == ["✓ pin git is gone"]
 
 

@@ -67,6 +67,17 @@ def judge_server(server: Facts) -> Finding:
     return Finding("ok", where, f"{state}, {health.get('tools', 0)} tools")
 
 
+def judge_pin(pin: Facts) -> Finding | None:
+    """One pinned server by what waits for approval; None: nothing does."""
+    server_id, waiting = pin["server_id"], pin.get("waiting") or ()
+    if not waiting:
+        return None
+    are = "is" if len(waiting) == 1 else "are"
+    message = f"{count(len(waiting), 'tool')} changed or came after approval, and {are} not offered"
+    remedy = f"see what changed with `toolgate pins diff {server_id}`, then `toolgate pins set {server_id}`"
+    return Finding("warning", f"pin {server_id}", message, remedy)
+
+
 def judge_node(node: Facts) -> Finding:
     """One node by what it last reported."""
     where = f"node {node['node_id']}"

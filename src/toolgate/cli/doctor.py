@@ -21,6 +21,7 @@ from toolgate.cli.diagnosis import (
     judge_gateway,
     judge_node,
     judge_open_files,
+    judge_pin,
     judge_port,
     judge_rules,
     judge_server,
@@ -83,6 +84,7 @@ def _ask_about_servers(client: RestClient) -> Iterator[Finding]:
         )
     for server in servers:
         yield judge_server(server)
+    yield from filter(None, map(judge_pin, client.records("pin")))
     for node in client.get("/admin/api/nodes")["nodes"]:
         yield judge_node(node)
     yield from judge_rules(client.get("/admin/api/lint")["findings"])

@@ -1,15 +1,22 @@
 """`toolgate pins`: tools offered only as they were approved."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
+from typer import Option
 
-from toolgate.cli.client import UNCONDITIONAL, RestClient, record_path
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.client import UNCONDITIONAL, RestClient, Terms, record_path
+from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
-from toolgate.cli.record_commands import IdArgument, add_past_commands, delete_record
-from toolgate.cli.render.pins import render_pinned, render_pins
+from toolgate.cli.record_commands import (
+    IdArgument,
+    add_history_command,
+    add_rollback_command,
+    delete_record,
+    show_record_diff,
+)
+from toolgate.cli.render.pins import render_differences, render_pinned, render_pins
 from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
@@ -22,24 +29,65 @@ app = typer.Typer(
 @app.command("list")
 @spread_options
 def list_command(connection: Connection) -> None:
-    """List the pinned servers with their approved tools."""
+    """List the pinned servers with their approved tools, and those that wait for approval."""
     with connection.open() as client:
         pins = client.records("pin")
     connection.output.show(pins, render_pins(pins))
 
 
+@app.command("diff")
+@spread_options
+def diff_command(
+    server_id: IdArgument,
+    connection: Connection,
+    *,
+    tool: Annotated[str | None, Option("--tool", help="Only this tool.")] = None,
+    since: Annotated[
+        int | None, Option("--since", min=0, help="Compare the pin itself, from this revision on.")
+    ] = None,
+    upto: Annotated[int | None, Option("--upto", min=0, help="And up to this one. Default: now.")] = None,
+) -> None:
+    """Show line by line how what a server lists differs from what was approved."""
+    if since is not None:
+        show_record_diff("pin", server_id, connection, since=since, upto=upto)
+        return
+    if upto is not None:
+        raise CommandFailed("--upto goes with --since", exit_code=Exit.USAGE)
+    with connection.open() as client:
+        tools = _differences(client, server_id, {} if tool is None else {"tool": tool})
+    connection.output.show(tools, render_differences(server_id, tools))
+
+
 @app.command("set")
 @spread_options
-def set_command(server_id: IdArgument, connection: Connection) -> None:
-    """Approve the tools of a server as they are now.
+def set_command(
+    server_id: IdArgument,
+    connection: Connection,
+    *,
+    chosen: Annotated[
+        list[str] | None,
+        Option("--tool", help="Approve this tool alone, and leave the others as they are; may be repeated."),
+    ] = None,
+) -> None:
+    """Approve the tools of a server as they are now, and show what is new in them.
 
     From then on a tool whose definition changes, and any new tool, is hidden until you do this again.
     """
     with connection.open() as client:
         before = _pinned_before(client, server_id)
-        tools = _definitions(client, server_id)
-        answer = client.put("pin", server_id, {"server_id": server_id, "tools": tools})
-    connection.output.show(answer, render_pinned(server_id, before, tools, answer))
+        listed = _definitions(client, server_id)
+        approved = {name: listed[name] for name in _check_chosen(server_id, chosen, listed)}
+        tools = {**before.get("tools", {}), **approved} if chosen else approved
+        differences = _differences(client, server_id) if before else []
+        settled = {name: None for name in before.get("changed") or () if name in approved}
+        body = {"server_id": server_id, "tools": tools} | ({"changed": settled} if settled else {})
+        # Others' approvals must not be lost where only some tools are spoken of.
+        terms = Terms(revision=before.get("revision")) if chosen else UNCONDITIONAL
+        answer = client.put("pin", server_id, body, terms=terms)
+    # What is shown is what was approved: a server may have changed once more in between.
+    shown = [one for one in differences if approved.get(one["tool"], "") == one["listed"]]
+    after = {"before": before.get("tools", {}), "after": tools, "differences": shown}
+    connection.output.show({**answer, "differences": shown}, render_pinned(server_id, answer, **after))
 
 
 @app.command("delete")
@@ -49,7 +97,8 @@ def delete_command(server_id: IdArgument, connection: Connection) -> None:
     delete_record("pin", server_id, connection, UNCONDITIONAL)
 
 
-add_past_commands(app, "pin")
+add_history_command(app, "pin")
+add_rollback_command(app, "pin")
 
 
 def _definitions(client: RestClient, server_id: str) -> dict[str, str]:
@@ -68,7 +117,25 @@ def _definitions(client: RestClient, server_id: str) -> dict[str, str]:
     return tools
 
 
+def _check_chosen(server_id: str, chosen: Sequence[str] | None, listed: Mapping[str, str]) -> Sequence[str]:
+    """The tools to approve: those chosen, or all there are."""
+    for name in chosen or ():
+        if name not in listed:
+            raise CommandFailed(
+                f"server `{server_id}` has no tool `{name}` that could be approved",
+                hint=f"see what it has with `toolgate servers tools {server_id}`",
+            )
+    return chosen or list(listed)
+
+
+def _differences(client: RestClient, server_id: str, query: Mapping[str, str] | None = None) -> list[Any]:
+    found: list[Any] = client.get(f"{record_path('pin', server_id)}/diff", query)["tools"]
+    return found
+
+
 def _pinned_before(client: RestClient, server_id: str) -> Mapping[str, Any]:
-    pins = {one["server_id"]: one["tools"] for one in client.records("pin")}
-    found: Mapping[str, Any] = pins.get(server_id, {})
+    """The pin as it is; empty: there is none."""
+    found: Mapping[str, Any] = next(
+        (one for one in client.records("pin") if one["server_id"] == server_id), {}
+    )
     return found

@@ -75,6 +75,22 @@ def add_history_command(app: typer.Typer, kind: Kind) -> None:
 def add_past_commands(app: typer.Typer, kind: Kind) -> None:
     """`history`, `diff` and `rollback` of one kind of record."""
     add_history_command(app, kind)
+    add_diff_command(app, kind)
+    add_rollback_command(app, kind)
+
+
+def show_record_diff(
+    kind: Kind, record_id: str, connection: Connection, *, since: int, upto: int | None
+) -> None:
+    """How a record differs between two revisions."""
+    query = {"since": str(since)} | ({} if upto is None else {"upto": str(upto)})
+    with connection.open() as client:
+        answer = client.get(f"{record_path(kind, record_id)}/diff", query)
+    connection.output.show(answer, render_field_diff(answer["fields"]))
+
+
+def add_diff_command(app: typer.Typer, kind: Kind) -> None:
+    """`diff` of one kind of record."""
 
     @app.command("diff", help=f"Show how a {kind} differs between two revisions of the registry.")
     @spread_options
@@ -85,10 +101,11 @@ def add_past_commands(app: typer.Typer, kind: Kind) -> None:
         since: Annotated[int, Option("--since", min=0, help="The earlier revision.", show_default=False)],
         upto: Annotated[int | None, Option("--upto", min=0, help="The later one. Default: now.")] = None,
     ) -> None:
-        query = {"since": str(since)} | ({} if upto is None else {"upto": str(upto)})
-        with connection.open() as client:
-            answer = client.get(f"{record_path(kind, record_id)}/diff", query)
-        connection.output.show(answer, render_field_diff(answer["fields"]))
+        show_record_diff(kind, record_id, connection, since=since, upto=upto)
+
+
+def add_rollback_command(app: typer.Typer, kind: Kind) -> None:
+    """`rollback` of one kind of record."""
 
     @app.command(
         "rollback",

@@ -1,28 +1,72 @@
-"""Pins: what was approved, and what an approval changed."""
+"""Pins: what was approved, what differs from that, and what an approval changed."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import BAD, OK, WARN, cell, count, grid, indent, names, sentence, warnings
+from toolgate.cli.escape import escape_block
+from toolgate.cli.render.layout import (
+    BAD,
+    DIM,
+    OK,
+    WARN,
+    cell,
+    count,
+    grid,
+    indent,
+    names,
+    sentence,
+    stack,
+    warnings,
+)
 
 Answer = Mapping[str, Any]
+
+_STATES: Final = {
+    "changed": ("~", WARN, "changed after it was approved"),
+    "new": ("+", OK, "new: never approved"),
+    "renamed": ("+", WARN, "the new name of"),
+    "missing": ("-", BAD, "approved, and not listed any more"),
+}
+_LINES: Final = {"+": OK, "-": BAD, "@": DIM}
 
 
 def render_pins(pins: Sequence[Answer]) -> RenderableType:
     """One line a pinned server."""
     if not pins:
         return Text("no pins yet: approve a server's tools with `toolgate pins set SERVER`")
-    table = grid("SERVER", "APPROVED TOOLS", flexible={"APPROVED TOOLS"})
+    waiting = {pin["server_id"]: pin.get("waiting") or [] for pin in pins}
+    columns = (
+        ["SERVER", "APPROVED TOOLS", "WAITING"] if any(waiting.values()) else ["SERVER", "APPROVED TOOLS"]
+    )
+    table = grid(*columns, flexible={"APPROVED TOOLS", "WAITING"})
     for pin in pins:
-        table.add_row(cell(pin["server_id"], "bold"), names(sorted(pin["tools"])))
-    return table
+        held = waiting[pin["server_id"]]
+        offered = [name for name in sorted(pin["tools"]) if name not in held]
+        row = [cell(pin["server_id"], "bold"), names(offered), names(held, WARN)]
+        table.add_row(*row[: len(columns)])
+    first = next((server_id for server_id, tools in waiting.items() if tools), None)
+    return stack(table, None if first is None else point_to_diff([first]))
+
+
+def render_differences(server_id: str, tools: Sequence[Answer]) -> RenderableType:
+    """Each tool that differs, with the lines of its diff."""
+    if not tools:
+        return sentence(Text("✓ ", style=OK), cell(server_id, "bold"), ": every tool is as it was approved")
+    waits = any(one["state"] != "missing" for one in tools)
+    hint = f"approve what you agree with: `toolgate pins set {server_id}`, or with `--tool NAME` one alone"
+    return stack(*map(_difference, tools), Text(hint, style=DIM) if waits else None)
 
 
 def render_pinned(
-    server_id: str, before: Mapping[str, str], after: Mapping[str, str], answer: Answer
+    server_id: str,
+    answer: Answer,
+    *,
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    differences: Sequence[Answer],
 ) -> RenderableType:
     """An approval, with what is new in it."""
     head = sentence(
@@ -41,4 +85,39 @@ def render_pinned(
         for sign, style, tools in parts
         if tools
     ]
-    return Group(head, *lines, *filter(None, [warnings(answer["warnings"])]))
+    summary = Group(head, *lines, *filter(None, [warnings(answer["warnings"])]))
+    return stack(*map(_difference, differences), summary)
+
+
+def point_to_diff(server_ids: Iterable[str]) -> RenderableType:
+    """Where to look at what waits for approval."""
+    commands = ", ".join(f"`toolgate pins diff {server_id}`" for server_id in server_ids)
+    return sentence(Text("waiting for approval: ", style=WARN), cell(f"see what changed with {commands}"))
+
+
+def _difference(one: Answer) -> RenderableType:
+    sign, style, words = _STATES[one["state"]]
+    head: list[Text | str] = [Text(f"{sign} ", style=style), cell(one["tool"], "bold"), f": {words}"]
+    if one["was"] is not None:
+        head += [" ", cell(one["was"], "bold")]
+    if one["state"] == "changed" and one["listed"] == one["approved"]:
+        head.append(", and has changed back; this is what it was in between")
+    digests = [f"{name} {one[name][:12]}" for name in ("approved", "found") if one[name] is not None]
+    lines = [
+        Text(escape_block(line), style=_LINES.get(line[:1], ""), overflow="fold") for line in one["diff"]
+    ]
+    return Group(sentence(*head), indent(cell(", ".join(digests), DIM)), *map(indent, lines), *_remarks(one))
+
+
+def _remarks(one: Answer) -> list[RenderableType]:
+    if one["found"] is None:
+        return []
+    if not one["diff"]:
+        return [
+            indent(
+                cell("the lines are not at hand: one of the two is not kept here, or there are too many", DIM)
+            )
+        ]
+    if one["is_whole"] and one["state"] == "changed":
+        return [indent(cell("this is all of it: what was approved is not kept here", DIM))]
+    return []

@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from toolgate.cli.render.layout import BAD, DIM, OK, cell, count, grid, sentence, stack
+from toolgate.cli.render.pins import point_to_diff
 
 Answer = Mapping[str, Any]
 
@@ -23,6 +24,9 @@ def render_server_tools(answer: Answer) -> RenderableType:
         Text(f"{allowed} of {count(len(tools), 'tool')} offered", style=DIM),
         _decided("PROMPT OR RESOURCE", [one for one in others if one["allowed"]]),
         _decided("HELD BACK", [one for one in (*tools, *others) if not one["allowed"]]),
+        point_to_diff([answer["server_id"]])
+        if any(one["reason"] == "quarantined" for one in tools)
+        else None,
     )
 
 

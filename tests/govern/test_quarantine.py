@@ -1,0 +1,113 @@
+"""Tools that changed after approval get into the record of their pin, and only approval gets them out."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolgate.errors import InvalidRequest
+from toolgate.govern.quarantine import changed_after, record_changed, rolled_back
+from toolgate.model.revisions import Stored, Write
+from toolgate.registry.memory import MemoryStore
+
+A, B, C = "a" * 64, "b" * 64, "c" * 64
+HELD = {"server_id": "git", "tools": {"log": A, "push": A}, "changed": {"log": B}}
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        pytest.param({"tools": {"log": A}}, {"log": B}, id="a file that knows nothing of it"),
+        pytest.param({"tools": {"log": A}, "changed": {}}, {"log": B}, id="what was read before it changed"),
+        pytest.param({"tools": {"log": A}, "changed": {"log": B}}, {"log": B}, id="what was read since"),
+        pytest.param({"tools": {"log": A}, "changed": {"push": C}}, {"log": B, "push": C}, id="another one"),
+        pytest.param({"tools": {"log": A}, "changed": {"log": None}}, None, id="a word about the tool"),
+        pytest.param({"tools": {"log": B}}, None, id="approval of what was found"),
+        pytest.param({"tools": {"log": C}}, None, id="approval of something else"),
+        pytest.param({"tools": {"push": A}}, None, id="approved no more"),
+        pytest.param({}, None, id="nothing approved"),
+        pytest.param({"tools": {"log": A}, "changed": [1]}, [1], id="a wrong shape is told of elsewhere"),
+        pytest.param({"tools": "log"}, None, id="and so is this"),
+    ],
+)
+def test_only_an_approval_lets_a_changed_tool_go(sent: dict[str, Any], expected: Any) -> None:
+    assert changed_after(HELD, sent).get("changed") == expected
+
+
+@given(
+    was=st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B, C])),
+    held=st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B, C])),
+    now=st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B, C])),
+    told=st.dictionaries(st.sampled_from("xyz"), st.sampled_from([A, B, C])),
+)
+def test_whoever_does_not_speak_of_a_tool_keeps_it_where_it_is(
+    was: dict[str, str], held: dict[str, str], now: dict[str, str], told: dict[str, str]
+) -> None:
+    after = changed_after({"tools": was, "changed": held}, {"tools": now, "changed": told}).get("changed", {})
+
+    assert {tool for tool in held if tool in now and now[tool] == was.get(tool)} <= after.keys()
+    assert told.items() <= after.items()
+    assert after.keys() <= held.keys() | told.keys()
+
+
+def stored(body: dict[str, Any]) -> Stored:
+    return Stored(kind="pin", id="git", body=body, revision=3, updated_at_ms=0)
+
+
+def test_a_rollback_approves_of_nothing() -> None:
+    then = {"server_id": "git", "tools": {"log": C}}
+
+    assert rolled_back(stored(HELD), then) == {**then, "changed": {"log": B}}
+    assert rolled_back(None, then) == {**then, "changed": {}}
+    assert rolled_back(stored({"server_id": "git"}), None) is None
+    with pytest.raises(InvalidRequest, match="1 changed tools would be offered"):
+        rolled_back(stored(HELD), None)
+
+
+# What is written by the gateway itself
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    opened = MemoryStore(lambda: 0)
+    body = {"server_id": "git", "tools": {"log": A, "push": A}, "from_a_newer_version": 1}
+    await opened.write([Write(kind="pin", id="git", body=body)], actor="ada")
+    yield opened
+    await opened.aclose()
+
+
+async def pin(store: MemoryStore) -> tuple[dict[str, Any], str]:
+    found = await store.get("pin", "git")
+    assert found is not None
+    return dict(found.body), found.actor
+
+
+@pytest.mark.anyio
+async def test_what_was_found_is_added_once_and_touches_nothing_else(store: MemoryStore) -> None:
+    before, _ = await pin(store)
+    for found in (B, C, B):
+        await record_changed(store, {"git": {"log": found, "other": B, "push": A}, "gone": {"x": B}}, seen=9)
+
+    assert await pin(store) == ({**before, "changed": {"log": B}}, "toolgate")
+    assert store.revision == 2
+
+
+@pytest.mark.anyio
+async def test_what_was_found_before_the_pin_was_written_is_left_alone(store: MemoryStore) -> None:
+    await record_changed(store, {"git": {"log": B}}, seen=0)
+
+    assert (await pin(store))[1] == "ada"
+
+
+@pytest.mark.anyio
+async def test_writers_that_meet_lose_nothing_of_each_other(store: MemoryStore) -> None:
+    await asyncio.gather(
+        record_changed(store, {"git": {"log": B}}, seen=9),
+        record_changed(store, {"git": {"push": C}}, seen=9),
+        store.write([Write(kind="pin", id="other", body={"server_id": "other"})], actor="ada"),
+    )
+
+    assert (await pin(store))[0]["changed"] == {"log": B, "push": C}
