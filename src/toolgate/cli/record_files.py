@@ -35,10 +35,12 @@ class Record(NamedTuple):
 def load_record(path: Path, *, kind: Kind | None = None) -> Record:
     """The one record in `path`; `-` is standard input. With `kind`, no other will do."""
     text = read_text(path)
-    body = _parse(path, text)
-    if not isinstance(body, dict):
-        raise CommandFailed(f"`{path}` does not hold an object", exit_code=Exit.USAGE)
-    return _record(path, text, body, kind=kind)
+    return _record(path, text, _parse_object(path, text), kind=kind)
+
+
+def load_object(path: Path) -> dict[str, Any]:
+    """What stands in `path`, record or not; `-` is standard input."""
+    return _parse_object(path, read_text(path))
 
 
 def load_records(paths: Sequence[Path]) -> list[Record]:
@@ -89,6 +91,13 @@ def _records_in(path: Path) -> Iterator[Record]:
                 f"`{path}` holds neither an object nor a list of objects", exit_code=Exit.USAGE
             )
         yield _record(path, text, body)
+
+
+def _parse_object(path: Path, text: str) -> dict[str, Any]:
+    found = _parse(path, text)
+    if not isinstance(found, dict):
+        raise CommandFailed(f"`{path}` does not hold an object", exit_code=Exit.USAGE)
+    return found
 
 
 def _parse(path: Path, text: str) -> Any:

@@ -33,6 +33,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "uninstall": "toolgate.cli.uninstall",
     "packages": "toolgate.cli.packages",
     "tools": "toolgate.cli.tools",
+    "price": "toolgate.cli.price",
+    "skill": "toolgate.cli.skill",
     "explain": "toolgate.cli.explain",
     "plan": "toolgate.cli.plan",
     "apply": "toolgate.cli.apply",

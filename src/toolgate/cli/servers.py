@@ -23,6 +23,7 @@ from toolgate.cli.record_commands import (
 )
 from toolgate.cli.record_files import load_record, read_text
 from toolgate.cli.render.plans import render_imported
+from toolgate.cli.render.server_json import render_server_json
 from toolgate.cli.render.server_tools import render_server_tools
 from toolgate.cli.render.servers import (
     render_login,
@@ -168,6 +169,15 @@ def tools_command(
     with connection.open() as client:
         answer = client.get(f"{record_path('server', server_id)}/tools", {"task": task} if task else None)
     connection.output.show([*answer["tools"], *answer.get("others", ())], render_server_tools(answer))
+
+
+@app.command("export")
+@spread_options
+def export_command(server_id: IdArgument, connection: Connection) -> None:
+    """Print a server as a `server.json`, to be published elsewhere. Secrets are left to be filled in."""
+    with connection.open() as client:
+        answer = client.get(f"{record_path('server', server_id)}/server.json")
+    connection.output.show(answer, render_server_json(answer))
 
 
 @app.command("import")

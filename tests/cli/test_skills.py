@@ -1,0 +1,207 @@
+"""Skills and prices on the command line, against a gateway that runs."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.fake_gateway import FakeGateway
+from tests.cli.processes import running
+from toolgate.cli.failure import Exit
+
+NOTES = Path(__file__).parents[2] / "examples" / "notes_server.py"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data = tmp_path_factory.mktemp("data")
+    config = data / "settings.toml"
+    config.write_text('allowed_commands = ["*"]\n', "utf-8")
+    with running("up", "--listen", "127.0.0.1:0", "--data", str(data), "--config", str(config)) as (_, shown):
+        yield shown["url"]
+
+
+@pytest.fixture
+def at_gateway(run: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A gateway with one server, whose tools are listed."""
+    monkeypatch.setenv("TOOLGATE_URL", url)
+    server = {
+        "server_id": "notes",
+        "transport": "stdio",
+        "allowed_tools": ["*_note", "search_notes"],
+        "stdio": {"command": sys.executable, "args": [str(NOTES)]},
+    }
+    run("servers", "apply", "-f", str(write(tmp_path / "notes.json", server)))
+    run("servers", "refresh", "notes")
+    return run
+
+
+def write(path: Path, document: Any) -> Path:
+    path.write_text(json.dumps(document), "utf-8")
+    return path
+
+
+@pytest.fixture
+def skill(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "skill.json",
+        {"id": "diary", "name": "A diary", "tools": ["notes.add_note", "notes.get_note"]},
+    )
+
+
+def test_a_skill_is_checked_made_a_task_and_made_again(at_gateway: Run, skill: Path, url: str) -> None:
+    checked = at_gateway("skill", "check", str(skill), "--json").json
+    planned = at_gateway("skill", "apply", str(skill), "--dry-run", "--json").json
+    applied = at_gateway("skill", "apply", str(skill), "--require-plan", planned["id"])
+    again = at_gateway("skill", "apply", str(skill), "--json").json
+    by_task = at_gateway("price", "--task", "diary", "--json").json
+    by_url = at_gateway("price", "--tools", "notes.add_note,notes.get_note", "--json").json
+
+    assert [(one["name"], one["state"]) for one in checked["tools"]] == [
+        ("notes.add_note", "callable"),
+        ("notes.get_note", "callable"),
+    ]
+    assert applied.code == 0
+    assert applied.lines[-1] == f"at {url}/api/mcp/t/diary"
+    assert again["changes"] == []
+    assert by_task["prices"] == by_url["prices"]
+    assert checked["tokens"] == by_task["tokens"] == sum(one["tokens"] for one in checked["tools"])
+    at_gateway("tasks", "delete", "diary")
+
+
+def test_what_a_skill_cannot_call_is_told_with_the_reason_and_what_may_have_been_meant(
+    at_gateway: Run, tmp_path: Path
+) -> None:
+    file = write(
+        tmp_path / "s.json",
+        {
+            "id": "s",
+            "tools": ["notes.add_note", "notes.list_tags", "notes.add_nota", "nowhere.x", "notes.*_note"],
+        },
+    )
+
+    ran = at_gateway("skill", "check", str(file))
+    found = at_gateway("skill", "check", str(file), "--json").json["tools"]
+
+    assert ran.code == Exit.FAILED
+    assert [one["state"] for one in found] == ["callable", "hidden", "missing", "missing", "callable"]
+    assert "notes.add_note" in found[2]["nearest"]
+    assert found[4]["tokens"] > found[0]["tokens"]
+    assert "did you mean" in ran.out
+    assert "2 of 5 tools can be called" in ran.out
+
+
+def test_a_price_is_shown_by_tool_with_what_everything_would_cost(at_gateway: Run) -> None:
+    ran = at_gateway("price", "--tools", "notes.add_note")
+
+    assert ran.lines[0] == "TOOL            TOKENS  SHARE"
+    assert ran.lines[1].split()[0] == "notes.add_note"
+    assert ran.lines[1].split()[2] == "100%"
+    assert "less" in ran.lines[3]
+
+
+def test_a_url_is_printed_to_be_copied(at_gateway: Run, skill: Path, url: str) -> None:
+    wanted = f"{url}/api/mcp?tools=notes.add_note,notes.get_note"
+
+    assert at_gateway("skill", "url", str(skill)).lines == [wanted]
+    assert at_gateway("skill", "url", str(skill), "--json").json == {
+        "skill": "diary",
+        "url": wanted,
+        "config": {"mcpServers": {"diary": {"type": "http", "url": wanted}}},
+    }
+
+
+def test_a_server_is_exported_and_imported_again(at_gateway: Run, tmp_path: Path) -> None:
+    far = {"mcpServers": {"far": {"url": "https://x.example/mcp", "headers": {"X-Key": "${FAR_KEY}"}}}}
+    at_gateway("servers", "import", str(write(tmp_path / "mcp.json", far)))
+
+    exported = at_gateway("servers", "export", "far")
+    (tmp_path / "server.json").write_text(exported.out, "utf-8")
+    refused = at_gateway("servers", "export", "notes")
+
+    assert exported.json["name"] == "toolgate.local/far"
+    assert at_gateway("servers", "import", str(tmp_path / "server.json"), "--dry-run").code == 0
+    assert refused.code == Exit.FAILED
+    at_gateway("servers", "delete", "far")
+
+
+def test_a_catalog_of_docker_is_imported_with_what_it_may_not_decide_left_out(
+    at_gateway: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "catalog.yaml"
+    file.write_text(
+        "registry:\n  far:\n    image: mcp/far\n    volumes: ['/:/host']\n  bad:\n    image: -v\n", "utf-8"
+    )
+
+    ran = at_gateway("servers", "import", str(file), "--dry-run", "--json").json
+    shown = at_gateway("servers", "import", str(file), "--dry-run")
+
+    assert ran["servers"] == ["far"]
+    assert [one["name"] for one in ran["skipped"]] == ["bad"]
+    assert "`volumes` is left out" in " ".join(shown.out.split())
+
+
+def test_a_bundle_is_to_be_installed(run: Run, tmp_path: Path) -> None:
+    ran = run("servers", "import", str(tmp_path / "x.mcpb"))
+
+    assert ran.code == Exit.USAGE
+    assert f"toolgate install {tmp_path / 'x.mcpb'}" in ran.err
+
+
+def test_a_skill_that_is_too_long_for_a_url_is_to_be_a_task(
+    gateway: FakeGateway, run: Run, tmp_path: Path
+) -> None:
+    tools = [f"server-{n}.a_tool_with_a_long_name_{n}" for n in range(200)]
+    file = write(tmp_path / "long.json", {"id": "long", "tools": tools})
+    gateway.answer(
+        "GET /api/v1/mcp/scope",
+        {"prices": {}, "tokens": 0, "registered_tools": 9, "registered_tokens": 900},
+    )
+    gateway.answer("GET /api/v1/mcp/explain", {"tools": [], "servers": [], "pending": ["server-7"]})
+
+    refused = run("skill", "url", str(file))
+    checked = run("skill", "check", str(file), "--json").json
+
+    assert refused.code == Exit.FAILED
+    assert "toolgate skill apply" in refused.err
+    assert f"{gateway.url}/api/mcp/t/long" in refused.err
+    assert [one["state"] for one in checked["tools"]].count("unlisted") == 1
+    assert len([one for one in gateway.asked if one.path == "/api/v1/mcp/scope"]) == 2
+
+
+def test_what_hides_a_tool_or_its_server_is_named(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "s.json", {"id": "s", "tools": ["a.x", "b.y"]})
+    hidden = {"allowed": False, "layer": "key", "reason": "not_allowed_by_key", "rule": "ceiling"}
+    gateway.answer(
+        "GET /api/v1/mcp/scope", {"prices": {}, "tokens": 0, "registered_tools": 9, "registered_tokens": 900}
+    )
+    gateway.answer(
+        "GET /api/v1/mcp/explain",
+        {
+            "tools": [{"server_id": "a", "tool": "x", **hidden}],
+            "servers": [{"server_id": "b", "tool": None, **hidden, "rule": ""}],
+        },
+    )
+
+    ran = run("skill", "check", str(file))
+
+    assert ran.code == Exit.FAILED
+    assert ran.lines[1] == "a.x        0  hidden by key: not_allowed_by_key (ceiling)"
+    assert ran.lines[2] == "b.y        0  hidden by key: not_allowed_by_key"
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"id": "a", "tools": ["x"]}'])
+def test_a_manifest_that_cannot_be_read_is_refused_before_anything_is_asked(
+    run: Run, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "s.json"
+    file.write_text(text, "utf-8")
+
+    for command in ("check", "url", "apply"):
+        ran = run("skill", command, str(file))
+        assert ran.code == Exit.USAGE
+        assert str(file) in ran.err.replace("\n", "")
