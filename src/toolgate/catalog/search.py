@@ -165,7 +165,10 @@ class SearchIndex:
 
 
 def _digest(entries: Sequence[Entry]) -> bytes:
-    return sha256(json.dumps([_CONTENT(entry) for entry in entries]).encode()).digest()
+    digest = sha256()
+    for entry in entries:  # one by one: nothing here keeps other threads waiting for long
+        digest.update(json.dumps(_CONTENT(entry)).encode())
+    return digest.digest()
 
 
 def _weigh(entry: Entry) -> dict[str, float]:
