@@ -312,6 +312,10 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
     assert "not UTF-8" in refused(gzip.compress(odd[:at] + header + odd[at + 512 :]), tmp_path)
 
 
+def test_a_file_cannot_be_the_directory_itself(tmp_path: Path) -> None:
+    assert "has no name" in refused(tar_of([member(".", b"x")]), tmp_path)
+
+
 def test_a_manifest_is_bounded() -> None:
     info, content = member("big/manifest.json", b"{}")
     assert inspect_archive(io.BytesIO(tar_of([(info, content)]))).files == 2
@@ -329,3 +333,11 @@ def test_an_extended_header_is_bounded() -> None:
 
     with pytest.raises(BodyTooLarge, match="a header of more than"):
         inspect_archive(io.BytesIO(tar_of([member("a", pax_headers=headers)])))
+
+
+def test_a_stream_is_bounded_whatever_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FIL-4"""
+    monkeypatch.setattr("toolgate.packages.tar_reader._MAX_STREAM", 1_000)
+
+    with pytest.raises(BodyTooLarge, match="unpacks to more than"):
+        inspect_archive(io.BytesIO(good_tar()))

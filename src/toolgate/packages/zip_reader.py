@@ -11,7 +11,7 @@ import stat
 import struct
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -63,9 +63,9 @@ class _Record:
 
 def read_zip(source: BinaryIO) -> Iterator[Member]:
     """The entries of a zip, in the order of their content. Raises InvalidRecord and BodyTooLarge."""
-    directory, start_of_directory = _directory(source)
+    records, start_of_directory = _directory(source)
     end = 0
-    for record in sorted(_records(directory), key=lambda record: record.start):
+    for record in sorted(records, key=lambda record: record.start):
         if record.start != end:
             raise refusal("its entries overlap, or leave gaps")
         source.seek(record.start)
@@ -79,8 +79,8 @@ def read_zip(source: BinaryIO) -> Iterator[Member]:
         raise refusal("its entries overlap, or leave gaps")
 
 
-def _directory(source: BinaryIO) -> tuple[bytes, int]:
-    """The central directory, and where it begins. It must end where the record of the end begins."""
+def _directory(source: BinaryIO) -> tuple[Sequence[_Record], int]:
+    """The entries of the central directory, and where it begins. It must end where its end says."""
     size = source.seek(0, os.SEEK_END)
     tail_start = source.seek(max(0, size - _END.size - _MAX_COMMENT))
     tail = source.read(_END.size + _MAX_COMMENT)
@@ -99,7 +99,10 @@ def _directory(source: BinaryIO) -> tuple[bytes, int]:
     if length > _MAX_DIRECTORY:
         raise too_large(f"its directory is larger than {_MAX_DIRECTORY:,} bytes")
     source.seek(start)
-    return source.read(length), start
+    records = list(_records(source.read(length)))
+    if len(records) != count:
+        raise refusal("its directory is damaged")
+    return records, start
 
 
 def _records(directory: bytes) -> Iterator[_Record]:
@@ -191,7 +194,7 @@ def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
             packed = inflate.unconsumed_tail
             if content:
                 yield content
-        if inflate.unused_data:
+        if inflate.eof:
             break
     # Output may be left over when all input has been taken in.
     while not inflate.eof and (content := inflate.decompress(b"", CHUNK_BYTES)):
