@@ -99,7 +99,7 @@ class Fleet:
 
     # Members
 
-    def add_control(self) -> Member:
+    def add_control(self, **settings: str) -> Member:
         registry = {} if self.database is None else {"TOOLGATE_DATABASE": self.database}
         return self._add(
             self.controls,
@@ -107,6 +107,7 @@ class Fleet:
             TOOLGATE_GRPC_LISTEN="127.0.0.1:0",
             TOOLGATE_ALLOWED_COMMANDS="*",
             **registry,
+            **settings,
         )
 
     def add_node(self, *, through: list[str] | None = None, **settings: str) -> Member:

@@ -1,0 +1,93 @@
+"""Nodes get the archives of packages over the line, and exactly those their records name."""
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house
+from tests.surfaces.rest_house import secret_of
+from toolgate.errors import ControlUnavailable, Forbidden, NotFound, ToolgateError, Unauthenticated
+from toolgate.model.packages import PackageRef
+from toolgate.packages.artifacts import Artifacts
+from toolgate.registry.control_link import ControlAddress, open_control_link
+
+pytestmark = pytest.mark.anyio
+
+CONTENT: Final = os.urandom(5 * 1024 * 1024 + 1)
+REF: Final = PackageRef(version="1.0.0", sha256=hashlib.sha256(CONTENT).hexdigest())
+DEADLINE_S: Final = 30
+
+
+async def publish(artifacts: Artifacts | None, directory: Path) -> None:
+    assert artifacts is not None
+    archive = directory / "archive"
+    archive.write_bytes(CONTENT)
+    await artifacts.put("pkg", REF.version, archive, manifest=b"{}", sha256=REF.sha256)
+
+
+async def read(
+    address: str, package_id: str = "pkg", ref: PackageRef = REF, *, role: str = "node"
+) -> list[bytes]:
+    """The pieces that a node gets."""
+    control = ControlAddress(targets=(address,), key=secret_of(role))
+    async with asyncio.timeout(DEADLINE_S), open_control_link(control) as link:
+        return [piece async for piece in link.read_artifact(package_id, ref)]
+
+
+async def refusal(
+    house: GrpcHouse, package_id: str = "pkg", ref: PackageRef = REF, *, role: str = "node"
+) -> type:
+    with pytest.raises(ToolgateError) as raised:
+        await read(house.address, package_id, ref, role=role)
+    return raised.type
+
+
+async def test_an_archive_comes_in_pieces_and_is_the_one_that_was_published(tmp_path: Path) -> None:
+    async with open_house() as house:
+        await publish(house.rest.control.artifacts, tmp_path)
+        pieces = await read(house.address)
+
+    assert b"".join(pieces) == CONTENT
+    assert max(map(len, pieces)) < len(CONTENT)
+
+
+async def test_what_is_not_kept_under_that_name_and_hash_is_not_found(tmp_path: Path) -> None:
+    async with open_house() as house:
+        await publish(house.rest.control.artifacts, tmp_path)
+        found = [
+            await refusal(house, "other"),
+            await refusal(house, ref=PackageRef(version="2.0.0", sha256=REF.sha256)),
+            await refusal(house, ref=PackageRef(version="1.0.0", sha256="0" * 64)),
+        ]
+    async with open_house(artifacts=None) as house:
+        found.append(await refusal(house))
+
+    assert found == [NotFound] * 4
+
+
+async def test_a_name_that_leads_elsewhere_reaches_no_file(tmp_path: Path) -> None:
+    """FIL-3"""
+    async with open_house() as house:
+        await publish(house.rest.control.artifacts, tmp_path)
+
+        assert await refusal(house, "..") is ControlUnavailable
+        assert (
+            await refusal(house, ref=PackageRef(version="../1.0.0", sha256=REF.sha256)) is ControlUnavailable
+        )
+
+
+async def test_archives_are_for_nodes_alone(tmp_path: Path) -> None:
+    async with open_house(trusts_local=False) as house:
+        await publish(house.rest.control.artifacts, tmp_path)
+
+        assert await refusal(house, role="admin") is Forbidden
+        assert await refusal(house, role="nobody") is Unauthenticated
+
+
+async def test_a_control_that_is_gone_is_said_to_be() -> None:
+    with pytest.raises(ControlUnavailable, match=r"127\.0\.0\.1:9"):
+        await read("127.0.0.1:9")
