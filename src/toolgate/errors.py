@@ -198,7 +198,9 @@ class TooManyTools(ToolgateError):
     """The scope is larger than its limit. Never cut silently."""
 
     code = "too_many_tools"
-    default_hint = "narrow the scope with `?tools=`, `?servers=`, a task or a profile"
+    default_hint = (
+        "narrow it with `?tools=`, `?servers=`, a task or a profile, or search it with `?mode=find`"
+    )
 
 
 class Conflict(ToolgateError):

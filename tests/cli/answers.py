@@ -57,6 +57,7 @@ def tools(*names: str, task: str = "review") -> dict[str, Any]:
         "registered_tokens": 4_000,
         "warnings": [],
         "url": f"http://127.0.0.1:8080/api/mcp/t/{task}",
+        "mode": "list",
     }
 
 
@@ -80,6 +81,7 @@ def explanation(*decisions: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "tools": [one for one in decisions if one["tool"] is not None],
         "servers": [one for one in decisions if one["tool"] is None],
         "warnings": [],
+        "mode": "list",
     }
     return {**found, **changes}
 

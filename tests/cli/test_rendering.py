@@ -176,6 +176,15 @@ def test_tools_are_listed_with_tokens_rules_and_what_is_saved() -> None:
     ]
 
 
+def test_tools_that_are_found_and_not_listed_are_said_to_be() -> None:
+    found = {**tools("git.git_log"), "mode": "find"}
+    explained = {**explanation(decision("git", "git_log")), "mode": "find"}
+
+    how = "mode find: clients see three tools, which find and call these"
+    assert shown(render_tools(found))[-1] == how
+    assert shown(render_explanation(explained))[0] == how
+
+
 def test_an_explanation_groups_tools_by_the_rule_that_decided() -> None:
     answer = explanation(
         decision("git", "git_log"),

@@ -11,7 +11,7 @@ from toolgate.policy.scope import Refusal, Scope
 
 PLATFORM = snapshot(offer("fs", "list", "read", "write"))
 TOOLS = refs("fs/list", "fs/read", "fs/write")
-HINT = "narrow the scope with `?tools=`, `?servers=`, a task or a profile"
+HINT = "narrow it with `?tools=`, `?servers=`, a task or a profile, or search it with `?mode=find`"
 
 
 def scope_within(limits: Limits, request: SessionRequest | None = None) -> Scope:

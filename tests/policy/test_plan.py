@@ -103,7 +103,7 @@ def test_a_change_that_makes_a_scope_too_large_shows_the_refusal_and_what_came_i
         refusal_after=Refusal(
             code="too_many_tools",
             message="the scope has 3 tools, 1 more than `max_tools` 2",
-            hint="narrow the scope with `?tools=`, `?servers=`, a task or a profile",
+            hint="narrow it with `?tools=`, `?servers=`, a task or a profile, or search it with `?mode=find`",
         ),
     )
 

@@ -10,6 +10,7 @@ from tests.surfaces.rest_house import BASE_URL, RestHouse, error_of, http, open_
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.gateway.identity import hash_key
 from toolgate.model.revisions import Write
+from toolgate.policy.limits import Limits
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +72,7 @@ async def test_the_tools_of_a_url_are_those_of_the_door_with_what_they_cost_and_
             "registered_tokens": 0,
             "warnings": [],
             "url": f"{BASE_URL}/api/mcp/t/review",
+            "mode": "list",
         }
 
 
@@ -333,3 +335,34 @@ async def test_to_an_agent_everything_is_what_its_key_could_have() -> None:
         assert (whole["registered_tools"], whole["registered_tokens"]) == (1, whole["tokens"])
         assert (nothing["registered_tools"], nothing["registered_tokens"]) == (1, whole["tokens"])
         assert (of_task["registered_tools"], of_task["registered_tokens"]) == (1, of_task["tokens"])
+
+
+async def test_a_scope_says_how_its_tools_are_shown() -> None:
+    async with open_rest(world()) as house:
+        await furnish(house)
+        urls = ("/api/v1/mcp/scope", TOOLS, EXPLAIN)
+        usual = [(await house.get(url))["mode"] for url in urls]
+        asked = [(await house.get(f"{url}?mode=find"))["mode"] for url in urls]
+        house.control.gateway.limits = Limits(max_tools=2, on_too_many="find")
+        await house.seed(task=[task("more")])  # a new snapshot
+        large = [await house.get(url) for url in urls]
+        small = await house.get(f"{TOOLS}?tools=git.log")
+
+        assert (usual, asked) == (["list"] * 3, ["find"] * 3)
+        assert [one["mode"] for one in large] == ["find"] * 3
+        assert names(large[1]) == ["git.log", "git.push", "notes.add"]
+        assert small["mode"] == "list"
+
+
+async def test_a_url_to_find_tools_at_has_no_limit() -> None:
+    async with open_rest(world()) as house:
+        await furnish(house)
+        house.control.gateway.limits = Limits(max_tools=1)
+        await house.seed(task=[task("more")])  # a new snapshot
+        refused = await house.get("/api/v1/mcp/scope")
+        found = await house.get("/api/v1/mcp/scope?mode=find")
+        wrong = await house.ask("GET", f"{TOOLS}?mode=all")
+
+        assert refused["refusal"]["code"] == "too_many_tools"
+        assert (found["refusal"], found["url"]) == (None, f"{BASE_URL}/api/mcp?mode=find")
+        assert error_of(wrong) == (400, "invalid_request")

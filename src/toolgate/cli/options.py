@@ -4,7 +4,7 @@ import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Option
 
@@ -77,6 +77,10 @@ class ScopeOptions:
     ] = None
     profile: Annotated[
         str | None, Option("--profile", help="Narrowed by this profile.", rich_help_panel=_SCOPE)
+    ] = None
+    mode: Annotated[
+        Literal["list", "find"] | None,
+        Option("--mode", help="`find`: where tools are found and not listed.", rich_help_panel=_SCOPE),
     ] = None
 
     @property

@@ -7,6 +7,7 @@ import msgspec
 
 from toolgate.model.principals import Principal
 from toolgate.policy.layers import SessionRequest
+from toolgate.policy.scope import Scope
 
 Mode = Literal["list", "find"]
 """How the tools of a scope are shown: one by one, or by three tools that find and call them."""
@@ -27,6 +28,10 @@ class Caller:
     def effective_task_id(self) -> str | None:
         """The task that applies: the one asked for, else the key's own."""
         return self.task_id or self.principal.default_task
+
+    def mode_of(self, scope: Scope) -> Mode:
+        """How the tools of its scope are shown: too many to list are to be found."""
+        return "find" if scope.is_searchable else self.mode
 
 
 class Trace(msgspec.Struct, frozen=True, gc=False):

@@ -185,8 +185,12 @@ class Gateway:
             caller.principal.ceiling,
             task=self.task_policy(caller),
             request=caller.request,
-            limits=self.limits if caller.mode == "list" else replace(self.limits, on_too_many="find"),
+            limits=self.limits_of(caller),
         )
+
+    def limits_of(self, caller: Caller) -> Limits:
+        """How large the caller's scope may be. Tools that are found are never too many."""
+        return self.limits if caller.mode == "list" else replace(self.limits, on_too_many="find")
 
     def view(self, caller: Caller) -> View:
         """The caller's compiled view. Raises what the scope refuses with."""

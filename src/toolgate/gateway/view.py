@@ -87,7 +87,7 @@ class View:
         self.page_size = page_size
         admitted = admitting_decisions(scope)
         routes = tool_routes(caller, scope, snapshot, admitted)
-        is_finding = caller.mode == "find" or scope.is_searchable
+        is_finding = caller.mode_of(scope) == "find"
         self.routes: Mapping[str, Route] = {} if is_finding else routes
         """The tools that are called by their own names."""
         self.found = routes if is_finding else None

@@ -24,7 +24,7 @@ from toolgate.cli.render.pins import point_to_diff
 from toolgate.model.names import PROMPT, RESOURCE, kind_of
 
 _WORDS: Final = {PROMPT: "prompt", RESOURCE: "resource"}
-_FOUND: Final = Text("mode find: a client sees `search_tools`, `describe_tool` and `call_tool` for these")
+_FOUND: Final = Text("mode find: clients see three tools, which find and call these")
 Answer = Mapping[str, Any]
 Decision = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ def render_explanation(answer: Answer) -> RenderableType:
     left_out = [one for one in answer["servers"] if not one["allowed"]]
     return stack(
         _refusal(answer["refusal"]),
-        None if answer["mode"] == "list" else _FOUND,
+        _FOUND if answer.get("mode") == "find" else None,
         _visible([one for one in tools if one["allowed"]]),
         _hidden([one for one in tools if not one["allowed"]], left_out),
         _waiting(tools),
@@ -67,7 +67,7 @@ def _summary(answer: Answer) -> RenderableType:
             f" of {answer['registered_tools']:,}, {seen:,} of {registered:,} tokens{saved}",
         ),
         sentence("at ", cell(answer.get("url"), "bold")),
-        *([] if answer["mode"] == "list" else [_FOUND]),
+        *([_FOUND] if answer.get("mode") == "find" else []),
     )
 
 

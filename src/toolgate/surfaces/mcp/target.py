@@ -1,6 +1,6 @@
 """What a URL of the MCP door asks for: a task, one server, or a selection by query."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -9,11 +9,9 @@ from toolgate.gateway.caller import Mode
 from toolgate.model.names import parse_server_id, parse_task_id
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.http.intake import parse_query
-from toolgate.surfaces.http.selection import PARAMETERS, parse_selection
+from toolgate.surfaces.http.selection import PARAMETERS, parse_mode, parse_selection
 
 PREFIXES: Final = ("/api/mcp", "/mcp")
-_PARAMETERS: Final = PARAMETERS | {"mode"}
-_MODES: Final[Mapping[str, Mode]] = {"list": "list", "find": "find"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +32,11 @@ def is_mcp_path(path: str) -> bool:
 def parse_target(path: str, query: bytes) -> Target:
     """The target of a URL. Raises NotFound for a path, InvalidRequest for a query."""
     task_id, server_id, path_mode = _parse_path(path)
-    values = parse_query(query, _PARAMETERS)
+    values = parse_query(query, PARAMETERS)
     asked_task, request = parse_selection(values)
-    mode = _MODES.get(values.get("mode", path_mode))
-    if mode is None or path_mode not in (mode, "list"):
-        raise InvalidRequest("`mode` is `list` or `find`", hint="`/api/mcp/find` is `/api/mcp?mode=find`")
+    mode = parse_mode(values, default=path_mode)
+    if path_mode == "find" and mode != "find":
+        raise InvalidRequest("the path and `mode` disagree", hint="`/api/mcp/find` is `/api/mcp?mode=find`")
     if asked_task is not None and task_id is not None:
         raise InvalidRequest("the task stands in the path and in the query")
     if server_id is not None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from toolgate.gateway.caller import Mode
 from toolgate.model.reports import HealthState
 from toolgate.model.revisions import Kind
 from toolgate.policy.lint import FindingCode
@@ -132,6 +133,8 @@ class ScopeSeen(Shown):
     warnings: list[str]
     refusal: RefusalShown | None
     """Why the request is turned down as a whole."""
+    mode: Mode
+    """`find`: the MCP door shows three tools there that find and call these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +154,7 @@ class ToolSeen(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsSeen(Shown):
-    """Exactly what the MCP door lists under `url`."""
+    """Exactly what the MCP door lists, or has found, under `url`."""
 
     revision: Revision
     tools: list[ToolSeen]
@@ -162,6 +165,8 @@ class ToolsSeen(Shown):
     """What the definitions of all those would cost."""
     warnings: list[str]
     url: str
+    mode: Mode
+    """`find`: the MCP door shows three tools there that find and call these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,3 +207,5 @@ class ExplainAnswer(Shown):
     pending: list[str]
     """Servers in the scope whose tools are not known yet: more may come."""
     warnings: list[str]
+    mode: Mode
+    """`find`: the MCP door shows three tools there that find and call those allowed."""

@@ -24,7 +24,7 @@ from toolgate.policy.explain import explain
 from toolgate.policy.offers import Registered, is_unlisted, may_hold, registered
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.scope import Decision
-from toolgate.surfaces.http.selection import parse_selection
+from toolgate.surfaces.http.selection import parse_mode, parse_selection
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.links import mcp_url
 from toolgate.surfaces.rest.paging import PAGING, parse_page
@@ -47,6 +47,7 @@ SELECTION: Final = (
     Parameter("servers", "Only these servers: ids, separated by commas."),
     Parameter("tools", "Only these tools: `server.tool` or patterns, separated by commas."),
     Parameter("profile", "Only what this profile selects."),
+    Parameter("mode", "`list`, or `find`: as where tools are found and not listed."),
 )
 
 
@@ -169,12 +170,13 @@ async def show_scope(serving: Serving, call: Call[None]) -> Answer:
             registered_tokens=full.tokens,
             warnings=list(scope.warnings),
             refusal=show_refusal(scope.refusal),
+            mode=caller.mode_of(scope),
         )
     )
 
 
 async def list_tools(serving: Serving, call: Call[None]) -> Answer:
-    """The tools of a URL, exactly as the MCP door lists them there."""
+    """The tools of a URL, exactly as the MCP door lists them there, or has them found."""
     caller = _parse_caller(call.caller, call.query)
     view = await serving.gateway.settled_view(caller)
     scope = view.scope
@@ -191,7 +193,7 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
                     tokens=route.tool.tokens,
                     rule=route.rule,
                 )
-                for name, route in view.routes.items()
+                for name, route in view.tools.items()
                 if route.tool is not None
             ],
             tokens=scope.tokens,
@@ -199,12 +201,14 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
             registered_tokens=full.tokens,
             warnings=list(scope.warnings),
             url=_url(serving, call, caller),
+            mode=caller.mode_of(scope),
         )
     )
 
 
 def _url(serving: Serving, call: Call[None], caller: Caller) -> str:
-    selection = {name: call.query[name] for name in ("servers", "tools", "profile") if name in call.query}
+    names = ("servers", "tools", "profile", "mode")
+    selection = {name: call.query[name] for name in names if name in call.query}
     return mcp_url(serving.door_url() or call.base_url, caller.task_id, selection)
 
 
@@ -217,7 +221,7 @@ async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
         caller.principal.ceiling,
         task=gateway.task_policy(caller),
         request=caller.request,
-        limits=gateway.limits,
+        limits=gateway.limits_of(caller),
     )
     knows_all = reaches(call.caller.role, "viewer")
     return Answer(
@@ -229,6 +233,7 @@ async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
             servers=list(_show_decisions(found.servers, query, knows_all=knows_all)),
             pending=[one for one in found.pending if _may_show(gateway, call.caller, one)],
             warnings=list(found.scope.warnings),
+            mode=caller.mode_of(found.scope),
         )
     )
 
@@ -272,7 +277,7 @@ def _parse_caller(principal: Principal, query: Mapping[str, str]) -> Caller:
     task_id, request = parse_selection(query)
     if "server" in query:
         parse_server_id(query["server"])
-    return Caller(principal, task_id, request)
+    return Caller(principal, task_id, request, mode=parse_mode(query))
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
