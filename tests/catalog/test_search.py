@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.search import MAX_QUERY_TERMS, Entry, Hit, SearchIndex
+from toolgate.catalog.search import MAX_QUERY_CHARS, MAX_QUERY_TERMS, Entry, Hit, SearchIndex
 
 
 def tool(key: str, description: str = "", **more: object) -> Entry:
@@ -130,11 +130,12 @@ def test_what_was_replaced_many_times_takes_no_more_room() -> None:
     assert found(index, "good") == []
 
 
-def test_only_so_many_terms_of_a_query_count() -> None:
+def test_only_so_much_of_a_query_counts() -> None:
     index = index_of([tool("a.early"), tool("b.late")])
     filling = " ".join(f"w{number}x" for number in range(MAX_QUERY_TERMS))
 
     assert found(index, f"early {filling} late") == ["a.early"]
+    assert found(index, "early" + " " * MAX_QUERY_CHARS + "late") == ["a.early"]
 
 
 KEYS = [f"{server}.{name}" for server in ("a", "b", "c") for name in ("one", "two", "three")]

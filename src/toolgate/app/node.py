@@ -1,6 +1,7 @@
 """`toolgate node`: the doors and the servers behind them, governed by a control elsewhere.
 
-It keeps nothing on disk but its audit log, and the files of packages while servers run from them.
+It keeps nothing on disk but its audit log, the files of packages while servers run from them, and what it
+need not compute again (vectors, where search goes by meaning).
 """
 
 import asyncio
@@ -20,16 +21,19 @@ from toolgate.app.parts import (
     discovery_of,
     open_audit,
     open_identities,
+    open_search_model,
     own_hosts,
     read_key_file,
     wall_ms,
 )
 from toolgate.app.serving import App
 from toolgate.errors import StartRefused
+from toolgate.gateway.finding import Finding
 from toolgate.gateway.freshness import Freshness
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.reporting import Reporter
+from toolgate.gateway.searching import Searching
 from toolgate.govern.control import Serving, Standing
 from toolgate.model.addresses import parse_address
 from toolgate.model.reports import NodeReport
@@ -54,6 +58,7 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
         audit = stack.enter_context(open_audit(settings.data_dir))
+        meaning = await stack.enter_async_context(open_search_model(settings))
         metrics = Metrics()
         link = await stack.enter_async_context(open_control_link(address))
 
@@ -70,6 +75,7 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
                 on_change=tools_changed,
             )
         )
+        gateway.finding = Finding(Searching(meaning))
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         sessions = Sessions(secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time)
         following = Following(settings, link, gateway=gateway, identities=identities, sessions=sessions)

@@ -6,10 +6,16 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from toolgate.audit.log import AuditLog
 from toolgate.audit.sinks import JsonLinesSink, last_sequence
@@ -18,6 +24,7 @@ from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import MIN_KEY_CHARS, Identities, TokenVerifier, may_come
 from toolgate.gateway.refusals import Refusals
+from toolgate.gateway.searching import open_meaning
 from toolgate.govern.quarantine import keep_pins
 from toolgate.govern.terms import Terms
 from toolgate.model.revisions import Write
@@ -33,7 +40,11 @@ from toolgate.upstream.egress import Egress
 from toolgate.upstream.fetch import Fetcher
 from toolgate.upstream.oauth.logins import Logins
 
+if TYPE_CHECKING:
+    from toolgate.gateway.meaning import Meaning
+
 AUDIT_FILE: Final = "audit.jsonl"
+VECTORS_FILE: Final = "vectors.sqlite3"
 COMPACT_EVERY_S: Final = 600
 SESSION_KEY_BYTES: Final = 32
 
@@ -90,6 +101,11 @@ async def open_identities(
             verifier=verifier,
             refusals=Refusals(audit),
         )
+
+
+def open_search_model(settings: Settings) -> AbstractAsyncContextManager["Meaning | None"]:
+    """What lets searches go by meaning too; None where no model is set. Raises StartRefused."""
+    return open_meaning(settings.semantic_model, vectors=settings.data_dir / VECTORS_FILE)
 
 
 def discovery_of(settings: Settings) -> Discovery | None:

@@ -12,6 +12,7 @@ from toolgate.app.parts import (
     load_directory,
     open_audit,
     open_identities,
+    open_search_model,
     own_hosts,
     read_key_file,
     refuse_open_door,
@@ -21,6 +22,8 @@ from toolgate.app.parts import (
 )
 from toolgate.app.serving import App
 from toolgate.errors import StartRefused
+from toolgate.gateway.finding import Finding
+from toolgate.gateway.searching import Searching
 from toolgate.govern.control import Control
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.settings import Settings
@@ -47,6 +50,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         store = await stack.enter_async_context(open_sqlite_store(settings.registry_file, wall_ms))
         await refuse_open_door(settings, store, admin_key)
         audit = stack.enter_context(open_audit(settings.data_dir))
+        meaning = await stack.enter_async_context(open_search_model(settings))
         sessions = Sessions(await session_key(store), clock_s=time.monotonic, wall_s=time.time)
         metrics = Metrics()
         grants = GrantFiles(settings.data_dir / "logins")
@@ -61,6 +65,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
                 supplies=Supplies(authorizer=authorizer, fetch=archives.fetch),
             )
         )
+        gateway.finding = Finding(Searching(meaning))
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store)
         logins = Logins(authorizer, grants, clock_s=time.time)

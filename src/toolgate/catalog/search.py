@@ -29,6 +29,7 @@ from toolgate.catalog.words import query_terms, terms
 
 __all__ = ["Entry", "Hit", "SearchIndex", "entry_of", "parameter_text"]
 
+MAX_QUERY_CHARS: Final = 4_096
 MAX_QUERY_TERMS: Final = 48
 """Different terms of one query that count; of more, the first."""
 
@@ -200,7 +201,7 @@ def _moved(posting: _Posting, places: "array[int]", live: bytes) -> _Posting:
 
 def _weighted(query: str) -> dict[str, float]:
     """The terms to look for, and what each counts."""
-    said = list(dict.fromkeys(query_terms(query)))[:MAX_QUERY_TERMS]
+    said = list(dict.fromkeys(query_terms(query[:MAX_QUERY_CHARS])))[:MAX_QUERY_TERMS]
     others = {other: _SYNONYM for term in said for other in SYNONYMS.get(term, ())}
     return others | dict.fromkeys(said, 1.0)
 

@@ -37,7 +37,7 @@ class Embedder:
             self._heads = int(config["num_attention_heads"])
             self.width = int(config["hidden_size"])
             weights = directory / "model.safetensors"
-            self._weights = {name: w.astype(np.float32) for name, w in load_file(weights).items()}
+            self._weights = {name: w.astype(np.float32, copy=False) for name, w in load_file(weights).items()}
             self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
             self._tokenizer.enable_truncation(MAX_TOKENS)
             self._tokenizer.no_padding()
