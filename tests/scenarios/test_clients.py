@@ -72,6 +72,15 @@ USES = {
     "SSE": Use(tools=("far.add", "far.negate"), calls={"far.add": {"a": 2, "b": 3}}, texts=["5"]),
 }
 """By what stands behind: on stdio reference servers of either era and an older SDK; two behind URLs."""
+FINDING = Use(
+    tools=("call_tool", "describe_tool", "search_tools"),
+    calls={
+        "search_tools": {"query": "list branches", "limit": 1},
+        "call_tool": {"name": "git.git_branch", "arguments": GIT_BRANCH},
+    },
+    texts=["git.git_branch", "* main"],
+)
+"""Where the tools of all those are found and not listed."""
 
 
 def sdk(mode: str, *, over_sse: bool = False) -> Callable[[str, Use], Seen]:
@@ -190,7 +199,7 @@ def calls_of(gateway: Gateway) -> list[tuple[str, str, str]]:
     events = [json.loads(line) for line in gateway.audit.splitlines()]
     return [
         (
-            f"{event['server_id']}.{event['tool']}",
+            f"{event.get('server_id', '')}.{event['tool']}",
             event["outcome"],
             "legacy" if "session" in event else "modern",
         )
@@ -211,6 +220,31 @@ def test_a_client_sees_and_calls_exactly_the_tools_of_its_url(
 
     assert (sorted(seen.tools), seen.texts) == (sorted(use.tools), use.texts)
     settle_on(lambda: calls_of(gateway)[len(before) :], [(tool, "ok", era) for tool in use.calls])
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        "SDK, legacy",
+        "SDK, modern",
+        "SDK, legacy, SSE",
+        "Inspector, legacy",
+        "Inspector, modern",
+        "langchain-mcp-adapters",
+        "Claude Code 2.1.325",
+    ],
+)
+def test_a_client_finds_a_tool_and_calls_it(gateway: Gateway, client: str) -> None:
+    era, use_tools = CLIENTS[client]
+    before = calls_of(gateway)
+
+    seen = use_tools(f"{gateway.url}/api/mcp/find", FINDING)
+
+    found, called = FINDING.texts
+    assert sorted(seen.tools) == sorted(FINDING.tools)
+    assert (found in seen.texts[0], seen.texts[1:]) == (True, [called])
+    calls = [(".search_tools", "ok", era), ("git.git_branch", "ok", era)]
+    settle_on(lambda: calls_of(gateway)[len(before) :], calls)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
