@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Writes the reference pages from the code that they describe, or checks that they still fit it.
 
-    python docs/generate.py            write docs/reference/*.md
+    python docs/generate.py            write docs/reference/*
     python docs/generate.py --check    name the pages that are stale; exit code 1 if there are any
 
 A page is a view of the code. Nothing here may state a fact that the code could state itself.
@@ -16,6 +16,7 @@ from pages.commands import commands_page
 from pages.endpoints import endpoints_page
 from pages.failures import errors_page
 from pages.limits import limits_page
+from pages.manifests import manifest_page, manifest_schema_file
 from pages.metrics import metrics_page
 from pages.models import policy_records_page, server_record_page, settings_page
 from pages.rpcs import rpcs_page
@@ -26,6 +27,8 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "settings.md": settings_page,
     "server-record.md": server_record_page,
     "policy-records.md": policy_records_page,
+    "manifest.md": manifest_page,
+    "manifest.v2.schema.json": manifest_schema_file,
     "cli.md": commands_page,
     "rest.md": endpoints_page,
     "grpc.md": rpcs_page,

@@ -6,11 +6,13 @@ from typing import Final
 from pages.markdown import page, table
 from toolgate.audit import log as audit_log
 from toolgate.audit import sinks
-from toolgate.catalog import definitions, listings, members, schemas, templates
+from toolgate.catalog import changes as tool_changes
+from toolgate.catalog import definitions, listings, members, rows, schemas, templates
 from toolgate.gateway import identity, inputs, parking, places, refusals, subscriptions, view
 from toolgate.gateway import watches as resource_watches
 from toolgate.govern import changes, history, watches
 from toolgate.model import names, reports
+from toolgate.packages import artifacts, entries, manifest, unpacked, uploads
 from toolgate.policy import layers, patterns
 from toolgate.registry import bodies, directory, store, sync
 from toolgate.settings import Settings
@@ -43,6 +45,7 @@ def limits_page() -> str:
         "Definitions": _definitions(),
         "Calls": _calls(),
         "What servers ask and say": _questions(),
+        "Packages": _packages(),
         "Registry": _registry(),
         "Nodes and gRPC": _fleet(),
         "Process": _process(),
@@ -178,6 +181,29 @@ def _questions() -> Rows:
         ("a client's `progressToken`", f"{relay.MAX_TOKEN_BYTES} bytes", "`invalid_params`"),
         ("a log message or a word of progress", _size(relay.MAX_SAID_BYTES), "dropped"),
         ("watched resources: of a node, of one client", watched, "503 `session_limit`"),
+    )
+
+
+def _packages() -> Rows:
+    path = (
+        f"{entries.MAX_PATH_BYTES:,} bytes, {entries.MAX_PATH_PARTS} parts of {entries.MAX_PART_BYTES} bytes"
+    )
+    parts = f"{uploads.MAX_PARTS} of {_size(uploads.MAX_PART_BYTES)} each"
+    staged = f"{_size(uploads.MAX_OWN_BYTES)}, {_size(uploads.MAX_STAGED_BYTES)}"
+    return (
+        ("an archive", _size(entries.MAX_ARCHIVE_BYTES), "413 `too_large`"),
+        ("what it unpacks to", _size(entries.MAX_UNPACKED_BYTES), "413 `too_large`"),
+        ("its files and directories", f"{entries.MAX_FILES:,}", "413 `too_large`"),
+        ("a path in it", path, "400 `invalid_record`"),
+        ("a manifest", _size(manifest.MAX_MANIFEST_BYTES), "413 `too_large`"),
+        ("parts of an upload", parts, "`invalid_request` or 413 `too_large`"),
+        ("uploads of one caller at once", f"{uploads.MAX_UPLOADS}", "503 `session_limit`"),
+        ("bytes on their way in, of one caller and of all", staged, "503 `session_limit`"),
+        ("an upload that nobody finishes", _time(uploads.MAX_AGE_MS / 1000), "forgotten"),
+        ("versions of a package", f"{artifacts.MAX_VERSIONS}", "409 `conflict`"),
+        ("files of a package that no server uses", _time(unpacked.UNUSED_S), "removed from the node"),
+        ("annotations of a tool in the catalog", _size(rows.MAX_ANNOTATIONS_BYTES), "not kept there"),
+        ("lines of one tool's diff", f"{tool_changes.MAX_DIFF_LINES:,}", "the rest is counted"),
     )
 
 

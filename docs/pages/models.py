@@ -59,20 +59,21 @@ def settings_page() -> str:
         shown = filter(None, (PREFIX + name.upper(), aliases.get(name)))
         return f" ({', '.join(map(code, shown))})"
 
-    return page("Settings", _SETTINGS, _fields(Settings, variables), _section(OidcSettings))
+    return page("Settings", _SETTINGS, _fields(Settings, variables), section(OidcSettings))
 
 
 def server_record_page() -> str:
     """server-record.md"""
-    return page("Server records", _SERVER, wrap(_NOT_YET), *map(_section, _SERVER_MODELS))
+    return page("Server records", _SERVER, wrap(_NOT_YET), *map(section, _SERVER_MODELS))
 
 
 def policy_records_page() -> str:
     """policy-records.md"""
-    return page("Tasks, profiles, pins and keys", _POLICY, *map(_section, _POLICY_MODELS))
+    return page("Tasks, profiles, pins and keys", _POLICY, *map(section, _POLICY_MODELS))
 
 
-def _section(model: type[BaseModel]) -> str:
+def section(model: type[BaseModel]) -> str:
+    """What a model is for, and its fields."""
     title = _words(model.__name__).capitalize()
     return f"## {title}\n\n{wrap(sentence(model.__doc__))}\n\n{_fields(model)}"
 
@@ -93,7 +94,7 @@ def _kind(schema: Schema) -> str:
         case {"$ref": str(reference)}:
             title = _words(reference.rpartition("/")[2])
             return f"[{title}](#{title.replace(' ', '-')})"
-        case {"anyOf": list(choices)}:
+        case {"anyOf": list(choices)} | {"oneOf": list(choices)}:
             return " or ".join(_kind(one) for one in choices if one.get("type") != "null")
         case {"enum": list(values)}:
             return ", ".join(map(code, values))
@@ -101,6 +102,8 @@ def _kind(schema: Schema) -> str:
             return f"list of {_kind(items)}"
         case {"type": "object"}:
             content = schema.get("additionalProperties")
+            if content is True:
+                return "JSON object"
             return f"table of {_kind(content) if isinstance(content, dict) else 'text'}"
     return _plain_kind(schema)
 

@@ -5,7 +5,7 @@ The field docstrings become the reference.
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from toolgate.catalog.members import MAX_DESCRIPTION_BYTES, MAX_LISTED
 from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME, is_tool_name
@@ -26,14 +26,19 @@ def _check_tool_name(text: str) -> str:
     return text
 
 
+def _spell_version(given: object) -> object:
+    return "v2" if given in ("2", 2) else given
+
+
+SchemaVersion = Annotated[Literal["v2"], BeforeValidator(_spell_version)]
 ToolName = Annotated[str, Field(json_schema_extra=_TOOL_NAME), AfterValidator(_check_tool_name)]
 
 
 class StdioRunBody(StdioBody):
     """A server that is started as a child process, in the directory of the package's files.
 
-    `${PACKAGE_DIR}` in `args`, `env` and `cwd` stands for that directory. A `command` with a `/` is a file
-    of the package.
+    `${PACKAGE_DIR}` in `args`, `env` and `cwd` stands for that directory. A `command` with a `/` inside is a
+    program of the package.
     """
 
     transport: Literal["stdio"]
@@ -87,8 +92,8 @@ class SummaryBody(Body):
 class OldManifestBody(Body):
     """What a manifest from before version 2 is made into before it is checked."""
 
-    manifestSchemaVersion: Literal["v2", "2", 2]  # noqa: N815, the format's spelling
-    """`v2`."""
+    manifestSchemaVersion: SchemaVersion  # noqa: N815, the format's spelling
+    """The version of this format. The number 2 is understood, too."""
 
     id: Annotated[ServerId, Field(json_schema_extra=_ID)]
     """Its name in every URL and policy, and that of its server: lower case, up to 40 characters."""
