@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
+from tests.registry.official import LIST, check_official
 from toolgate.cli.failure import Exit
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes_server.py"
@@ -104,15 +106,29 @@ def test_a_price_is_shown_by_tool_with_what_everything_would_cost(at_gateway: Ru
     assert "less" in ran.lines[3]
 
 
-def test_a_url_is_printed_to_be_copied(at_gateway: Run, skill: Path, url: str) -> None:
+def test_a_url_is_printed_to_be_copied(run: Run, skill: Path) -> None:
+    url = "https://tools.example.com/with/a/long/path"
     wanted = f"{url}/api/mcp?tools=notes.add_note,notes.get_note"
 
-    assert at_gateway("skill", "url", str(skill)).lines == [wanted]
-    assert at_gateway("skill", "url", str(skill), "--json").json == {
+    assert run("skill", "url", str(skill), "--url", url).lines == [wanted]
+    assert run("skill", "url", str(skill), "--url", url, "--json").json == {
         "skill": "diary",
         "url": wanted,
         "config": {"mcpServers": {"diary": {"type": "http", "url": wanted}}},
     }
+
+
+def test_the_official_registrys_clients_find_the_servers_at_the_gateways_own_listener(
+    at_gateway: Run, url: str
+) -> None:
+    listed = httpx2.get(f"{url}/v0.1/servers?search=notes&version=latest&limit=50")
+    latest = httpx2.get(f"{url}/v0.1/servers/toolgate.local%2Fnotes/versions/latest")
+
+    check_official(LIST, listed.json())
+    assert listed.json()["servers"] == [latest.json()]
+    assert latest.json()["server"]["remotes"] == [
+        {"type": "streamable-http", "url": f"{url}/api/mcp/s/notes"}
+    ]
 
 
 def test_a_server_is_exported_and_imported_again(at_gateway: Run, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.docs.documents import EXAMPLES, ROOT, documents
+from toolgate.catalog.skills import parse_skill
 from toolgate.cli.assistants import PROGRAMS, Assistant, Door
-from toolgate.cli.record_files import load_record
+from toolgate.cli.record_files import load_object, load_record
 from toolgate.registry.bodies import ServerBody
 from toolgate.registry.directory import DirectoryScan, scan_directory
 from toolgate.registry.imports import parse_imports
@@ -114,3 +115,15 @@ def test_the_settings_of_a_client_can_be_imported_back(path: Path) -> None:
     [body] = parse_imports(path.read_text("utf-8"), "mcpServers").bodies
 
     assert parse_server(body).server_id == "review"
+
+
+def test_the_catalog_of_a_neighbour_can_be_imported() -> None:
+    found = parse_imports((EXAMPLES / "neighbours" / "catalog.yaml").read_text("utf-8"))
+
+    assert [parse_server(body).server_id for body in found.bodies] == ["tracker", "weather"]
+    assert (found.skipped, len(found.warnings)) == ({}, 1)
+
+
+def test_a_skill_is_one() -> None:
+    for path in (EXAMPLES / "skills").iterdir():
+        assert parse_skill(load_object(path)).skill_id == path.stem

@@ -13,7 +13,7 @@ from tests.docs.gateways import TOOLGATE, Started, demo_gateway, empty_gateway, 
 from toolgate.cli import main
 
 DEFAULT_URL = "http://127.0.0.1:8080"
-ON_DEMO = ["README.md", "docs/guides/policy.md", "docs/guides/clients.md"]
+ON_DEMO = ["README.md", "docs/guides/policy.md", "docs/guides/clients.md", "docs/guides/skills.md"]
 ON_QUICK_START = ["docs/guides/getting-started.md"]
 ON_EMPTY = ["docs/guides/gitops.md"]
 

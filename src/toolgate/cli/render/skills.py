@@ -46,8 +46,8 @@ def _state(tool: Answer) -> Text:
 
 
 def render_url(url: str) -> RenderableType:
-    """To be copied as it is."""
-    return Text(url, no_wrap=True, overflow="ignore")
+    """To be copied as it is: on one line, however long."""
+    return stack(Text(url, no_wrap=True, overflow="ignore"))
 
 
 def render_applied_skill(answer: Answer, url: str) -> RenderableType:
