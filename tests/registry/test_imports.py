@@ -1,9 +1,12 @@
 """Definitions of other programs, read as bodies of ours."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolgate.errors import InvalidRecord
 from toolgate.registry.imports import parse_imports
@@ -33,6 +36,22 @@ VS_CODE = """
 """
 WINDSURF = '{"mcpServers": {"web": {"serverUrl": "https://x/mcp", "disabled": true}}}'
 VS_CODE_SETTINGS = '{"mcp": {"servers": {"fs": {"command": "fs"}}}}'
+
+
+@pytest.mark.parametrize("member", ["mcpServers", "registry"])
+@pytest.mark.parametrize("depth", [100, 480, 900, 100_000])
+def test_no_depth_exhausts_a_reader(member: str, depth: int) -> None:
+    text = f'{{"{member}": {{"a": {{"image": "x", "command": "x", "args": {"[" * depth}{"]" * depth}}}}}}}'
+
+    with suppress(InvalidRecord):
+        parse_imports(text)
+
+
+@given(st.text() | st.binary().map(lambda sent: sent.decode("utf-8", "surrogateescape")))
+def test_any_other_text_is_refused_and_no_more(text: str) -> None:
+    for form in ("auto", "docker"):
+        with suppress(InvalidRecord):
+            parse_imports(text, form)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,13 @@ def parse_imports(content: object, form: Format = "auto") -> Imports:
 
     Raises InvalidRecord if there is none.
     """
+    try:
+        return _parse(content, form)
+    except RecursionError as exc:
+        raise InvalidRecord("this is nested too deeply to be read") from exc
+
+
+def _parse(content: object, form: Format) -> Imports:
     document = _parse_text(content, form) if isinstance(content, str) else content
     match _form_of(document) if form == "auto" else form:
         case "registry":
