@@ -37,6 +37,7 @@ _SERVER_MODELS: Final[Models] = (
     bodies.StdioBody,
     bodies.HttpBody,
     bodies.OAuthBody,
+    bodies.PackageRefBody,
     bodies.BudgetsBody,
     bodies.ApprovalBody,
 )

@@ -43,7 +43,7 @@ def field_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def given_paths(body: dict[str, Any]) -> Iterator[str]:
-    parts = {"stdio", "http", "oauth", "budgets", "approval_policy"}
+    parts = {"stdio", "http", "oauth", "package", "budgets", "approval_policy"}
     for name, value in body.items():
         yield from (f"{name}.{inner}" for inner in given_paths(value)) if name in parts else (name,)
 

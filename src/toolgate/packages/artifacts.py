@@ -16,12 +16,12 @@ import msgspec
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.model.names import parse_server_id, parse_sha256, parse_version
+from toolgate.packages.manifest import MAX_MANIFEST_BYTES
 from toolgate.packages.objects import ObjectInfo, Objects
 
 ROOT: Final = "packages"
 MAX_VERSIONS: Final = 500
 """Of one package."""
-MAX_MANIFEST_BYTES: Final = 8 * 1024 * 1024
 MAX_KNOWN: Final = 4_096
 
 _RECORD: Final = "version.json"
