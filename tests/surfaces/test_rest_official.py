@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from tests.registry.official import ANSWER, LIST, NOT_FOUND, SERVER, check_official
-from tests.surfaces.rest_house import BASE_URL, SERVERS, RestHouse, error_of, open_rest, secret_of, stdio
+from tests.surfaces.rest_house import (
+    BASE_URL,
+    SERVERS,
+    RestHouse,
+    error_of,
+    open_rest,
+    secret_of,
+    stdio,
+    task,
+)
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.gateway.identity import hash_key
 from toolgate.model.revisions import Write
@@ -93,6 +102,25 @@ async def test_a_client_that_needs_a_key_is_told_to_ask_for_one() -> None:
         imported = parse_imports(with_key)
         assert [one["server_id"] for one in imported.bodies] == ["git", "notes"]
         assert imported.bodies[0]["http"]["headers"] == {"Authorization": "Bearer ${ENV:TOOLGATE_KEY}"}
+
+
+@pytest.mark.parametrize(("default", "query"), [({}, "?task=review"), ({"default_task": "review"}, "")])
+async def test_a_key_that_is_bound_to_tasks_gets_urls_that_work_for_it(
+    default: dict[str, str], query: str
+) -> None:
+    bound = "tg_bound" * 6
+    key = {
+        "key_id": "bound",
+        "role": "agent",
+        "sha256": hash_key(bound),
+        "ceiling": {"tasks": ["review", "unwritten"]},
+    }
+    async with open_rest(world()) as house:
+        await furnish(house)
+        await house.seed(key=[key | default], task=[task("review", default_server_ids=["git"])])
+        (entry,) = (await house.get(LISTED, key=bound))["servers"]
+
+        assert entry["server"]["remotes"][0]["url"] == f"{BASE_URL}/api/mcp/s/git{query}"
 
 
 async def test_nothing_that_starts_a_server_is_shown() -> None:

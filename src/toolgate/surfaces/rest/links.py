@@ -6,9 +6,9 @@ from urllib.parse import quote
 from toolgate.model.servers import EMPTY
 
 
-def server_url(base_url: str, server_id: str) -> str:
-    """The URL of one server, under which its tools have their own names."""
-    return f"{base_url}/api/mcp/s/{server_id}"
+def server_url(base_url: str, server_id: str, task_id: str | None = None) -> str:
+    """The URL of one server, where its tools have their own names; as a task sees it, if one is named."""
+    return f"{base_url}/api/mcp/s/{server_id}{f'?task={task_id}' if task_id else ''}"
 
 
 def mcp_url(base_url: str, task_id: str | None, selection: Mapping[str, str] = EMPTY) -> str:

@@ -6,15 +6,18 @@ reaches it (commands, variables, URLs) is never said, and what the caller cannot
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
+from toolgate.gateway.caller import Caller
 from toolgate.govern.control import Control
 from toolgate.govern.records import find_record, show_record
 from toolgate.model.addresses import is_loopback
+from toolgate.model.principals import Principal
 from toolgate.model.revisions import Stored
 from toolgate.registry.server_json_export import Identity, encode_server_json
 from toolgate.surfaces.rest.answers import JSON, Answer
@@ -148,7 +151,7 @@ def _show(control: Control, call: Call[None], found: _Found) -> dict[str, Any]:
     door = _door(control, call)
     remote: dict[str, Any] = {
         "type": "streamable-http",
-        "url": server_url(door, found.record.id),
+        "url": server_url(door, found.record.id, _task_of(control, call.caller, found.record.id)),
     }
     if call.authorization is not None:
         remote["headers"] = [_KEY]
@@ -159,6 +162,16 @@ def _show(control: Control, call: Call[None], found: _Found) -> dict[str, Any]:
         "server": {**found.identity(namespace_of(door)).encode(), "remotes": [remote]},
         "_meta": {"io.modelcontextprotocol.registry/official": official},
     }
+
+
+def _task_of(control: Control, principal: Principal, server_id: str) -> str | None:
+    """The task that a key which is bound to tasks has to name in the URL of a server. None: it has not."""
+    bound_to = principal.ceiling.tasks
+    for task_id in () if bound_to is None else (principal.default_task, *sorted(bound_to)):
+        with suppress(NotFound):
+            if server_id in control.gateway.scope(Caller(principal, task_id)).servers:
+                return task_id if task_id != principal.default_task else None
+    return None
 
 
 def _parse_since(query: Mapping[str, str]) -> float:
