@@ -59,7 +59,7 @@ bench: $(VENV)/.run ## Measure Toolgate beside the upstream called directly and 
 	bench/run
 
 eval-search: $(VENV)/.semantic ## Measure what search finds, by words and by meaning, and how long it takes.
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python bench/search/evaluate.py $(LIVEMCPBENCH)
+	@$(BIN)/python bench/search/evaluate.py $(LIVEMCPBENCH)
 
 soak: $(VENV)/.test ## The long runs: kill -9 loops, crash cycles, many random cases.
 	TOOLGATE_SOAK=1 $(BIN)/pytest -m soak

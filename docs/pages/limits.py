@@ -7,8 +7,19 @@ from pages.markdown import page, table
 from toolgate.audit import log as audit_log
 from toolgate.audit import sinks
 from toolgate.catalog import changes as tool_changes
-from toolgate.catalog import definitions, listings, members, rows, schemas, templates
-from toolgate.gateway import identity, inputs, parking, places, refusals, subscriptions, view
+from toolgate.catalog import definitions, listings, members, rows, schemas, search, templates, words
+from toolgate.catalog import entries as search_entries
+from toolgate.gateway import (
+    identity,
+    inputs,
+    parking,
+    places,
+    refusals,
+    searching,
+    subscriptions,
+    vectors,
+    view,
+)
 from toolgate.gateway import watches as resource_watches
 from toolgate.govern import changes, history, watches
 from toolgate.model import names, reports
@@ -43,6 +54,7 @@ def limits_page() -> str:
         "Sessions and lists": _lists(),
         "Servers": _servers(),
         "Definitions": _definitions(),
+        "Search": _search(),
         "Calls": _calls(),
         "What servers ask and say": _questions(),
         "Packages": _packages(),
@@ -144,6 +156,18 @@ def _definitions() -> Rows:
         ("description", _size(members.MAX_DESCRIPTION_BYTES), "that one is left out"),
         ("schema", _size(definitions.MAX_SCHEMA_BYTES), "that tool is left out"),
         ("depth of a schema", f"{schemas.MAX_SCHEMA_DEPTH} levels", "that tool is left out"),
+    )
+
+
+def _search() -> Rows:
+    query = f"{search.MAX_QUERY_CHARS:,} characters, {search.MAX_QUERY_TERMS} different terms"
+    arguments = f"{search_entries.MAX_PARAMETER_CHARS:,} characters"
+    return (
+        ("a query", query, "the rest is not looked at"),
+        ("a text of a tool", f"{words.MAX_TEXT_CHARS:,} characters", "the rest is not found"),
+        ("names and descriptions of arguments", arguments, "the rest is not found"),
+        ("vectors kept between runs", f"{vectors.MAX_VECTORS:,}", "the oldest go"),
+        ("waiting for the model", _time(searching.PATIENCE_S), "answered by words alone"),
     )
 
 

@@ -1,7 +1,6 @@
 """Search as control and nodes use it: by words, and by meaning where there is a model."""
 
 import asyncio
-import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -288,10 +287,8 @@ async def test_a_model_without_the_extra_is_refused(tmp_path: Path, monkeypatch:
     for name in ("toolgate.gateway.meaning", "toolgate.gateway.embedding"):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numpy", None)
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
 
     with pytest.raises(StartRefused, match="`numpy` is not installed") as refused:
         async with open_meaning(tmp_path, vectors=tmp_path / "vectors"):
             pytest.fail("opened")
     assert "toolgate[semantic]" in refused.value.hint
-    assert "OPENBLAS_NUM_THREADS" not in os.environ

@@ -23,6 +23,7 @@ def test_what_was_put_is_there_in_the_next_run(path: Path) -> None:
     first.put({"one": b"1", "two": b"2"})
     second = reopened(first, path)
 
+    assert path.stat().st_mode & 0o077 == 0
     assert second.get(["two", "one", "three"]) == {"one": b"1", "two": b"2"}
     second.close()
 

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer
 
 from toolgate.errors import StartRefused
@@ -31,6 +32,9 @@ class Embedder:
 
     def __init__(self, directory: Path) -> None:
         """Raises StartRefused where `directory` holds no model of this kind."""
+        # numpy would share each multiplication among all cores: where others work too, a query then takes ten
+        # times as long. For the whole process, which multiplies nothing else.
+        threadpool_limits(1, user_api="blas")
         try:
             config = json.loads((directory / "config.json").read_text("utf-8"))
             self._layers = int(config["num_hidden_layers"])

@@ -1,11 +1,10 @@
 """Search as control and nodes use it: by words, and by meaning too where a model is configured."""
 
 import asyncio
-import os
 import threading
-from collections.abc import AsyncIterator, Container, Iterator, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -22,8 +21,6 @@ DEPTH: Final = 100
 """How much of each ranking counts where two are made one."""
 PATIENCE_S: Final = 1.0
 """A search that waits longer for its meaning is answered by words alone."""
-
-_THREADS: Final = "OPENBLAS_NUM_THREADS"
 
 
 @asynccontextmanager
@@ -85,25 +82,9 @@ class Searching:
 
 def _load() -> ModuleType:
     try:
-        with _one_thread():
-            return import_module("toolgate.gateway.meaning")
+        return import_module("toolgate.gateway.meaning")
     except ImportError as exc:
         raise StartRefused(
             f"`semantic_model` is set, and `{exc.name}` is not installed",
             hint="install the extra: `pip install 'toolgate[semantic]'`, or unset `semantic_model`",
         ) from exc
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Have numpy start no threads of its own: on a busy machine a query takes ten times as long with them.
-
-    Its library reads the variable once, when it is loaded.
-    """
-    before = os.environ.get(_THREADS)
-    os.environ.setdefault(_THREADS, "1")
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_THREADS]

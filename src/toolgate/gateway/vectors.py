@@ -72,7 +72,8 @@ class VectorCache:
             if self._connection is None:
                 self._connection = _open(self._path, self._wait_s)
             done = act(self._connection)
-        except sqlite3.OperationalError as exc:  # no place, no permission, somebody else at it: not damaged
+        except (OSError, sqlite3.OperationalError) as exc:
+            # No place, no permission, or another process at it: nothing is damaged.
             if not self._is_failing:
                 _log.warning("vectors are not kept in `%s`: %s", self._path, exc)
             self._is_failing = True
@@ -87,6 +88,7 @@ class VectorCache:
 
 
 def _open(path: Path, wait_s: float) -> sqlite3.Connection:
+    path.touch(0o600)
     connection = sqlite3.connect(path, timeout=wait_s, check_same_thread=False)
     try:
         connection.execute(_TABLE)
