@@ -58,7 +58,8 @@ def open_fake_gateway() -> Iterator[FakeGateway]:
                 name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()
             }
             content = self.rfile.read(int(self.headers.get("content-length", 0)))
-            body = json.loads(content) if content else None
+            is_json = self.headers.get("content-type") != "application/octet-stream"
+            body = json.loads(content) if content and is_json else content or None
             headers = {name.lower(): value for name, value in self.headers.items()}
             status, answer = gateway.reply(Asked(self.command, parts.path, query, body, headers))
             self.send_response(status)
