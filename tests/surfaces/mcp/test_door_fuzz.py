@@ -32,6 +32,13 @@ METHODS: Final = (
     *("notifications/initialized", "notifications/cancelled", "notifications/progress", "x", ""),
 )
 """Not `subscriptions/listen`, which is answered by a stream that stays open."""
+URLS: Final = ("/api/mcp", "/api/mcp/find")
+CALLS: Final[tuple[tuple[str, Any], ...]] = (
+    ("one.echo", {"text": "x"}),
+    ("search_tools", {"query": "echo", "limit": 3}),
+    ("describe_tool", {"name": "one.echo"}),
+    ("call_tool", {"name": "one.echo", "arguments": {"text": "x"}}),
+)
 TOOLS: Final = ("one.echo", "one.none", "echo", "one.", ".", "", "one.echo ", "one\u200b.echo")
 MEMBERS: Final = (
     *("name", "arguments", "uri", "cursor", "protocolVersion", "capabilities", "clientInfo", "level", "ref"),
@@ -71,8 +78,9 @@ def messages(draw: st.DrawFn) -> dict[str, Any]:
     method = draw(seldom(st.sampled_from(METHODS), json_values))
     params = draw(st.dictionaries(st.sampled_from(MEMBERS), json_values, max_size=3))
     if method == "tools/call":
-        params |= {"name": draw(seldom(st.just("one.echo"), st.sampled_from(TOOLS)))}
-        params |= {"arguments": draw(seldom(st.just({"text": "x"}), json_values))}
+        name, arguments = draw(st.sampled_from(CALLS))
+        params |= {"name": draw(seldom(st.just(name), st.sampled_from(TOOLS)))}
+        params |= {"arguments": draw(seldom(st.just(arguments), json_values))}
     if is_modern:
         params |= {"_meta": draw(seldom(st.just(META), json_values | _metas()))}
     body = {
@@ -116,27 +124,27 @@ def _headers(method: Any, params: Any) -> st.SearchStrategy[dict[str, str]]:
 
 @pytest.mark.soak
 @settings(max_examples=EXAMPLES)
-@given(st.lists(messages(), min_size=MESSAGES, max_size=MESSAGES))
+@given(st.sampled_from(URLS), st.lists(messages(), min_size=MESSAGES, max_size=MESSAGES))
 def test_fuz_18_every_message_of_either_era_is_answered_at_once_and_never_with_a_5xx(
-    sent: list[dict[str, Any]],
+    url: str, sent: list[dict[str, Any]]
 ) -> None:
-    asyncio.run(send_all(sent))
+    asyncio.run(send_all(url, sent))
 
 
-async def send_all(sent: list[dict[str, Any]]) -> None:
+async def send_all(url: str, sent: list[dict[str, Any]]) -> None:
     async with open_house(MemoryNet()) as house:
-        client = await house.session("/api/mcp")
+        client = await house.session(url)
         for message in sent:
             await send(house, client, message)
 
         # It is none the worse for it.
-        assert await client.tools() == await (await house.session("/api/mcp")).tools() != []
+        assert await client.tools() == await (await house.session(url)).tools() != []
 
 
 async def send(house: House, client: LegacyClient, message: dict[str, Any]) -> None:
     more = message["headers"] if message["is_modern"] else client.headers
     async with asyncio.timeout(HANGS_S):
-        answer = await house.request("POST", "/api/mcp", message["body"], JSON_HEADERS | more)
+        answer = await house.request("POST", client.url, message["body"], JSON_HEADERS | more)
 
     assert answer.status < 500, (answer.body, message)
     assert answer.status == 202 or answer.json["jsonrpc"] == "2.0", (answer.body, message)
