@@ -15,7 +15,7 @@ from tests.packages.archive_samples import FILES, tar_of
 from toolgate.errors import ControlUnavailable, NotFound
 from toolgate.model.packages import PackageRef
 from toolgate.packages import unpacked as module
-from toolgate.packages.unpacked import UNUSED_S, UnpackedPackages
+from toolgate.packages.unpacked import SWEEP_EVERY_S, UNUSED_S, UnpackedPackages
 from toolgate.upstream.link import StartFailed
 
 pytestmark = pytest.mark.anyio
@@ -223,11 +223,16 @@ async def test_what_no_record_names_goes_when_it_was_not_used_for_a_while(
     assert world.files() == [f"{BOOT}/{used.name}"]
 
     world.named = ()
+    world.now_s += SWEEP_EVERY_S
+    await packages.sweep()
+    assert used.exists(), "the server that was replaced may still run"
+
     await packages.open("pkg", ref_of(ARCHIVE))
+    world.now_s += SWEEP_EVERY_S
     await packages.sweep()
     assert used.exists(), "something was just started from it"
 
-    world.now_s += 2 * UNUSED_S
+    world.now_s += SWEEP_EVERY_S
     await packages.sweep()
     assert world.files() == []
 
@@ -282,3 +287,14 @@ async def test_the_boot_is_told_from_others_by_the_kernel(tmp_path: Path) -> Non
 
     assert path.parent.name == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert path.parent.stat().st_mode & 0o077 == 0
+
+
+async def test_where_the_kernel_does_not_say_no_process_trusts_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BOOT_ID", tmp_path / "nothing")
+    for _ in range(2):
+        async with UnpackedPackages(tmp_path, Source().fetch, named=lambda: None) as packages:
+            await packages.open("pkg", ref_of(ARCHIVE))
+
+    assert len(list(tmp_path.glob(f"*/{ref_of(ARCHIVE).sha256}"))) == 2

@@ -29,8 +29,8 @@ Named = Callable[[], Collection[str] | None]
 """The hashes that some record names. None: not known yet."""
 
 SWEEP_EVERY_S: Final = 60.0
-UNUSED_S: Final = 60.0
-"""How long nothing was started from a directory before it may go: a server that is replaced may still end."""
+UNUSED_S: Final = 2 * SWEEP_EVERY_S
+"""When what no record names may go: a server that still ran from it has ended by then."""
 MAX_UNPACKING: Final = 2
 """At once: it is the processors' work."""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -54,7 +54,7 @@ class UnpackedPackages:
         boot_id: str | None = None,
     ) -> None:
         self._all = directory
-        self._directory = directory / (BOOT_ID.read_text("ascii").strip() if boot_id is None else boot_id)
+        self._directory = directory / (boot_id or _boot_id())
         self._mark = f".new-{secrets.token_hex(8)}-"
         """Before the names of what this process is at making: those of others are leftovers."""
         self._fetch = fetch
@@ -62,6 +62,7 @@ class UnpackedPackages:
         self._clock_s = clock_s
         self._unpacking: dict[str, asyncio.Task[StartFailed | None]] = {}
         self._used_s: dict[str, float] = {}
+        """When some record last named a package, or a server was started from it."""
         self._slots = asyncio.Semaphore(MAX_UNPACKING)
         self._background = Background()
 
@@ -88,14 +89,13 @@ class UnpackedPackages:
         return path
 
     async def sweep(self) -> None:
-        """Remove what no record names and nothing was lately started from, and what a crash has left."""
-        named = self._named()
+        """Remove what has had no use for a while, and what a crash has left."""
+        named, now_s = self._named(), self._clock_s()
         if named is None:
             return
-        since_s = self._clock_s() - UNUSED_S
-        lately = {sha256 for sha256, used_s in self._used_s.items() if used_s > since_s}
-        self._used_s = {sha256: self._used_s[sha256] for sha256 in lately}
-        kept = {*named, *lately, *self._unpacking}
+        self._used_s |= dict.fromkeys([*named, *self._unpacking], now_s)
+        self._used_s = {one: used_s for one, used_s in self._used_s.items() if now_s - used_s < UNUSED_S}
+        kept = frozenset(self._used_s)
         try:
             await asyncio.to_thread(_remove_others, self._all, self._directory, kept=kept, mark=self._mark)
         except OSError as exc:
@@ -150,6 +150,14 @@ class UnpackedPackages:
                             f"the archive of its package has more than {MAX_ARCHIVE_BYTES} bytes"
                         )
                     await asyncio.to_thread(file.write, piece)
+
+
+def _boot_id() -> str:
+    """What no other boot of this machine has; where the kernel does not say, no other process either."""
+    try:
+        return BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return secrets.token_hex(16)
 
 
 def _unpack(workshop: Path, path: Path) -> None:
