@@ -431,3 +431,21 @@ async def test_a_list_says_what_it_costs_and_what_all_would_cost_those_who_may_k
         assert for_agent == {"tools": 1, "tokens": tokens["log"]}
         assert for_admin == {**for_agent, "of": {"tools": 4, "tokens": sum(tokens.values())}}
         assert (found["tools"], found.keys()) == (3, {"tools", "tokens"})
+
+
+async def test_who_listens_at_a_find_endpoint_hears_of_other_lists_and_never_of_its_tools() -> None:
+    net = world()
+    net["mail"].capabilities = {"tools": {}, "prompts": {}}
+    net["mail"].prompts = [b'{"name":"greet"}']
+    async with open_house(net, GIT) as house:
+        session = await house.session("/mcp/find")
+        stream = session.stream()
+        await stream.status
+        house.apply(servers={"git": GIT, "mail": record("mail", allowed_tools=("*", "prompt:*"))})
+        heard = await stream.event()
+        await house.gateway.servers.settled(["mail"])
+        found = await use(house, "search_tools", query="letter")
+
+        assert heard["method"] == "notifications/prompts/list_changed"
+        assert found["structuredContent"]["tools"][0]["name"] == "mail.send"
+        assert stream.chunks.empty()
