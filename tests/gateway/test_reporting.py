@@ -15,6 +15,7 @@ from toolgate.catalog.definitions import check_list
 from toolgate.catalog.lists import Lists, digest_lists
 from toolgate.errors import ServerUnavailable
 from toolgate.gateway import reporting
+from toolgate.gateway.drift import Drifted
 from toolgate.gateway.reporting import Reporter
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
 from toolgate.model.servers import ServerRecord
@@ -51,7 +52,10 @@ class Node:
 
     def __init__(self, control: MemoryControl, pool: Pool) -> None:
         self.pool = pool
-        self.reporter = Reporter(control, pool, itself=ITSELF, status=lambda: CURRENT)
+        self.drifted: list[Drifted] = []
+        self.reporter = Reporter(
+            control, pool, itself=ITSELF, status=lambda: CURRENT, drifted=lambda: self.drifted
+        )
 
     def apply(self, *records: ServerRecord) -> None:
         self.pool.apply({one.server_id: one for one in records})
@@ -103,6 +107,20 @@ async def test_a_report_says_who_the_node_is_and_how_each_server_fares(control: 
             ),
         ),
     )
+
+
+async def test_ups_9_a_report_says_what_changed_after_approval_as_long_as_no_record_does(
+    control: MemoryControl,
+) -> None:
+    async with reporting_node(control, MemoryNet(), record(), record("two")) as node:
+        node.drifted = [Drifted("one", "echo", "0" * 64, "1" * 64), Drifted("gone", "x", "0" * 64, "1" * 64)]
+        node.reporter.on_change()
+        await pass_time(reporting.SETTLE_S)
+
+    changed = [
+        {server.server_id: server.changed for server in report.servers} for report, _ in control.reports
+    ]
+    assert changed[-1] == {"one": {"echo": "1" * 64}, "two": {}}
 
 
 async def test_reports_come_every_ten_seconds_and_a_second_after_a_change(control: MemoryControl) -> None:

@@ -16,8 +16,9 @@ from psycopg import sql
 from tests.postgres import PostgresServer, own_server
 from tests.scenarios.clients import LegacyClient, McpClient, ModernClient
 from tests.scenarios.fleet import WITHIN_S, Fleet, Member, open_fleet
-from tests.scenarios.gateway import TOOLGATE, run
+from tests.scenarios.gateway import TOOLGATE, Site, run
 from tests.scenarios.soak import rounds
+from tests.scenarios.test_rug_pull import rug
 from tests.scenarios.waiting import eventually, settle_on
 from tests.scenarios.wires import open_wire
 
@@ -25,6 +26,10 @@ WRITES = rounds(suite=20, soak=500)
 CUTS = rounds(suite=3, soak=50)
 KILLS = rounds(suite=1, soak=10)
 STALENESS_S = 10
+RUG_TASK = {
+    "task_id": "rug",
+    "config": {"mcp.enabled": "true", "mcp.default_server_ids": json.dumps(["rug"])},
+}
 
 
 @pytest.fixture(scope="module")
@@ -334,3 +339,27 @@ def _name_of(url: str) -> str:
 
 def _revision_of(member: Member) -> int:
     return int(member.state["revision"])
+
+
+# What is approved
+
+
+def test_ups_9_a_tool_that_changes_at_one_node_is_out_of_reach_at_all(fleet: Fleet) -> None:
+    for path, body in {"mcp/servers/rug": rug(Site(fleet.root)), "tasks/rug": RUG_TASK}.items():
+        fleet.put(f"/admin/api/{path}", body)
+    clients = [node.gateway.modern("/api/mcp/t/rug") for node in fleet.nodes]
+    for client in clients:
+        settle_on(client.tools, ["rug.read", "rug.turn"], WITHIN_S)
+    governing = fleet.controls[1].gateway
+    settle_on(lambda: governing.cli("pins", "set", "rug").code, 0, WITHIN_S)
+    fleet.reaches_all(governing.get("/admin/api/pins/rug")["revision"])
+    began_s = time.monotonic()
+    clients[0].text("rug.turn")
+    for client in clients:
+        settle_on(client.tools, ["rug.turn"], WITHIN_S)
+    show_times("from the change at one node to the last of the others", [time.monotonic() - began_s])
+
+    assert list(governing.get("/admin/api/pins/rug")["changed"]) == ["read"]
+    assert [client.call("rug.read")["error"]["code"] for client in clients] == [-32602] * len(clients)
+    for path in ("pins/rug", "tasks/rug", "mcp/servers/rug"):
+        fleet.controls[0].gateway.http.delete(f"/admin/api/{path}").raise_for_status()

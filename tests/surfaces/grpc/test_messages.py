@@ -102,7 +102,9 @@ TASKS: Final = some(
         **{"mcp.enabled": st.sampled_from(["true", "false"]), "mcp.default_server_ids": st.just('["a"]')}
     ),
 )
-PINS: Final = some(tools=st.dictionaries(LABELS, DIGESTS, max_size=3))
+PINS: Final = some(
+    tools=st.dictionaries(LABELS, DIGESTS, max_size=3), changed=st.dictionaries(LABELS, DIGESTS, max_size=3)
+)
 RECORDS: Final = st.one_of(
     st.tuples(st.just("server"), SERVERS),
     st.tuples(st.just("task"), TASKS),

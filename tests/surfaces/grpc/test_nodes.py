@@ -144,6 +144,35 @@ async def test_a_report_is_kept_under_the_name_of_its_key() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("behind", "epoch", "expected"),
+    [
+        pytest.param(0, None, {"log": "1" * 64}, id="of the pin as it is"),
+        pytest.param(1, None, {}, id="of the pin before it was approved again"),
+        pytest.param(0, "another", {}, id="of another registry"),
+    ],
+)
+async def test_ups_9_what_a_node_found_to_have_changed_is_recorded(
+    behind: int, epoch: str | None, expected: dict[str, str]
+) -> None:
+    found = {"log": "1" * 64, "push": "short", "never approved": "1" * 64, "never": "1" * 64}
+    async with open_house() as house:
+        pin = {"server_id": "git", "tools": {"log": "0" * 64, "push": "0" * 64}}
+        await house.rest.seed(server=[stdio("git", enabled=False)], pin=[pin])
+        git = node_pb2.ServerReport(server_id="git", changed=found)
+        for _ in range(2):
+            await report(
+                house,
+                epoch=epoch or house.store.epoch,
+                revision=house.store.revision - behind,
+                servers=[git],
+            )
+        stored = await house.store.get("pin", "git")
+
+    assert stored is not None
+    assert (stored.body.get("changed", {}), stored.body["tools"]) == (expected, pin["tools"])
+
+
 async def test_definitions_are_asked_for_once_and_found_by_whoever_hears_of_the_report() -> None:
     async with open_house() as house:
         await house.rest.seed(server=[stdio("git", enabled=False), stdio("fs", enabled=False)])

@@ -9,6 +9,7 @@ import pytest
 from tests.surfaces.grpc.grpc_house import SERVERS, GrpcHouse, open_house, refusal_of, server_message
 from tests.surfaces.rest_house import http, secret_of, stdio, task
 from toolgate.gateway.identity import hash_key
+from toolgate.govern.quarantine import record_changed
 from toolgate.govern.terms import Terms
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
@@ -250,6 +251,26 @@ async def test_tasks_profiles_and_pins_are_written_listed_and_removed_alike() ->
             await house.ask(f"{service}/Delete{noun}", policy.DeleteRequest(id="a"))
             gone = await house.ask(f"{service}/List{noun}s", policy.ListRequest())
             assert not getattr(gone, f"{field}s")
+
+
+async def test_ups_9_a_client_that_knows_nothing_of_changed_tools_approves_of_none_by_accident() -> None:
+    service, found = "toolgate.v1.PinService", {"read": "1" * 64}
+    approved = policy.Pin(server_id="a", tools={"read": "0" * 64})
+
+    async with open_house() as house:
+
+        async def upsert(pin: policy.Pin) -> dict[str, str]:
+            await house.ask(f"{service}/UpsertPin", policy.UpsertPinRequest(pin=pin))
+            (listed,) = (await house.ask(f"{service}/ListPins", policy.ListRequest())).pins
+            return dict(listed.changed)
+
+        await upsert(approved)
+        await record_changed(house.store, {"a": found}, seen=house.store.revision)
+        kept = await upsert(approved)
+        sent_back = await upsert(policy.Pin(server_id="a", tools=approved.tools, changed=found))
+        told = await upsert(policy.Pin(server_id="a", tools=approved.tools, changed={"read": ""}))
+
+    assert (kept, sent_back, told) == (found, found, {})
 
 
 async def test_adm_8_nobody_grants_more_than_they_have() -> None:

@@ -140,7 +140,8 @@ class Asker:
 
     def _pin(self, record_id: str) -> Json:
         digest = self._rng.choice(("0" * 64, "short"))
-        return {"server_id": record_id, **self._some(tools={self._rng.choice(("read", "bad name")): digest})}
+        tools = {self._rng.choice(("read", "bad name")): digest}
+        return {"server_id": record_id, **self._some(tools=tools, changed={"read": "1" * 64})}
 
 
 @dataclass(frozen=True)
