@@ -12,7 +12,8 @@ from tests.upstream.memory_link import definition, record
 from toolgate.catalog.definitions import check_list
 from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
 from toolgate.catalog.search import Entry
-from toolgate.errors import ServerBusy
+from toolgate.errors import CallTimedOut, ServerBusy
+from toolgate.gateway import finding
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.finding import MAX_WAITING, MAX_WAITING_EACH, Finding
 from toolgate.gateway.searching import Searching
@@ -130,6 +131,26 @@ async def test_searches_at_once_share_one_catching_up_and_one_that_gives_up_does
 
     assert answers == [["one.read"]] * 2
     assert searching.puts == ["one"]
+
+
+async def test_a_search_waits_for_so_long_and_what_it_waited_for_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = threading.Event()
+
+    class Slow(Watched):
+        def put(self, group: str, entries: Sequence[Entry]) -> None:
+            assert go_on.wait(5)
+            super().put(group, entries)
+
+    by = Finding(Slow())
+    with monkeypatch.context() as patch:
+        patch.setattr(finding, "PATIENCE_S", 0.01)
+        with pytest.raises(CallTimedOut):
+            await found(by, snapshot(ONE), "page")
+    go_on.set()
+
+    assert await found(by, snapshot(ONE), "page") == ["one.read"]
 
 
 async def test_a_catching_up_that_fails_is_tried_again() -> None:

@@ -17,7 +17,7 @@ from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
 from toolgate.catalog.naming import door_name
 from toolgate.catalog.pages import encode_definition
 from toolgate.catalog.search import Entry, parameter_text
-from toolgate.errors import ServerBusy, ToolgateError
+from toolgate.errors import CallTimedOut, ServerBusy, ToolgateError
 from toolgate.gateway.routes import Route
 from toolgate.gateway.searching import Searching
 from toolgate.gateway.view import View
@@ -31,6 +31,8 @@ MAX_WAITING_EACH: Final = 16
 """Searches of a node, and of one principal, at once: one more is told to come again."""
 AT_ONCE: Final = 2
 """A search among 10,000 tools may keep the loop for 20 ms; whoever else wants it has a turn in between."""
+PATIENCE_S: Final = 30.0
+"""How long a search may wait for its turn, and for the index to have what the snapshot has."""
 ERROR_META: Final = "toolgate/error"
 SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
 
@@ -78,15 +80,17 @@ class Finding:
         self._waiting: Counter[str] = Counter()
 
     async def search(self, view: View, snapshot: Snapshot, wanted: Search) -> Members:
-        """The tools of the view that suit, as a result of `search_tools`. Raises ServerBusy."""
+        """The tools of the view that suit, as a result of `search_tools`. Raises ServerBusy, CallTimedOut."""
         principal_id = view.caller.principal.id
         if self._waiting.total() >= MAX_WAITING or self._waiting[principal_id] >= MAX_WAITING_EACH:
             raise ServerBusy("too many searches wait already")
         self._waiting[principal_id] += 1
         try:
-            async with self._turns:
+            async with asyncio.timeout(PATIENCE_S), self._turns:
                 await asyncio.sleep(0)  # many that come at once would else have the loop one after the other
                 return await self._search(view, snapshot, wanted)
+        except TimeoutError as exc:
+            raise CallTimedOut(f"nothing was found within {PATIENCE_S:g} s") from exc
         finally:
             self._waiting[principal_id] -= 1
             self._waiting += Counter()  # forgets who waits for nothing
