@@ -101,6 +101,11 @@ MATRIX: Final = {
     "GET /v0.1/servers/{namespace}/{server_name}/versions/{server_version}": (
         "401 401 401 403 404 200 200 200"
     ),
+    "GET /api/catalog": "401 401 401 403 200 200 200 200",
+    "GET /api/catalog/search": "401 401 401 403 200 200 200 200",
+    "GET /api/catalog/{category}": "401 401 401 403 404 404 404 404",
+    "GET /api/catalog/{package}/tools": "401 401 401 403 404 404 404 404",
+    "POST /admin/api/catalog/backfill": "401 401 401 403 403 403 403 200",
     "GET /api/v1/mcp/servers": "401 401 401 403 200 200 200 200",
     "GET /api/v1/mcp/servers/{server_id}": "401 401 401 403 404 200 200 200",
     "POST /api/v1/mcp/servers/{server_id}/login": "401 401 401 403 404 403 403 400",
@@ -147,6 +152,8 @@ IDS: Final = {
     "profile_id": "coding",
     "key_id": "spare",
     "package_id": "notes",
+    "package": "git",
+    "category": "uncategorized",
     "version": "1.0.0",
     "sha256": "0" * 64,
     "part": "1",

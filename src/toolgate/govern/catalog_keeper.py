@@ -182,9 +182,10 @@ class CatalogKeeper:
     async def _show(self, server_id: str, rows: tuple[CatalogRow, ...], made_from: str) -> None:
         self._made_from[server_id] = made_from
         if self._rows.get(server_id) != rows:
+            # Found by words first: what is shown is found from then on.
+            await asyncio.to_thread(self._index, server_id, rows)
             self._rows[server_id] = rows
             self._count += 1
-            await asyncio.to_thread(self._index, server_id, rows)
 
     def _index(self, server_id: str, rows: Sequence[CatalogRow]) -> None:
         self.searching.put(server_id, [entry_of(row) for row in rows])

@@ -10,6 +10,7 @@ from starlette.routing import Router
 from toolgate.govern.control import Control, Serving
 from toolgate.surfaces.rest import (
     backups,
+    catalog,
     changes,
     directory,
     discovery,
@@ -76,6 +77,7 @@ ENDPOINTS: Final = _documented(
         *trials.ENDPOINTS,
         *logins.ENDPOINTS,
         *imports.ENDPOINTS,
+        *catalog.ENDPOINTS,
         *official.ENDPOINTS,
         *policies.ENDPOINTS,
         *pins.ENDPOINTS,

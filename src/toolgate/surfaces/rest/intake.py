@@ -45,6 +45,9 @@ PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "version": parse_version,
     "sha256": parse_sha256,
     "part": _parse_part,
+    # Words of the catalog: a wrong one is not found, with a hint at a similar one.
+    "category": str,
+    "package": str,
     # Names of other registries: what is none of ours is not found, whatever it looks like.
     "namespace": str,
     "server_name": str,

@@ -53,6 +53,7 @@ _PATH_WORDS: Final = {
     "version": "Of the package.",
     "sha256": "Of the whole archive, in lower-case hexadecimal.",
     "part": "Its number, from 1.",
+    "category": "The `id` of the category, percent-encoded.",
     "namespace": "What stands before the slash in the server's name.",
     "server_name": "What stands behind it.",
     "server_version": "Of the server, or `latest`.",

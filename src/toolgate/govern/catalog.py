@@ -1,0 +1,180 @@
+"""The catalog as a caller browses it: categories, the packages in one, the tools of one, and search.
+
+Only what the caller sees is looked at, so nothing else can show: no count, no name, no hint at a similar one.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+from toolgate.errors import NotFound
+from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.govern.control import Control
+from toolgate.govern.visibility import Visible
+from toolgate.model.packages import ALL_TOOLS, CatalogRow, Package, Source
+from toolgate.model.principals import Principal
+
+UNCATEGORIZED: Final = "uncategorized"
+"""The category of packages without one. Who writes it into a record means the same."""
+SEARCH: Final = "search"
+"""What follows `/api/catalog/` is this, or the id of a category."""
+MAX_FOUND: Final = 1_000
+"""The best hits of a search that can be looked at."""
+INDEXED_S: Final = 5.0
+"""How long a search waits after a start until all can be found."""
+MAX_NAME_CHARS: Final = 100
+"""Of a name that does not exist, as it is repeated and compared."""
+_ESCAPES: Final = (("~", "~0"), ("/", "~1"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Category:
+    """A category with what is in it, for one caller."""
+
+    id: str
+    """As it stands in a path."""
+    name: str
+    packages: int
+    tools: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogPackage:
+    """A package, or a server without one, as one caller sees it."""
+
+    package_id: str
+    rows: tuple[CatalogRow, ...]
+    installed: Package | None
+
+    @property
+    def tools(self) -> int:
+        """How many are known."""
+        return count_tools(self.rows)
+
+    @property
+    def source(self) -> Source:
+        """How far its tools are known."""
+        return self.rows[0].source if self.installed is None else self.installed.source
+
+
+class Wanted(NamedTuple):
+    """What a search is for. Empty: it does not matter."""
+
+    query: str = ""
+    category: str = ""
+    tag: str = ""
+    server: str = ""
+    is_read_only: bool = False
+
+    def admits(self, row: CatalogRow) -> bool:
+        """Whether the row is what the search is for, whatever its words."""
+        return (
+            (not self.category or category_of(row) == self.category)
+            and (not self.tag or self.tag in row.tags)
+            and (not self.server or row.package_id == self.server)
+            and (not self.is_read_only or row.is_read_only)
+        )
+
+
+def visible(control: Control, principal: Principal) -> Visible:
+    """What a caller sees of the catalog. Raises NotFound where none is kept."""
+    return control.visibility.of(control.gateway, keeper_of(control), principal.ceiling)
+
+
+def category_of(row: CatalogRow) -> str:
+    """The category that a row is listed under."""
+    return row.category or UNCATEGORIZED
+
+
+def category_id(name: str) -> str:
+    """A category as one part of a path; the name itself, but for `~`, `/` and the word of the search."""
+    for sign, escaped in _ESCAPES:
+        name = name.replace(sign, escaped)
+    # A dot or two would be taken for a way through directories on the way here.
+    return f"~{name}" if name in {SEARCH, ".", ".."} else name
+
+
+def count_tools(rows: Iterable[CatalogRow]) -> int:
+    """How many tools are known. What stands for unknown ones is none."""
+    return sum(row.tool_name != ALL_TOOLS for row in rows)
+
+
+def list_categories(shown: Visible) -> list[Category]:
+    """Sorted by id."""
+    packages: dict[str, int] = {}
+    tools: dict[str, int] = {}
+    for rows in shown.packages.values():
+        name = category_of(rows[0])
+        packages[name] = packages.get(name, 0) + 1
+        tools[name] = tools.get(name, 0) + count_tools(rows)
+    found = [
+        Category(id=category_id(name), name=name, packages=count, tools=tools[name])
+        for name, count in packages.items()
+    ]
+    return sorted(found, key=lambda category: category.id)
+
+
+def list_packages(control: Control, shown: Visible, category: str) -> list[CatalogPackage]:
+    """The packages of the category that has this id, sorted by theirs. Raises NotFound."""
+    found = [
+        CatalogPackage(package_id=package_id, rows=rows, installed=_installed(control, package_id))
+        for package_id, rows in shown.packages.items()
+        if category_id(category_of(rows[0])) == category
+    ]
+    if found:
+        return found
+    if category in shown.packages:
+        hint = f"`{category}` is a package: ask for `/api/catalog/{category}/tools`"
+    else:
+        hint = _similar(category, {one.id: one.name for one in list_categories(shown)}, "categories")
+    raise NotFound(f"no category `{category[:MAX_NAME_CHARS]}`", hint=hint)
+
+
+def read_package(control: Control, shown: Visible, package_id: str) -> CatalogPackage:
+    """One package with its tools. Raises NotFound."""
+    rows = shown.packages.get(package_id)
+    if rows is not None:
+        return CatalogPackage(package_id=package_id, rows=rows, installed=_installed(control, package_id))
+    if any(one.id == package_id for one in list_categories(shown)):
+        hint = f"`{package_id}` is a category: ask for `/api/catalog/{package_id}`"
+    else:
+        hint = _similar(package_id, {one: one for one in shown.packages}, "packages")
+    raise NotFound(f"no package `{package_id[:MAX_NAME_CHARS]}`", hint=hint)
+
+
+async def search(control: Control, shown: Visible, wanted: Wanted) -> Sequence[CatalogRow]:
+    """What suits, the best first; without words all that is asked for, by name."""
+    rows: Mapping[str, CatalogRow] = shown.rows
+    if wanted._replace(query="") != Wanted():
+        rows = {name: row for name, row in rows.items() if wanted.admits(row)}
+    if not wanted.query:
+        return list(rows.values())
+    keeper = keeper_of(control)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(INDEXED_S):
+            await keeper.indexed()
+    hits = await keeper.searching.search(wanted.query, limit=MAX_FOUND, within=rows)
+    return [rows[hit.key] for hit in hits if hit.key in rows]
+
+
+def keeper_of(control: Control) -> CatalogKeeper:
+    """The catalog of this process. Raises NotFound where none is kept."""
+    if control.keeper is None:
+        raise NotFound(
+            "no catalog is kept here", hint="ask a process that governs: `toolgate up` or `control`"
+        )
+    return control.keeper
+
+
+def _installed(control: Control, package_id: str) -> Package | None:
+    return keeper_of(control).packages.get(package_id)
+
+
+def _similar(text: str, names: Mapping[str, str], what: str) -> str:
+    close = get_close_matches(text[:MAX_NAME_CHARS], {*names, *names.values()}, n=3)
+    if not close:
+        return f"list the {what} you can see" if names else "there is nothing in the catalog that you can see"
+    return "did you mean " + ", ".join(f"`{one}`" for one in sorted(close)) + "?"

@@ -1,0 +1,124 @@
+"""The shapes of the catalog. Their members have the names that those who browse it have always used."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from toolgate.model.packages import SchemaVersion, Source
+from toolgate.surfaces.rest.shapes import Shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CategoryShown(Shown):
+    """One heading, with what you can see under it."""
+
+    id: str
+    """As it stands in a path: its name, but for the few that could be misread there."""
+    name: str
+    """For people. Packages without a category are `uncategorized`."""
+    packageCount: int  # noqa: N815, as callers know it
+    toolCount: int  # noqa: N815
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CategoriesAnswer(Shown):
+    """The categories that hold something you can see."""
+
+    categories: list[CategoryShown]
+    next_cursor: str | None
+    """For the next page. Null: this is the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogPackageShown(Shown):
+    """One package, or one server that runs from none."""
+
+    id: str
+    """Before the dot in the full names of its tools; also the id of its server."""
+    name: str
+    description: str
+    toolCount: int  # noqa: N815
+    """How many of its tools you can see. 0: none are known yet."""
+    tags: list[str]
+    version: str | None
+    """Of the package that is installed. Null: the server runs from none."""
+    source: Source
+    """How far its tools are known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogPackagesAnswer(Shown):
+    """The packages of a category."""
+
+    packages: list[CatalogPackageShown]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogToolShown(Shown):
+    """One tool. Schemas are as its server or its manifest wrote them."""
+
+    name: str
+    """As its server calls it. `*`: none of its tools are known yet."""
+    fullName: str  # noqa: N815
+    """As `?tools=` and the `tools` of a skill name it."""
+    description: str
+    inputSchema: dict[str, Any]  # noqa: N815
+    category: str
+    tags: list[str]
+    readOnly: bool  # noqa: N815
+    """It says of itself that it changes nothing."""
+    source: Source
+    """Known as its package declares it (`manifest`), as its server lists it (`discovered`), by name and
+    description alone (`summary`), or not at all (`legacy`).
+    """
+    schemaVersion: SchemaVersion  # noqa: N815
+    """Of the manifest."""
+    digest: str
+    """Of the definition, as a pin has it. Empty where only a summary is known."""
+    tokens: int
+    """About what the definition costs a model."""
+    title: str = ""
+    """Left out where there is none, as are the next two."""
+    outputSchema: dict[str, Any] | None = None  # noqa: N815
+    annotations: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogToolsAnswer(Shown):
+    """The tools of a package."""
+
+    tools: list[CatalogToolShown]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFound(CatalogToolShown):
+    """One tool that was found, and where it is."""
+
+    serverId: str  # noqa: N815
+    serverName: str  # noqa: N815
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSearchAnswer(Shown):
+    """What was found, the best first."""
+
+    tools: list[ToolFound]
+    total: int
+    """How many were found, on all pages together. Of very many only the best can be looked at."""
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillAnswer(Shown):
+    """How far a run through the catalog has come."""
+
+    done: int
+    """Packages gone through, those of earlier batches included."""
+    total: int
+    changed: int
+    """Packages whose rows were made or made anew in this batch."""
+    failed: dict[str, str]
+    """Package to why its rows could not be made. The gateway tries again by itself."""
+    next_cursor: str | None
+    """For the next batch. Null: the run is over."""

@@ -1,0 +1,227 @@
+"""What a key may not see is not in the catalog: no name, no count, no hint, whatever is asked."""
+
+import asyncio
+import json
+from typing import Any, Final
+
+import pytest
+
+from tests.surfaces.rest_house import RestHouse, error_of, open_rest, stdio, task
+from tests.upstream.memory_link import MemoryNet, definition
+from toolgate.errors import StorageUnavailable
+from toolgate.gateway.identity import hash_key
+
+pytestmark = pytest.mark.anyio
+
+KEY: Final = "tg_narrow_" + "y" * 40
+SHOWN: Final = definition("shown", description="A common tool")
+HIDDEN: Final = definition("hidden", description="A common tool with a secretword")
+
+
+def key(**ceiling: Any) -> dict[str, Any]:
+    return {"key_id": "narrow", "sha256": hash_key(KEY), "role": "agent", "ceiling": ceiling}
+
+
+def net_of(*server_ids: str) -> MemoryNet:
+    net = MemoryNet()
+    for server_id in server_ids:
+        net.servers[server_id].tools = (SHOWN, HIDDEN)
+    return net
+
+
+async def everything(house: RestHouse, server_ids: tuple[str, ...] = ("open", "closed")) -> dict[str, Any]:
+    """All that the narrow key can get out of the catalog."""
+    paths = [
+        "",
+        "/search",
+        "/search?q=common+tool",
+        "/search?q=secretword",
+        "/search?q=closed",
+        "/search?server=closed",
+        "/search?category=closed-category",
+        "/search?tag=closed-tag",
+        "/closed-category",
+        "/closed-categori",
+        "/open-category",
+        *(f"/{one}/tools" for one in server_ids),
+        "/close/tools",
+        "/closed",
+    ]
+    answers = {path: await house.ask("GET", f"/api/catalog{path}", key=KEY) for path in paths}
+    return {path: (answer.status_code, answer.json()) for path, answer in answers.items()}
+
+
+def described(server_id: str, **fields: Any) -> dict[str, Any]:
+    return stdio(
+        server_id,
+        category=f"{server_id}-category",
+        tags=[f"{server_id}-tag"],
+        display_name=f"The {server_id} one",
+        **fields,
+    )
+
+
+async def seen_with(net: MemoryNet, **records: Any) -> dict[str, Any]:
+    async with open_rest(net, trusts_local=False) as house:
+        await house.seed(**records)
+        await house.cataloged()
+        return await everything(house)
+
+
+async def never(_members: Any) -> Any:
+    raise OSError("not today")
+
+
+async def as_if_not_there(**ceiling: Any) -> dict[str, Any]:
+    """What the catalog says where `closed` was never registered."""
+    return await seen_with(net_of("open"), server=[described("open")], key=[key(**ceiling)])
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "closed"),
+    [
+        pytest.param({"servers": ["open"]}, {}, id="not among the key's servers"),
+        pytest.param({"allow": ["open/*"]}, {}, id="not allowed by the key"),
+        pytest.param({"deny": ["closed/*"]}, {}, id="denied by the key"),
+        pytest.param({}, {"enabled": False}, id="disabled"),
+        pytest.param({}, {"allowed_tools": []}, id="of which nothing is allowed"),
+    ],
+)
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_a_server_out_of_reach_answers_like_one_that_does_not_exist(
+    ceiling: dict[str, Any], closed: dict[str, Any], is_listed: bool
+) -> None:
+    net = net_of("open", "closed")
+    if not is_listed:
+        net.servers["closed"].on_list = never
+    seen = await seen_with(
+        net, server=[described("open"), described("closed", **closed)], key=[key(**ceiling)]
+    )
+
+    assert seen == await as_if_not_there(**ceiling)
+    assert (seen["/open/tools"][0], seen["/closed/tools"][0], seen["/closed-category"][0]) == (200, 404, 404)
+
+
+@pytest.mark.parametrize(
+    ("server", "extra"),
+    [
+        pytest.param({"allowed_tools": ["shown"]}, {}, id="not allowed by the platform"),
+        pytest.param({}, {"key": [key(deny=["hidden"])]}, id="denied by the key"),
+        pytest.param({}, {"key": [key(allow=["open/shown"])]}, id="not allowed by the key"),
+    ],
+)
+async def test_a_hidden_tool_is_in_no_answer(server: dict[str, Any], extra: dict[str, Any]) -> None:
+    records = {"key": [key()], **extra}
+    seen = await seen_with(net_of("open"), server=[described("open", **server)], **records)
+
+    assert "hidden" not in json.dumps(seen)
+    assert seen[""][1]["categories"][0]["toolCount"] == 1
+    assert seen["/search?q=common+tool"][1]["total"] == 1
+    assert seen["/search?q=secretword"][1]["total"] == 0
+
+
+async def test_a_quarantined_tool_is_in_no_answer() -> None:
+    async with open_rest(net_of("open"), trusts_local=False) as house:
+        await house.seed(server=[described("open")], key=[key()])
+        shown = house.control.gateway.snapshot.servers["open"].tools["shown"].digest
+        await house.seed(pin=[{"server_id": "open", "tools": {"shown": shown, "hidden": "0" * 64}}])
+        await house.cataloged()
+        seen = await everything(house)
+
+    assert "hidden" not in json.dumps(seen)
+    assert seen["/search"][1]["total"] == 1
+
+
+async def test_a_key_that_is_bound_to_tasks_sees_what_they_allow_together() -> None:
+    bound = key(tasks=["review", "gone"])
+    review = task(
+        "review", default_server_ids=["open"], allowed_server_ids=["open", "more"], tool_denylist=["hidden"]
+    )
+    async with open_rest(net_of("open", "more", "closed"), trusts_local=False) as house:
+        await house.seed(
+            server=[described("open"), described("more"), described("closed")],
+            task=[review, task("other", default_server_ids=["closed"])],
+            key=[bound],
+        )
+        await house.cataloged()
+        seen = await everything(house)
+
+    assert [tool["fullName"] for tool in seen["/search"][1]["tools"]] == ["more.shown", "open.shown"]
+    assert error_code(seen["/closed/tools"]) == "not_found"
+    assert "did you mean" not in json.dumps(seen["/close/tools"])
+
+
+async def test_a_task_that_is_not_enabled_lets_nothing_through() -> None:
+    seen = await seen_with(
+        net_of("open"),
+        server=[described("open")],
+        task=[task("review", enabled=False, default_server_ids=["open"])],
+        key=[key(tasks=["review"])],
+    )
+
+    assert seen[""][1]["categories"] == []
+
+
+async def test_two_keys_do_not_share_what_they_see() -> None:
+    other = {"key_id": "other", "sha256": hash_key("tg_other_" + "z" * 40), "role": "agent"}
+    async with open_rest(net_of("open", "closed"), trusts_local=False) as house:
+        await house.seed(
+            server=[described("open"), described("closed")],
+            key=[key(servers=["open"]), {**other, "ceiling": {"servers": ["closed"]}}],
+        )
+        await house.cataloged()
+        for _ in range(2):
+            mine = await house.get("/api/catalog/search", key=KEY)
+            theirs = await house.get("/api/catalog/search", key="tg_other_" + "z" * 40)
+            assert {tool["serverId"] for tool in mine["tools"]} == {"open"}
+            assert {tool["serverId"] for tool in theirs["tools"]} == {"closed"}
+
+
+async def test_what_a_change_takes_away_is_gone_from_the_next_answer() -> None:
+    async with open_rest(net_of("open"), trusts_local=False) as house:
+        await house.seed(server=[described("open")], key=[key()])
+        await house.cataloged()
+        assert (await house.get("/api/catalog/search", key=KEY))["total"] == 2
+        await house.seed(key=[key(allow=["open/shown"])])
+        assert (await house.get("/api/catalog/search", key=KEY))["total"] == 1
+        await house.seed(server=[described("open", enabled=False)])
+        assert (await house.get("/api/catalog/search", key=KEY))["total"] == 0
+
+
+async def test_a_server_that_cannot_be_listed_is_shown_as_it_was_known() -> None:
+    """As after a restart: the rows are there before any server was listed."""
+    async with open_rest(net_of("open"), trusts_local=False) as house:
+        await house.seed(server=[described("open", allowed_tools=["shown"])], key=[key()])
+        await house.cataloged()
+        listed = await everything(house)
+        store, keeper = house.store, house.control.keeper
+        assert keeper is not None
+        rows = await store.catalog.rows("open")
+    net = net_of("open")
+    net.servers["open"].on_list = never
+    async with open_rest(net, trusts_local=False) as house:
+        await house.seed(server=[described("open", allowed_tools=["shown"])], key=[key()])
+        await house.cataloged()
+        assert house.control.keeper is not None
+        (made_from,) = (await house.store.catalog.made_from()).values()
+        await house.store.catalog.replace("open", rows, made_from=f"{made_from.rpartition(':')[0]}:earlier")
+        async with asyncio.timeout(10):
+            while len(house.control.keeper.rows["open"]) < 2:
+                await asyncio.sleep(0)
+        unlisted = await everything(house)
+
+    assert unlisted == listed
+    assert unlisted["/search"][1]["total"] == 1
+
+
+def error_code(answer: tuple[int, Any]) -> str:
+    code: str = answer[1]["error"]["code"]
+    return code
+
+
+async def test_a_gateway_that_is_suspended_shows_nothing() -> None:
+    async with open_rest(net_of("open"), trusts_local=False) as house:
+        await house.seed(server=[described("open")], key=[key()])
+        await house.cataloged()
+        house.control.gateway.suspend(lambda: StorageUnavailable("gone"))
+        assert error_of(await house.ask("GET", "/api/catalog", key=KEY)) == (503, "storage_unavailable")
