@@ -7,9 +7,21 @@ from pages.markdown import page, table
 from toolgate.audit import log as audit_log
 from toolgate.audit import sinks
 from toolgate.catalog import changes as tool_changes
-from toolgate.catalog import definitions, listings, members, rows, schemas, search, templates, words
+from toolgate.catalog import (
+    definitions,
+    find_tools,
+    listings,
+    members,
+    rows,
+    schemas,
+    search,
+    skills,
+    templates,
+    words,
+)
 from toolgate.catalog import entries as search_entries
 from toolgate.gateway import (
+    finding,
     identity,
     inputs,
     parking,
@@ -25,7 +37,7 @@ from toolgate.govern import changes, history, watches
 from toolgate.model import names, reports
 from toolgate.packages import artifacts, entries, manifest, unpacked, uploads
 from toolgate.policy import layers, patterns
-from toolgate.registry import bodies, directory, store, sync
+from toolgate.registry import bodies, directory, store, sync, yaml_documents
 from toolgate.settings import Settings
 from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
@@ -168,6 +180,14 @@ def _search() -> Rows:
         ("names and descriptions of arguments", arguments, "the rest is not found"),
         ("vectors kept between runs", f"{vectors.MAX_VECTORS:,}", "the oldest go"),
         ("waiting for the model", _time(searching.PATIENCE_S), "answered by words alone"),
+        ("a query of `search_tools`", _size(find_tools.MAX_QUERY_BYTES), "`mcp_invalid_arguments`"),
+        ("tools it shows", f"{find_tools.DEFAULT_FOUND}, at most {find_tools.MAX_FOUND}", "a narrower query"),
+        (
+            "searches that wait: on a node, of one caller",
+            f"{finding.MAX_WAITING}, {finding.MAX_WAITING_EACH}",
+            "`mcp_busy` at once",
+        ),
+        ("time for one, the index made first", _time(finding.PATIENCE_S), "`mcp_timeout`"),
     )
 
 
@@ -233,9 +253,12 @@ def _packages() -> Rows:
 
 def _registry() -> Rows:
     kept = f"{store.KEEP_REVISIONS:,} revisions and {_time(store.KEEP_MS / 1000)}, whichever is more"
+    yaml = f"{_size(yaml_documents.MAX_YAML_BYTES)}, {yaml_documents.MAX_DEPTH}, {yaml_documents.MAX_NODES:,}"
     return (
         ("records of each kind", f"{changes.MAX_RECORDS:,}", "`invalid_record`"),
         ("changes in one `apply`", f"{change_shapes.MAX_CHANGES:,}", "`invalid_request`"),
+        ("a YAML file, its levels and its values", yaml, "`invalid_record`"),
+        ("tools in a skill's manifest", f"{skills.MAX_SKILL_TOOLS:,}", "`invalid_record`"),
         ("records of a page", f"{paging.PAGE}, at most {paging.MAX_PAGE:,}", "the next page"),
         ("change log", kept, "older changes are compacted"),
         ("changes of a record that `history` shows", f"{history.MAX_HISTORY}", "`compacted`"),
