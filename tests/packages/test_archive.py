@@ -312,6 +312,17 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
     assert "not UTF-8" in refused(gzip.compress(odd[:at] + header + odd[at + 512 :]), tmp_path)
 
 
+def test_a_directory_has_no_content(tmp_path: Path) -> None:
+    block = gzip.decompress(tar_of([member("lib", b"hidden", mode=0o755)], tarfile.USTAR_FORMAT))
+    at = block.index(b"lib\0")
+    header = bytearray(block[at : at + 512])
+    header[156:157] = tarfile.DIRTYPE
+    header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 0x20 + sum(header[156:]))
+
+    content = gzip.compress(block[:at] + header + block[at + 512 :])
+    assert "neither a file nor a directory" in refused(content, tmp_path)
+
+
 def test_a_file_cannot_be_the_directory_itself(tmp_path: Path) -> None:
     assert "has no name" in refused(tar_of([member(".", b"x")]), tmp_path)
 

@@ -11,6 +11,7 @@ import pytest
 from tests.packages.archive_samples import FILES, good_zip, zip_of
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.packages.archive import inspect_archive, unpack_archive
+from toolgate.packages.zip_reader import CHUNK_BYTES
 
 LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
 
@@ -108,12 +109,23 @@ def test_content_that_differs_from_its_checksum_is_refused(method: int) -> None:
         inspect_archive(io.BytesIO(damaged))
 
 
-def test_nothing_may_follow_packed_content() -> None:
-    packed = zlib.compress(b"content", wbits=-15)
+def of_length(length: int) -> tuple[bytes, bytes]:
+    """Some content, and what it is packed to, of exactly this length."""
+    for size in range(length - 100, length):
+        deflate = zlib.compressobj(0, wbits=-zlib.MAX_WBITS)
+        packed = deflate.compress(bytes(size)) + deflate.flush()
+        if len(packed) == length:
+            return bytes(size), packed
+    raise AssertionError(length)
+
+
+@pytest.mark.parametrize("length", [1_000, CHUNK_BYTES])
+def test_nothing_may_follow_packed_content(length: int) -> None:
+    data, packed = of_length(length)
     content = zip_of([("a", packed + b"hidden")], zipfile.ZIP_STORED)
-    crc, size = zlib.crc32(packed + b"hidden"), len(packed) + 6
-    was = struct.pack("<3L", crc, size, size)
-    as_deflated = content.replace(was, struct.pack("<3L", zlib.crc32(b"content"), size, 7))
+    size = len(packed) + 6
+    was = struct.pack("<3L", zlib.crc32(packed + b"hidden"), size, size)
+    as_deflated = content.replace(was, struct.pack("<3L", zlib.crc32(data), size, len(data)))
     for signature, offset in ((LOCAL, 8), (CENTRAL, 10)):
         as_deflated = changed(as_deflated, signature, offset, short(8))
 

@@ -16,7 +16,7 @@ from toolgate.model.names import MAX_SERVER_ID, is_tool_name
 from toolgate.model.raw import decode_members
 
 _VERSIONS: Final = ("manifest_version", "dxt_version")
-_KNOWN: Final = frozenset({"0.1", "0.2", "0.3", "0.4"})
+_KNOWN: Final = ("0.1", "0.2", "0.3", "0.4")
 _PLATFORM: Final = "linux"
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 _DIRECTORY: Final = "${__dirname}"
@@ -82,7 +82,7 @@ class _Launch:
         env = {**_object(config, "env"), **_object(override, "env")}
         return {
             "command": self._command(command),
-            "args": [self._filled(one) for one in override.get("args") or _list(config, "args")],
+            "args": [self._filled(one) for one in _list(override, "args") or _list(config, "args")],
             "env": {name: self._filled(value) for name, value in env.items()},
         }
 

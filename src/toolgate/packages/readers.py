@@ -86,7 +86,7 @@ def _split(place: Json) -> Json:
     command, args = place.get("command"), place.get("args") or []
     if isinstance(command, str) and not args and " " in command:
         command = _words(command)
-    if isinstance(command, list) and command:
+    if command and isinstance(command, list) and isinstance(args, list):
         return {**place, "command": command[0], "args": [*command[1:], *args]}
     return place
 
