@@ -16,6 +16,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 ON_DEMO = ["README.md", "docs/guides/policy.md", "docs/guides/clients.md", "docs/guides/skills.md"]
 ON_QUICK_START = ["docs/guides/getting-started.md"]
 ON_EMPTY = ["docs/guides/gitops.md"]
+IN_A_DIRECTORY = ["docs/guides/packages.md"]
 
 Run = Callable[[str], list[str]]
 
@@ -99,7 +100,31 @@ def test_the_session_with_records_in_files_prints_what_the_document_says(
     assert found == expected(steps)
 
 
+def test_the_session_with_a_package_prints_what_the_document_says(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = sessions(IN_A_DIRECTORY)
+    edited = [at for at, step in enumerate(steps) if step.command.startswith("toolgate publish")][1]
+    [tool] = document(IN_A_DIRECTORY[0]).blocks("python")
+    server = tmp_path / "weather" / "server.py"
+    monkeypatch.chdir(tmp_path)
+    with empty_gateway(tmp_path) as gateway:
+        monkeypatch.setenv("TOOLGATE_URL", gateway.url)
+        found = printed(steps[:edited], gateway, run)
+        text = server.read_text("utf-8")
+        server.write_text(text.replace("# The protocol", f"{tool}\n\n# The protocol"), "utf-8")
+        found += printed(steps[edited:], gateway, run)
+
+    assert _regardless(found) == _regardless(expected(steps))
+
+
+def _regardless(steps: list[Step]) -> list[Step]:
+    """How well files can be packed is another library's business, and all hashes follow from it."""
+    hashes = re.compile(r"\b[0-9a-f]{32}\b|\d[\d,]* bytes")
+    return [Step(step.command, [hashes.sub("#", line) for line in step.output]) for step in steps]
+
+
 def test_no_session_stands_where_none_is_run() -> None:
     with_sessions = [str(one) for one in documents() if one.blocks("console")]
 
-    assert sorted(with_sessions) == sorted([*ON_DEMO, *ON_QUICK_START, *ON_EMPTY])
+    assert sorted(with_sessions) == sorted([*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY])
