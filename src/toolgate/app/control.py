@@ -20,6 +20,7 @@ from toolgate.app.parts import (
     load_directory,
     open_audit,
     open_identities,
+    open_search_model,
     own_hosts,
     read_key_file,
     refuse_open_door,
@@ -32,6 +33,8 @@ from toolgate.audit.log import AuditLog
 from toolgate.errors import StartRefused, StorageUnavailable, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.reported import ReportedServers
+from toolgate.gateway.searching import Searching
+from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.govern.control import Control, Standing
 from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.model.snapshot import Snapshot
@@ -66,6 +69,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         )
         await refuse_open_door(settings, store, admin_key)
         audit = stack.enter_context(open_audit(settings.data_dir))
+        meaning = await stack.enter_async_context(open_search_model(settings))
         await session_key(store)
         metrics = Metrics()
         archives = await stack.enter_async_context(open_archives(settings, environ))
@@ -76,6 +80,15 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         loader = await load_directory(settings, store)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
         await stack.enter_async_context(_forgetting(store))
+        keeper = await stack.enter_async_context(
+            CatalogKeeper(
+                store,
+                gateway,
+                searching=Searching(meaning),
+                clock_ms=wall_ms,
+                artifacts=archives.artifacts,
+            )
+        )
         control = Control(
             gateway=gateway,
             store=store,
@@ -89,6 +102,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             backup_dir=settings.data_dir,
             artifacts=archives.artifacts,
             uploads=archives.uploads,
+            keeper=keeper,
         )
         describe_gateway(metrics, gateway)
         grpc_address = await stack.enter_async_context(

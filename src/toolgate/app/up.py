@@ -24,6 +24,7 @@ from toolgate.app.serving import App
 from toolgate.errors import StartRefused
 from toolgate.gateway.finding import Finding
 from toolgate.gateway.searching import Searching
+from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.govern.control import Control
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.settings import Settings
@@ -70,6 +71,15 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         loader = await load_directory(settings, store)
         logins = Logins(authorizer, grants, clock_s=time.time)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader, logins=logins))
+        keeper = await stack.enter_async_context(
+            CatalogKeeper(
+                store,
+                gateway,
+                searching=Searching(meaning),
+                clock_ms=wall_ms,
+                artifacts=archives.artifacts,
+            )
+        )
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=discovery_of(settings))
         control = Control(
             gateway=gateway,
@@ -83,6 +93,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
             backup_dir=settings.data_dir,
             artifacts=archives.artifacts,
             uploads=archives.uploads,
+            keeper=keeper,
         )
 
         def end_streams() -> None:
