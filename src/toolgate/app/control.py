@@ -16,6 +16,7 @@ from toolgate.app.parts import (
     describe_gateway,
     discovery_of,
     follow_registry,
+    keeper_of,
     limits_of,
     load_directory,
     open_audit,
@@ -33,8 +34,6 @@ from toolgate.audit.log import AuditLog
 from toolgate.errors import StartRefused, StorageUnavailable, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.reported import ReportedServers
-from toolgate.gateway.searching import Searching
-from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.govern.control import Control, Standing
 from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.model.snapshot import Snapshot
@@ -80,15 +79,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         loader = await load_directory(settings, store)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
         await stack.enter_async_context(_forgetting(store))
-        keeper = await stack.enter_async_context(
-            CatalogKeeper(
-                store,
-                gateway,
-                searching=Searching(meaning),
-                clock_ms=wall_ms,
-                artifacts=archives.artifacts,
-            )
-        )
+        keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
         control = Control(
             gateway=gateway,
             store=store,

@@ -9,6 +9,7 @@ from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, o
 from toolgate.app.parts import (
     discovery_of,
     follow_registry,
+    keeper_of,
     load_directory,
     open_audit,
     open_identities,
@@ -24,7 +25,6 @@ from toolgate.app.serving import App
 from toolgate.errors import StartRefused
 from toolgate.gateway.finding import Finding
 from toolgate.gateway.searching import Searching
-from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.govern.control import Control
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.settings import Settings
@@ -71,15 +71,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         loader = await load_directory(settings, store)
         logins = Logins(authorizer, grants, clock_s=time.time)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader, logins=logins))
-        keeper = await stack.enter_async_context(
-            CatalogKeeper(
-                store,
-                gateway,
-                searching=Searching(meaning),
-                clock_ms=wall_ms,
-                artifacts=archives.artifacts,
-            )
-        )
+        keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=discovery_of(settings))
         control = Control(
             gateway=gateway,
