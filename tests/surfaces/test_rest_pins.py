@@ -1,13 +1,16 @@
 """UPS-9 over REST: what changed after approval is recorded, shown line by line, and approved again."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
 
+from tests.package_kit import tool
 from tests.surfaces.rest_house import PINS, SERVERS, RestHouse, error_of, open_rest, stdio
+from tests.surfaces.test_rest_packages import installed
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.govern.quarantine import keep_pins
 from toolgate.registry.memory import MemoryStore
@@ -228,3 +231,28 @@ async def test_definitions_are_kept_as_long_as_a_pin_names_them() -> None:
         await house.ask("DELETE", GIT)
         await house.served()
         await until(lambda: not house.store.pinned._kept)  # type: ignore[attr-defined]
+
+
+async def test_ups_9_a_package_is_held_to_what_its_manifest_declares() -> None:
+    async with open_pinned() as house:
+        house.net.servers["notes"].tools = (definition("echo", description="Echoes, and more."),)
+        await installed(house)
+        await until(lambda: not house.control.gateway.drift.unrecorded)
+        shown = (await house.get(f"{PINS}/notes/diff"))["tools"]
+        lines = [line for line in shown[0]["diff"] if "description" in line]
+
+        assert [(one["tool"], one["state"], one["is_whole"]) for one in shown] == [("echo", "changed", False)]
+        assert '+  "description": "Echoes, and more.",' in lines
+        assert (await house.get(f"{PINS}/notes"))["waiting"] == ["echo"]
+
+
+async def test_an_upgrade_that_declares_what_changes_holds_nothing_back() -> None:
+    async with open_pinned() as house:
+        await installed(house)
+        better = {**tool("echo"), "description": "Echoes better."}
+        house.net.servers["notes"].tools = (json.dumps(better).encode(),)
+        await installed(house, version="1.1.0", tools=[better])
+        await house.served()
+
+        pin = await house.get(f"{PINS}/notes")
+        assert (pin["changed"], pin["waiting"], house.control.gateway.drift.unrecorded) == ({}, [], ())

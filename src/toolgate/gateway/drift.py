@@ -3,6 +3,9 @@
 What was found once counts until somebody approves the tool again, whatever its server lists by then: a server
 could show one definition to who looks, and another to who calls. It is remembered here until it stands in the
 pin's record, where every process that follows the registry, and the next one, finds it.
+
+Only a list that arrives can show a change. What was listed before the pin came is not approved, and so not
+offered, but it has not changed since: it may be that the server is about to become what was approved.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from toolgate.model.pins import Pin
-from toolgate.model.tools import ServerTools
+from toolgate.model.tools import ServerTools, ToolDefinition
 
 
 class Drifted(NamedTuple):
@@ -32,7 +35,8 @@ class Drift:
         self._recorded: Mapping[str, Pin] = {}
         self._found: dict[str, Mapping[str, Drifted]] = {}
         """Server id and tool → what no record holds yet."""
-        self._looked: dict[str, tuple[Pin, ServerTools]] = {}
+        self._listed: dict[str, Mapping[str, ToolDefinition]] = {}
+        """Server id → its tools, as they were looked at last."""
         self.pins: Mapping[str, Pin] = MappingProxyType({})
         """What is served: as recorded, and with what was found."""
 
@@ -61,31 +65,31 @@ class Drift:
             if (offer := offers.get(server_id))
             for one in self._see(offer)
         ]
-        self._looked = {
-            one: seen for one, seen in self._looked.items() if one in self._recorded and one in offers
-        }
+        self._listed = {server_id: offer.tools for server_id, offer in offers.items()}
         if news:
             self._merge()
         return sorted(news)
 
     def look_at(self, offer: ServerTools) -> list[Drifted]:
         """What is new in one server's lists, sorted."""
-        news = sorted(self._see(offer)) if offer.record.server_id in self._recorded else []
+        news = sorted(self._see(offer))
         if news:
             self._merge()
         return news
 
     def _see(self, offer: ServerTools) -> Iterator[Drifted]:
-        server_id = offer.record.server_id
-        if offer.state == "pending":
-            return  # what an earlier version has listed says nothing of this one
-        pin, seen = self._recorded[server_id], self._looked.get(server_id)
+        server_id, tools = offer.record.server_id, offer.tools
+        pin, before = self._recorded.get(server_id), self._listed.get(server_id, {})
+        self._listed[server_id] = tools
         # What did not change is the same object, and then there is nothing to compare.
-        if seen is not None and seen[0] is pin and seen[1].tools is offer.tools:
+        if pin is None or tools is before:
             return
-        self._looked[server_id] = pin, offer
         found = self._found.get(server_id, {})
-        news = {one.tool: one for one in _differences(pin, offer) if one.tool not in found}
+        news = {
+            one.tool: one
+            for one in _differences(pin, tools)
+            if one.tool not in found and (one.tool not in before or before[one.tool].digest != one.found)
+        }
         if news:
             self._found[server_id] = {**found, **news}
             yield from news.values()
@@ -98,9 +102,9 @@ class Drift:
         self.pins = MappingProxyType(pins)
 
 
-def _differences(pin: Pin, offer: ServerTools) -> Iterator[Drifted]:
+def _differences(pin: Pin, tools: Mapping[str, ToolDefinition]) -> Iterator[Drifted]:
     for name, approved in pin.tools.items():
-        tool = offer.tools.get(name)
+        tool = tools.get(name)
         if tool is not None and tool.digest != approved and name not in pin.changed:
             yield Drifted(pin.server_id, name, approved, tool.digest)
 

@@ -16,11 +16,12 @@ from typing import Any, Final
 from toolgate.audit.events import DefinitionChanged, Outcome
 from toolgate.audit.log import AuditLog
 from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_meant, parse_search
+from toolgate.catalog.results import failure_result
 from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateError, TooManyTools, UnknownTool
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift, Drifted
 from toolgate.gateway.fetches import find_wanted
-from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool, refuse_use
+from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool
 from toolgate.gateway.identity import principal_of
 from toolgate.gateway.recording import Ending, Recording
 from toolgate.gateway.roles import reaches
@@ -122,7 +123,8 @@ class Gateway:
         Not so where a pin is broken: that is looked for in every list that arrives, since the next one may
         look well again, and no call may come in between.
         """
-        offer = self.servers.offer(server_id) if server_id in self.drift.pins else None
+        is_pinned = server_id in self.drift.pins and self.servers.is_first_hand
+        offer = self.servers.offer(server_id) if is_pinned else None
         if offer is not None and self._note(self.drift.look_at(offer)):
             self._swap()
         elif not self._is_swap_due:
@@ -155,7 +157,8 @@ class Gateway:
     def _swap(self) -> None:
         self._is_swap_due = False
         servers = MappingProxyType(dict(self.servers.tools()))
-        self._note(self.drift.look(servers))
+        if self.servers.is_first_hand:
+            self._note(self.drift.look(servers))
         if self.drift.pins is not self.snapshot.pins:
             self.servers.hold_back(self.drift.pins)
         self.snapshot = replace(
@@ -303,11 +306,11 @@ class Gateway:
             name, meant = parse_meant(tool, params)
             _check_arguments(meant)
         except InvalidArguments as exc:
-            return self._tell(view, tool, params, trace, partial(refuse_use, exc))
+            return self._tell(view, tool, params, trace, partial(_refuse_use, exc))
         route = view.tools.get(name)
         if route is None:
             self._recording.unknown(view, name, trace, code="unknown_tool")
-            return _answer(partial(refuse_use, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
+            return _answer(partial(_refuse_use, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
         if tool == DESCRIBE_TOOL:
             return self._tell(view, tool, params, trace, partial(describe_tool, name, route))
         meant.pop("task", None)
@@ -401,6 +404,10 @@ class Gateway:
 
 async def _answer(telling: Telling) -> Answer:
     return Answer(Reply(members=await telling()), "legacy")
+
+
+async def _refuse_use(exc: ToolgateError) -> Members:
+    return failure_result(exc)
 
 
 def _check_arguments(params: Params) -> None:

@@ -76,6 +76,8 @@ class _Told(NamedTuple):
 class ReportedServers:
     """The servers of all nodes. Enter it before anything else; while it is entered, reports are followed."""
 
+    is_first_hand: Final = False
+
     def __init__(
         self,
         reports: Reports,

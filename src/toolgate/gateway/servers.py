@@ -18,6 +18,10 @@ from toolgate.upstream.trial import TrialReport
 class Servers(Protocol):
     """The servers of the registry, and how they fare."""
 
+    @property
+    def is_first_hand(self) -> bool:
+        """Whether servers say to this process what they offer, and no node that may know an older record."""
+
     def apply(self, records: Mapping[str, ServerRecord]) -> None:
         """Hold exactly `records` from now on. Returns at once; `tools()` shows them all afterwards."""
 

@@ -101,6 +101,9 @@ async def install(
     assert wanted.offered is None
     prepared = await _prepare(control, wanted)
     committed = await commit_drafts(control, actor, prepared.drafts, plan_id=plan_id)
+    # What the pin approves of: to be compared with what the server will list.
+    declared = [tool for draft in prepared.drafts for tool in (draft.tools or {}).values()]
+    await control.store.pinned.save({tool.digest: tool.raw for tool in declared})
     await _update_catalog(control, wanted.package_id)
     return prepared, committed
 

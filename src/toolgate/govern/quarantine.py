@@ -7,10 +7,11 @@ back what was read some time ago, or a file that knows nothing of it, approves o
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRequest, ToolgateError
+from toolgate.gateway.drift import Drifted
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.pins import Pin
 from toolgate.model.revisions import Body, Stored, Write
@@ -62,36 +63,37 @@ def rolled_back(now: Stored | None, then: Body | None) -> Body | None:
     return {**then, "changed": {**_mapping(then, "changed"), **held}}
 
 
-async def record_changed(store: Store, changed: Changed, *, seen: int) -> None:
-    """Write into the pins what was found by who knew the registry as of the revision `seen`.
+async def record_changed(store: Store, changed: Changed, *, seen: int) -> list[Drifted]:
+    """Write into the pins what was found by who knew the registry as of the revision `seen`; what is new.
 
     A pin that was written since is left alone: whoever found it will look again.
     """
     for _ in range(ATTEMPTS):
-        writes = []
-        for server_id, found in changed.items():
-            stored = await store.get("pin", server_id)
-            if stored is not None and stored.revision <= seen and (body := _with_found(stored.body, found)):
-                writes.append(Write(kind="pin", id=server_id, body=body, if_revision=stored.revision))
-        if not writes:
-            return
+        pins = [(await store.get("pin", server_id), found) for server_id, found in changed.items()]
+        known = [(pin, found) for pin, found in pins if pin is not None and pin.revision <= seen]
+        news = [one for pin, found in known for one in _news(pin, found)]
+        if not news:
+            return []
         try:
-            await store.write(writes, actor=ACTOR)
+            await store.write([_with_news(pin, news) for pin, _ in known], actor=ACTOR)
         except Conflict:
             continue
-        return
+        return news
     _log.warning("pins change too fast to note in them which tools have changed")
+    return []
 
 
-def _with_found(body: Body, found: Mapping[str, str]) -> Body | None:
-    """`body` with what is new in `found`; None: nothing is."""
-    approved, changed = _mapping(body, "tools"), _mapping(body, "changed")
-    news = {
-        tool: digest
-        for tool, digest in found.items()
-        if tool in approved and approved[tool] != digest and tool not in changed
-    }
-    return {**body, "changed": {**changed, **news}} if news else None
+def _news(pin: Stored, found: Mapping[str, str]) -> Iterator[Drifted]:
+    approved, changed = _mapping(pin.body, "tools"), _mapping(pin.body, "changed")
+    for tool, digest in found.items():
+        if tool in approved and approved[tool] != digest and tool not in changed:
+            yield Drifted(pin.id, tool, approved[tool], digest)
+
+
+def _with_news(pin: Stored, news: Sequence[Drifted]) -> Write:
+    changed = {one.tool: one.found for one in news if one.server_id == pin.id}
+    body = {**pin.body, "changed": {**_mapping(pin.body, "changed"), **changed}} if changed else pin.body
+    return Write(kind="pin", id=pin.id, body=body, if_revision=pin.revision)
 
 
 async def keep_pins(store: Store, gateway: Gateway) -> None:

@@ -60,6 +60,8 @@ class Load:
 class Pool:
     """The servers of a node. Enter it before anything else; leaving it stops them all."""
 
+    is_first_hand: Final = True
+
     def __init__(
         self,
         openers: Mapping[Transport, Opener],

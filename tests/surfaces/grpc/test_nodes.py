@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.catalog.definition_samples import tool
 from tests.surfaces.grpc.grpc_house import GrpcHouse, batch_of, open_house, refusal_of
 from tests.surfaces.rest_house import open_rest, secret_of, stdio, task
+from toolgate.audit.events import DefinitionChanged
 from toolgate.errors import Compacted, InvalidRequest, SessionLimit
 from toolgate.model.principals import Principal
 from toolgate.model.reports import LOST_AFTER_MS, Definitions, NodeReport, ServerReport
@@ -168,9 +169,14 @@ async def test_ups_9_what_a_node_found_to_have_changed_is_recorded(
                 servers=[git],
             )
         stored = await house.store.get("pin", "git")
+        house.rest.control.gateway.audit.flush()
+        audited = [event for _, event in house.rest.sink.events if isinstance(event, DefinitionChanged)]
 
     assert stored is not None
     assert (stored.body.get("changed", {}), stored.body["tools"]) == (expected, pin["tools"])
+    assert [(one.server_id, one.tool, one.approved, one.found) for one in audited] == [
+        ("git", tool, "0" * 64, digest) for tool, digest in expected.items()
+    ]
 
 
 async def test_definitions_are_asked_for_once_and_found_by_whoever_hears_of_the_report() -> None:

@@ -153,6 +153,34 @@ async def test_another_approval_ends_what_was_held_back_under_the_one_before() -
         assert await listed(house) == ["one.other", "one.read"]
 
 
+async def test_what_is_approved_before_the_server_has_it_is_offered_once_it_does() -> None:
+    net = MemoryNet(one=MemoryServer(tools=tools_of({})))
+    coming = check_list("one", tools_of({"description": "Better."}))[0]
+    async with open_house(net, record("one", allowed_tools=("*",))) as house:
+        await listed(house)
+        digests = {name: tool.digest for name, tool in coming.items()}
+        house.apply(pins={"one": Pin(server_id="one", tools=digests)})
+        before = await listed(house)
+        await becomes(house, *tools_of({}), definition("third"))
+        house.apply(pins={"one": Pin(server_id="one", tools=digests | {"third": "0" * 64})})
+        await becomes(house, *tools_of({"description": "Better."}))
+
+        assert (before, await listed(house)) == (["one.other"], ["one.other", "one.read"])
+        assert drifts(house) == []
+
+
+async def test_ups_9_what_changed_while_nobody_looked_counts_from_the_first_list_on() -> None:
+    net = MemoryNet(one=MemoryServer(tools=tools_of({"description": "Other."})))
+    digests = {name: tool.digest for name, tool in check_list("one", tools_of({}))[0].items()}
+    async with open_house(net, record("one", allowed_tools=("*",))) as house:
+        house.apply(pins={"one": Pin(server_id="one", tools=digests)})
+        await listed(house)
+        await becomes(house, *tools_of({}))
+
+        assert await listed(house) == ["one.other"]
+        assert [one.tool for one in house.gateway.drift.unrecorded] == ["read"]
+
+
 async def test_ups_9_a_definition_that_is_replaced_before_anybody_could_look_counts_all_the_same() -> None:
     """Two lists in one turn of the loop: the snapshot would only ever have shown the second."""
     net = MemoryNet(one=MemoryServer(tools=tools_of({})))

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeVar, get_args
 
+from toolgate.audit.events import DefinitionChanged
 from toolgate.catalog.lists import check_lists
 from toolgate.catalog.members import MAX_LISTED
 from toolgate.errors import InvalidRequest, SessionLimit
@@ -71,7 +72,8 @@ class ReportIntake:
         await control.store.reports.save_report(report)
         if report.epoch == control.store.epoch:
             changed = {one.server_id: one.changed for one in report.servers if one.changed}
-            await record_changed(control.store, changed, seen=report.revision)
+            for one in await record_changed(control.store, changed, seen=report.revision):
+                control.gateway.audit.record(DefinitionChanged(now_ms, *one))
         return node_pb2.ReportResponse(wanted=await self._wanted(control.store.reports, report))
 
     def _count(self, principal_id: str, node_id: str, now_ms: int) -> None:
