@@ -51,7 +51,11 @@ def test_a_manifest_says_what_a_package_is() -> None:
         source="manifest",
         tools=(
             DeclaredTool(
-                name="create_workbook", raw=raw, digest=definition().digest, description=TOOL["description"]
+                name="create_workbook",
+                raw=raw,
+                digest=definition().digest,
+                description=TOOL["description"],
+                tokens=definition().tokens,
             ),
         ),
         run={"transport": "stdio", "stdio": {"command": "python3", "args": ["${PACKAGE_DIR}/server.py"]}},

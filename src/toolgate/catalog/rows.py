@@ -9,8 +9,6 @@ from typing import Final
 
 import msgspec
 
-from toolgate.catalog.definitions import check_definition
-from toolgate.catalog.tokens import estimate_tokens
 from toolgate.model.packages import ALL_TOOLS, CatalogRow, Package
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools, ToolDefinition
@@ -22,6 +20,7 @@ MAX_ANNOTATIONS_BYTES: Final = 16 * 1024
 class _Shown(msgspec.Struct, rename="camel"):
     """The members of a checked definition that a row has beside its description."""
 
+    name: str
     input_schema: msgspec.Raw
     title: str = ""
     output_schema: msgspec.Raw = msgspec.Raw()
@@ -42,6 +41,8 @@ class DeclaredTool:
     digest: str | None = None
     """As a pin has it. None: this is a summary."""
     description: str = ""
+    tokens: int = 0
+    """About what it costs a model."""
 
 
 def project(
@@ -90,31 +91,27 @@ def _listed(blank: CatalogRow, tool: ToolDefinition, *, declared: str | None) ->
 
 
 def _declared(blank: CatalogRow, tool: DeclaredTool) -> CatalogRow:
-    definition = check_definition(blank.package_id, tool.raw) if tool.digest is not None else None
-    if isinstance(definition, ToolDefinition):
-        return replace(_defined(blank, definition), source="manifest")
+    if tool.digest is not None:
+        return replace(_defined(blank, tool), source="manifest")
     return replace(
-        blank,
-        tool_name=tool.name,
-        description=tool.description,
-        tokens=estimate_tokens(tool.raw),
-        source="summary",
+        blank, tool_name=tool.name, description=tool.description, tokens=tool.tokens, source="summary"
     )
 
 
-def _defined(blank: CatalogRow, tool: ToolDefinition) -> CatalogRow:
+def _defined(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogRow:
+    """A row of a definition that was checked, here or when its manifest was read."""
     members = msgspec.json.decode(tool.raw, type=_Shown)
     annotations = bytes(members.annotations)
     hints = msgspec.json.decode(annotations or b"{}", type=_Hints)
     return replace(
         blank,
-        tool_name=tool.ref.name,
+        tool_name=members.name,
         title=members.title,
         description=tool.description,
         input_schema=bytes(members.input_schema),
         output_schema=bytes(members.output_schema) or None,
         annotations=annotations if 0 < len(annotations) <= MAX_ANNOTATIONS_BYTES else None,
         is_read_only=hints.read_only_hint,
-        digest=tool.digest,
+        digest=tool.digest or "",
         tokens=tool.tokens,
     )

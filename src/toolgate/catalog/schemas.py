@@ -76,6 +76,8 @@ def is_deeper_than(value: object, limit: int) -> bool:
     """Whether more than `limit` objects and arrays of `value` stand inside each other."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
+        if not level:
+            return False
         level = [child for node in level for child in _containers(node)]
     return bool(level)
 

@@ -18,6 +18,7 @@ from toolgate.catalog.definitions import check_definition
 from toolgate.catalog.members import MAX_DEFINITION_DEPTH, Quarantined
 from toolgate.catalog.rows import DeclaredTool
 from toolgate.catalog.schemas import is_deeper_than
+from toolgate.catalog.tokens import estimate_tokens
 from toolgate.errors import BodyTooLarge, InvalidRecord
 from toolgate.model.packages import PackageRef, SchemaVersion, Source
 from toolgate.model.raw import Members, decode_members
@@ -247,12 +248,18 @@ def _named(refused: Quarantined) -> str:
 
 
 def _declared(tool: ToolDefinition) -> DeclaredTool:
-    return DeclaredTool(name=tool.ref.name, raw=tool.raw, digest=tool.digest, description=tool.description)
+    return DeclaredTool(
+        name=tool.ref.name,
+        raw=tool.raw,
+        digest=tool.digest,
+        description=tool.description,
+        tokens=tool.tokens,
+    )
 
 
 def _summary(one: SummaryBody) -> DeclaredTool:
     raw = msgspec.json.encode(one.model_dump(exclude_defaults=True))
-    return DeclaredTool(name=one.name, raw=raw, description=one.description)
+    return DeclaredTool(name=one.name, raw=raw, description=one.description, tokens=estimate_tokens(raw))
 
 
 def _nested(body: OldManifestBody) -> dict[str, Any]:
