@@ -12,7 +12,7 @@ from mcp_types.methods import parse_server_result
 from tests.catalog.definition_samples import JSON, REVISIONS
 from toolgate.catalog import results
 from toolgate.catalog.results import InputNeeded
-from toolgate.errors import ServerUnavailable
+from toolgate.errors import ServerBusy, ServerUnavailable
 from toolgate.model.raw import Members
 from toolgate.model.tools import Era
 
@@ -265,3 +265,20 @@ def test_the_official_sdk_takes_every_adapted_result(structured: Any, upstream: 
     parsed = parse_server_result("tools/call", REVISIONS[client], msgspec.json.decode(adapted))
 
     assert isinstance(parsed, CallToolResult)
+
+
+def test_a_failure_is_a_result_that_begins_with_its_code() -> None:
+    failed = results.failure_result(ServerBusy("`fs` is busy", hint="wait"))
+
+    assert {name: msgspec.json.decode(raw) for name, raw in failed.items()} == {
+        "content": [{"type": "text", "text": "mcp_busy: `fs` is busy. wait"}],
+        "isError": True,
+        "_meta": {
+            results.ERROR_META: {
+                "code": "mcp_busy",
+                "message": "`fs` is busy",
+                "hint": "wait",
+                "retryable": True,
+            }
+        },
+    }

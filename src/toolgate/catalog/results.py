@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.errors import ServerUnavailable
+from toolgate.errors import ServerUnavailable, ToolgateError
 from toolgate.model.raw import Members, decode_members
 from toolgate.model.tools import Era
+
+ERROR_META: Final = "toolgate/error"
 
 _MODERN_MEMBERS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 _COMPLETE: Final = b'"complete"'
@@ -61,6 +63,14 @@ def adapt_result(result: Members, *, upstream: Era, client: Era, method: str = "
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ServerUnavailable("the server answered with a result that cannot be read") from exc
     return _encode(result if kind is not None else {"resultType": msgspec.Raw(_COMPLETE), **result})
+
+
+def failure_result(exc: ToolgateError) -> Members:
+    """A failure as a tool's result, so that a model can act on it. Its text begins with the code."""
+    text = f"{exc.code}: {exc}. {exc.hint}"
+    detail = {**exc.detail, "retryable": exc.retryable}
+    result = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {ERROR_META: detail}}
+    return {name: msgspec.Raw(_encode(value)) for name, value in result.items()}
 
 
 def _uncommon(kind: object, result: Members, *, upstream: Era, method: str) -> Exception:

@@ -17,7 +17,7 @@ from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
 from toolgate.catalog.naming import door_name
 from toolgate.catalog.pages import encode_definition
 from toolgate.catalog.search import Entry, parameter_text
-from toolgate.errors import CallTimedOut, ServerBusy, ToolgateError
+from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway.routes import Route
 from toolgate.gateway.searching import Searching
 from toolgate.gateway.view import View
@@ -33,7 +33,6 @@ AT_ONCE: Final = 2
 """A search among 10,000 tools may keep the loop for 20 ms; whoever else wants it has a turn in between."""
 PATIENCE_S: Final = 30.0
 """How long a search may wait for its turn, and for the index to have what the snapshot has."""
-ERROR_META: Final = "toolgate/error"
 SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
 
 _encode = msgspec.json.encode
@@ -176,16 +175,6 @@ async def describe_tool(name: str, route: Route) -> Members:
     assert route.tool is not None  # what is found is a tool
     definition = encode_definition(route.tool, name, era="modern")
     return _result(definition.decode(), definition)
-
-
-async def refuse_use(exc: ToolgateError) -> Members:
-    """What is wrong with the arguments of a find tool, said so that a model can do better."""
-    text = f"{exc}. {exc.hint}"
-    return {
-        "content": msgspec.Raw(_encode([{"type": "text", "text": text}])),
-        "isError": msgspec.Raw(b"true"),
-        "_meta": msgspec.Raw(_encode({ERROR_META: {**exc.detail, "retryable": exc.retryable}})),
-    }
 
 
 def _is_same(known: ServerTools, offer: ServerTools) -> bool:

@@ -6,13 +6,13 @@ from typing import Final
 import msgspec
 
 from toolgate import __version__
+from toolgate.catalog.results import failure_result
 from toolgate.errors import ToolgateError, UnknownResource
 from toolgate.model.raw import Members, decode_members
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.messages import Headers, Responder
 
 SERVER_INFO: Final = msgspec.json.encode({"name": "toolgate", "title": "Toolgate", "version": __version__})
-ERROR_META: Final = "toolgate/error"
 NO_RESOURCE: Final = -32002
 """How the handshake era says that there is no such resource. The stateless era says -32602."""
 
@@ -105,12 +105,7 @@ def send_error(
 
 def failed_call(exc: ToolgateError) -> Members | None:
     """A failure of the call itself as a tool result, or None where it is a protocol error."""
-    if exc.code not in _RESULTS:
-        return None
-    detail = {**exc.detail, "retryable": exc.retryable}
-    text = f"{exc.code}: {exc}. {exc.hint}"
-    result = {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {ERROR_META: detail}}
-    return {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in result.items()}
+    return failure_result(exc) if exc.code in _RESULTS else None
 
 
 def _status(exc: ToolgateError, *, modern: bool) -> int:
