@@ -232,6 +232,7 @@ def _packages() -> Rows:
     path = (
         f"{entries.MAX_PATH_BYTES:,} bytes, {entries.MAX_PATH_PARTS} parts of {entries.MAX_PART_BYTES} bytes"
     )
+    diff = f"{tool_changes.MAX_DIFF_LINES:,}, {tool_changes.MAX_SHOWN_LINES:,}"
     parts = f"{uploads.MAX_PARTS} of {_size(uploads.MAX_PART_BYTES)} each"
     staged = f"{_size(uploads.MAX_OWN_BYTES)}, {_size(uploads.MAX_STAGED_BYTES)}"
     return (
@@ -247,7 +248,7 @@ def _packages() -> Rows:
         ("versions of a package", f"{artifacts.MAX_VERSIONS}", "409 `conflict`"),
         ("files of a package that no server uses", _time(unpacked.UNUSED_S), "removed from the node"),
         ("annotations of a tool in the catalog", _size(rows.MAX_ANNOTATIONS_BYTES), "not kept there"),
-        ("lines of one tool's diff", f"{tool_changes.MAX_DIFF_LINES:,}", "the rest is counted"),
+        ("lines of a diff: of one tool, of all", diff, "the rest is counted, or said to be there"),
     )
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.catalog.definition_samples import JSON, tool
-from toolgate.catalog.changes import MAX_DIFF_LINES, ToolChanges, diff_definitions, diff_lines
+from toolgate.catalog.changes import MAX_DIFF_LINES, NOT_SHOWN, ToolChanges, diff_definitions, diff_lines
 from toolgate.catalog.schemas import SchemaRefused
 
 
@@ -101,6 +101,17 @@ def test_a_diff_is_bounded_and_says_so() -> None:
     assert lines[-1].startswith("… and ")
     huge, other = ([number + start for number in range(3_000)] for start in (0, 10_000))
     assert diff_lines(huge, other)[0] == "-["
+
+
+def test_so_are_all_diffs_together() -> None:
+    schema = {"type": "object", "properties": {str(number): {} for number in range(900)}}
+    names = [f"t{number}" for number in range(9)]
+
+    changes = diff_definitions(
+        tools(**{name: {} for name in names}), tools(**{name: {"inputSchema": schema} for name in names})
+    )
+
+    assert [changes.changed[name] == NOT_SHOWN for name in names] == [False] * 6 + [True] * 3
 
 
 def test_what_is_no_definition_is_refused() -> None:

@@ -17,6 +17,9 @@ from toolgate.model.visible import encode_json
 
 MAX_DIFF_LINES: Final = 1_000
 """Of one tool. More are counted, not shown."""
+MAX_SHOWN_LINES: Final = 5_000
+"""Of all tools together. The changes of those that come later are said to be there, and not shown."""
+NOT_SHOWN: Final = ("… more changes than can be shown at once",)
 
 _WIDTH: Final = 120
 # `difflib` may take the product of both lengths; past this, everything old is shown before everything new.
@@ -52,16 +55,11 @@ def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
     added = sorted(after.keys() - before.keys())
     renamed = tuple(_renamed({name: before[name] for name in removed}, {name: after[name] for name in added}))
     gone, come = {name for name, _ in renamed}, {name for _, name in renamed}
-    changed = {
-        name: diff_lines(before[name], after[name])
-        for name in sorted(before.keys() & after.keys())
-        if encode_canonical(before[name]) != encode_canonical(after[name])
-    }
     return ToolChanges(
         added=tuple(name for name in added if name not in come),
         removed=tuple(name for name in removed if name not in gone),
         renamed=renamed,
-        changed=MappingProxyType(changed),
+        changed=MappingProxyType(_changed(before, after)),
     )
 
 
@@ -76,6 +74,18 @@ def diff_lines(old: object, new: object) -> tuple[str, ...]:
     if len(lines) > MAX_DIFF_LINES:
         lines[MAX_DIFF_LINES:] = [f"… and {len(lines) - MAX_DIFF_LINES} more lines"]
     return tuple(lines)
+
+
+def _changed(
+    before: Mapping[str, dict[str, Any]], after: Mapping[str, dict[str, Any]]
+) -> dict[str, tuple[str, ...]]:
+    changed: dict[str, tuple[str, ...]] = {}
+    left = MAX_SHOWN_LINES
+    for name in sorted(before.keys() & after.keys()):
+        if encode_canonical(before[name]) != encode_canonical(after[name]):
+            changed[name] = diff_lines(before[name], after[name]) if left > 0 else NOT_SHOWN
+            left -= len(changed[name])
+    return changed
 
 
 def _digested(raw: bytes) -> dict[str, Any]:
