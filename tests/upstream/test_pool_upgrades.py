@@ -91,10 +91,12 @@ async def test_what_is_no_other_version_starts_from_nothing(
 
 async def test_what_an_earlier_version_listed_is_not_held_against_the_pin_of_the_next() -> None:
     """UPS-9"""
-    async with pool_of(MemoryNet()) as pool:
+    net, drift = MemoryNet(), Drift()
+    async with pool_of(net) as pool:
         pool.apply({"notes": version(1)})
         await pool.settled(["notes"])
-        drift = Drift()
+        drift.look(pool.tools())
+        net.servers["notes"].tools = (definition("echo", description="Another."),)
         drift.follow({"notes": Pin(server_id="notes", tools={"echo": "0" * 64})})
         pool.apply({"notes": version(2)})
         early = drift.look(pool.tools())
