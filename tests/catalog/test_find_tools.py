@@ -29,6 +29,10 @@ def test_what_changes_nothing_says_so_and_what_may_do_anything_says_nothing() ->
     assert hints == {SEARCH_TOOLS: reading, DESCRIBE_TOOL: reading, CALL_TOOL: None}
 
 
+def test_all_three_cost_about_500_tokens() -> None:
+    assert 450 < sum(tool.tokens for tool in FIND_TOOLS.values()) < 550
+
+
 def test_clients_of_both_eras_take_them_as_they_are() -> None:
     assert all(tool.is_legacy_safe for tool in FIND_TOOLS.values())
 
