@@ -1,6 +1,7 @@
 """MCP bundles become packages: their launch, their form for the user, their tools."""
 
 import io
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from toolgate.model.packages import PackageRef
 from toolgate.packages.archive import inspect_archive, normalise, unpack_archive
 from toolgate.packages.manifest import Manifest, parse_manifest, server_body
 from toolgate.packages.mcpb import convert_mcpb, is_mcpb
+from toolgate.packages.opener import launch_within
 from toolgate.registry.records import parse_server
 
 BUNDLE: dict[str, Any] = {
@@ -209,14 +211,17 @@ def test_a_manifest_with_a_number_that_nobody_can_hold_is_refused() -> None:
         convert_mcpb(b'{"manifest_version": "0.3", "x": 1e9999}')
 
 
-def bundle() -> bytes:
+BINARY = {"command": "${__dirname}/server/tool", "args": ["${__dirname}/data"]}
+
+
+def bundle(manifest: dict[str, Any] = BUNDLE) -> bytes:
     """As `mcpb pack` writes one: modes of Unix, no directories."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content, mode in [
-            ("manifest.json", encoded(BUNDLE), 0o644),
+            ("manifest.json", encoded(manifest), 0o644),
             ("server/index.js", b"//", 0o644),
-            ("server/tool", b"#!", 0o755),
+            ("server/tool", b'#!/bin/sh\necho "$PWD" "$1"\n', 0o755),
         ]:
             info = zipfile.ZipInfo(name)
             info.create_system, info.external_attr = 3, mode << 16
@@ -238,6 +243,21 @@ def test_a_bundle_is_kept_as_an_archive_of_ours(tmp_path: Path) -> None:
     assert (
         msgspec.json.decode((tmp_path / "package" / "manifest.json").read_bytes())["id"] == "my-mcp-extension"
     )
+
+
+def test_a_program_of_a_bundle_runs_from_its_files(tmp_path: Path) -> None:
+    server = {"type": "binary", "entry_point": "server/tool", "mcp_config": BINARY}
+    target = io.BytesIO()
+    inspected = normalise(io.BytesIO(bundle(BUNDLE | {"server": server})), target)
+    unpack_archive(target, tmp_path / "package")
+    body = server_body(parse_manifest(inspected.manifest), PackageRef(version="1.0.0", sha256="0" * 64))
+
+    launch = parse_server(body).stdio
+    assert launch is not None
+    within = launch_within(launch, tmp_path / "package")
+    ran = subprocess.run([within.command, *within.args], cwd=within.cwd, capture_output=True, check=True)
+
+    assert ran.stdout.decode() == f"{tmp_path}/package {tmp_path}/package/data\n"
 
 
 def test_an_archive_of_ours_is_kept_byte_for_byte() -> None:
