@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "install": "toolgate.cli.install",
     "uninstall": "toolgate.cli.uninstall",
     "packages": "toolgate.cli.packages",
+    "catalog": "toolgate.cli.catalog",
     "tools": "toolgate.cli.tools",
     "price": "toolgate.cli.price",
     "skill": "toolgate.cli.skill",

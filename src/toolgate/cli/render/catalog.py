@@ -1,0 +1,89 @@
+"""The catalog for people: categories, packages, and tools with what they do."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from toolgate.cli.render.layout import BAD, DIM, cell, count, facts, grid, names, sentence, stack
+
+Answer = Mapping[str, Any]
+
+_UNKNOWN = "its tools are not known yet"
+
+
+def render_categories(categories: Sequence[Answer]) -> RenderableType:
+    """One line a category."""
+    if not categories:
+        return Text("there is nothing in the catalog that this key can reach")
+    table = grid("CATEGORY", "PACKAGES", "TOOLS")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for one in categories:
+        table.add_row(cell(one["name"], "bold"), cell(one["packageCount"]), cell(one["toolCount"]))
+    return stack(table, Text("see one with `toolgate catalog show CATEGORY`", style=DIM))
+
+
+def render_category(category: Answer, packages: Sequence[Answer]) -> RenderableType:
+    """One line a package, and below it what it is for."""
+    table = grid("PACKAGE", "VERSION", "TOOLS", "WHAT IT IS", flexible={"WHAT IT IS"})
+    table.columns[2].justify = "right"
+    for one in packages:
+        table.add_row(
+            cell(one["id"], "bold"), cell(one["version"]), cell(one["toolCount"] or "?"), _described(one)
+        )
+    heading = sentence(cell(category["name"], "bold"), f": {count(len(packages), 'package')}")
+    return stack(heading, table, Text("see one with `toolgate catalog show PACKAGE`", style=DIM))
+
+
+def render_catalog_tools(package_id: str, tools: Sequence[Answer]) -> RenderableType:
+    """Each tool under its full name, with its arguments."""
+    known = [one for one in tools if one["name"] != "*"]
+    heading = sentence(cell(package_id, "bold"), f": {count(len(known), 'tool')}")
+    return stack(heading, *map(_tool, tools))
+
+
+def render_found(answer: Answer) -> RenderableType:
+    """What was found, the best first."""
+    tools: Sequence[Answer] = answer["tools"]
+    if not tools:
+        return Text("nothing was found that this key can reach: try other words, or `toolgate catalog`")
+    shown = f"{len(tools)} of {answer['total']:,} found"
+    return stack(*map(_tool, tools), Text(shown, style=DIM))
+
+
+def render_backfill(done: Answer) -> RenderableType:
+    """How much there was to do."""
+    text = f"{done['changed']:,} of {count(done['total'], 'package')} made anew, the others were as they are"
+    if not done["failed"]:
+        return Text(text)
+    table = facts(2)
+    for package_id, reason in done["failed"].items():
+        table.add_row(cell(package_id, "bold"), cell(reason, BAD))
+    return stack(Text(text), table)
+
+
+def _described(package: Answer) -> Text:
+    said = [package["name"] if package["name"] != package["id"] else "", package["description"]]
+    text = Text(": ").join([cell(one) for one in said if one])
+    return Text("  ").join([part for part in (text, names(package["tags"], DIM)) if part.plain])
+
+
+def _tool(tool: Answer) -> RenderableType:
+    """The name to copy, what it costs, and what it does."""
+    marks = [f"{tool['tokens']:,} tokens" if tool["tokens"] else "", "read-only" if tool["readOnly"] else ""]
+    head = Text("  ").join([cell(tool["fullName"], "bold"), *(cell(one, DIM) for one in marks if one)])
+    table = facts(2)
+    table.add_row("", cell(tool["description"] or (_UNKNOWN if tool["name"] == "*" else "")))
+    if arguments := _arguments(tool["inputSchema"]):
+        table.add_row("", sentence(Text("arguments: ", style=DIM), names(arguments)))
+    return Group(head, table)
+
+
+def _arguments(schema: Answer) -> list[str]:
+    """Those it takes; what it can do without ends with a question mark."""
+    properties, required = schema.get("properties"), schema.get("required")
+    needed = set(map(str, required)) if isinstance(required, list) else set()
+    found = properties if isinstance(properties, Mapping) else {}
+    return [name if name in needed else f"{name}?" for name in found]

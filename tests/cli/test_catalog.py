@@ -1,0 +1,179 @@
+"""`toolgate catalog`: what it asks for and what it prints."""
+
+import json
+from typing import Any
+
+from tests.cli.conftest import Run
+from tests.cli.fake_gateway import FakeGateway
+
+SCHEMA = {"type": "object", "properties": {"filename": {}, "sheets": {}}, "required": ["filename"]}
+CATEGORIES = [
+    {"id": "data", "name": "data", "packageCount": 1, "toolCount": 12},
+    {"id": "~search", "name": "search", "packageCount": 3, "toolCount": 0},
+]
+
+
+def tool(name: str, **members: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "fullName": f"excel-tools.{name}",
+        "description": "创建新的 Excel 工作簿",
+        "inputSchema": SCHEMA,
+        "category": "data",
+        "tags": [],
+        "readOnly": False,
+        "source": "manifest",
+        "schemaVersion": "v2",
+        "digest": "d",
+        "tokens": 1_234,
+        **members,
+    }
+
+
+def page(**members: Any) -> dict[str, Any]:
+    return {"next_cursor": None, **members}
+
+
+def test_without_a_command_the_categories_are_listed_page_by_page(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /api/catalog", {"categories": CATEGORIES[:1], "next_cursor": "c"})
+    gateway.answer("GET /api/catalog?cursor=c", page(categories=CATEGORIES[1:]))
+
+    assert run("catalog").lines == [
+        "CATEGORY  PACKAGES  TOOLS",
+        "data             1     12",
+        "search           3      0",
+        "",
+        "see one with `toolgate catalog show CATEGORY`",
+    ]
+    assert [json.loads(line) for line in run("catalog", "list", "--json").lines] == CATEGORIES
+
+
+def test_an_empty_catalog_says_so(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /api/catalog", page(categories=[]))
+
+    assert run("catalog").lines == ["there is nothing in the catalog that this key can reach"]
+
+
+def test_a_category_is_shown_by_its_name_whatever_its_id(gateway: FakeGateway, run: Run) -> None:
+    package = {
+        "id": "excel-tools",
+        "name": "Excel 工具集",
+        "description": "Spreadsheets",
+        "toolCount": 2,
+        "tags": ["excel", "office"],
+        "version": "1.2.0",
+        "source": "manifest",
+    }
+    unknown = {
+        **package,
+        "id": "old",
+        "name": "old",
+        "description": "",
+        "toolCount": 0,
+        "tags": [],
+        "version": None,
+    }
+    gateway.answer("GET /api/catalog", page(categories=CATEGORIES))
+    gateway.answer("GET /api/catalog/~search", page(packages=[package, unknown]))
+
+    assert run("catalog", "show", "search").lines == [
+        "search: 2 packages",
+        "",
+        "PACKAGE      VERSION  TOOLS  WHAT IT IS",
+        "excel-tools  1.2.0        2  Excel 工具集: Spreadsheets  excel, office",
+        "old                       ?",
+        "",
+        "see one with `toolgate catalog show PACKAGE`",
+    ]
+
+
+def test_a_package_is_shown_with_what_its_tools_take(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /api/catalog", page(categories=CATEGORIES))
+    tools = [tool("create_workbook"), tool("*", description="", inputSchema={}, tokens=0, readOnly=True)]
+    gateway.answer("GET /api/catalog/excel-tools/tools", page(tools=tools))
+
+    assert run("catalog", "show", "excel-tools").lines == [
+        "excel-tools: 1 tool",
+        "",
+        "excel-tools.create_workbook  1,234 tokens",
+        "  创建新的 Excel 工作簿",
+        "  arguments: filename, sheets?",
+        "",
+        "excel-tools.*  read-only",
+        "  its tools are not known yet",
+    ]
+
+
+def test_a_package_that_is_called_like_a_category_can_be_asked_for(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /api/catalog", page(categories=CATEGORIES))
+    gateway.answer("GET /api/catalog/data/tools", page(tools=[tool("a")]))
+
+    assert run("catalog", "show", "data", "--package").lines[0] == "data: 1 tool"
+
+
+def test_search_hands_on_words_and_filters(gateway: FakeGateway, run: Run) -> None:
+    found = tool("create_workbook", serverId="excel-tools", serverName="Excel")
+    gateway.answer("GET /api/catalog/search", page(tools=[found], total=1_200))
+    filters = ("--category", "data", "--tag", "x", "--server", "s", "--read-only", "--limit", "3")
+    ran = run("catalog", "search", "new", "工作簿", *filters)
+
+    assert gateway.last.query == {
+        "q": "new 工作簿",
+        "category": "data",
+        "tag": "x",
+        "server": "s",
+        "readOnly": "true",
+        "limit": "3",
+    }
+    assert ran.lines[-1] == "1 of 1,200 found"
+    assert [json.loads(line) for line in run("catalog", "search", "a", "--json").lines] == [found]
+
+
+def test_a_search_that_finds_nothing_says_what_to_try(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer("GET /api/catalog/search", page(tools=[], total=0))
+
+    assert "try other words" in run("catalog", "search", "zzz").lines[0]
+
+
+def test_what_servers_write_moves_nothing_on_the_terminal(gateway: FakeGateway, run: Run) -> None:
+    evil = "\x1b[2J[bold]\u202egnirts\nTOKENS"
+    schema = {"properties": {evil: {}}, "required": "no list"}
+    gateway.answer(
+        "GET /api/catalog/search", page(tools=[tool("a", description=evil, inputSchema=schema)], total=1)
+    )
+    ran = run("catalog", "search", "a")
+
+    assert "\x1b" not in ran.out
+    assert "\u202e" not in ran.out
+    assert r"  \x1b[2J[bold]\u202egnirts TOKENS" in ran.lines
+
+
+def test_every_screen_fits_80_columns(gateway: FakeGateway, run: Run) -> None:
+    long = tool("a", description="word " * 60, fullName="p." + "n" * 60)
+    gateway.answer("GET /api/catalog/search", page(tools=[long], total=1))
+
+    assert max(map(len, run("catalog", "search", "a").lines)) <= 80
+
+
+def test_backfill_goes_on_until_all_is_done(gateway: FakeGateway, run: Run) -> None:
+    batch = {"done": 20, "total": 30, "changed": 5, "failed": {}, "next_cursor": "c"}
+    last = {"done": 30, "total": 30, "changed": 2, "failed": {}, "next_cursor": None}
+    gateway.answer("POST /admin/api/catalog/backfill", batch)
+    gateway.answer("POST /admin/api/catalog/backfill?cursor=c", last)
+
+    assert run("catalog", "backfill").lines == ["7 of 30 packages made anew, the others were as they are"]
+    assert json.loads(run("catalog", "backfill", "--json").out) == {
+        "done": 30,
+        "total": 30,
+        "changed": 7,
+        "failed": {},
+    }
+
+
+def test_backfill_ends_with_1_when_something_could_not_be_made(gateway: FakeGateway, run: Run) -> None:
+    answer = {"done": 2, "total": 2, "changed": 1, "failed": {"old": "no archive"}, "next_cursor": None}
+    gateway.answer("POST /admin/api/catalog/backfill", answer)
+    ran = run("catalog", "backfill")
+
+    assert ran.code == 1
+    assert "old  no archive" in ran.lines
