@@ -29,7 +29,7 @@ def test_the_directory_stands_in_arguments_variables_and_cwd_and_nowhere_else() 
         args=("-u", "${PACKAGE_DIR}/a:${PACKAGE_DIR}/b", "${ENV:HOME}"),
         env=MappingProxyType({"PYTHONPATH": "${PACKAGE_DIR}/lib", "${PACKAGE_DIR}": "x"}),
         env_from=("TOKEN",),
-        cwd="${PACKAGE_DIR}/work",
+        cwd="${PACKAGE_DIR}/run",
     )
 
     assert launch_within(launch, DIRECTORY) == StdioLaunch(
@@ -37,7 +37,7 @@ def test_the_directory_stands_in_arguments_variables_and_cwd_and_nowhere_else() 
         args=("-u", "/cache/abc/a:/cache/abc/b", "${ENV:HOME}"),
         env={"PYTHONPATH": "/cache/abc/lib", "${PACKAGE_DIR}": "x"},
         env_from=("TOKEN",),
-        cwd="/cache/abc/work",
+        cwd="/cache/abc/run",
     )
 
 
@@ -45,7 +45,7 @@ def test_the_directory_stands_in_arguments_variables_and_cwd_and_nowhere_else() 
     ("cwd", "expected"),
     [
         pytest.param(None, "/cache/abc", id="its files unless it says otherwise"),
-        pytest.param("work", "/cache/abc/work", id="among them"),
+        pytest.param("run", "/cache/abc/run", id="among them"),
         pytest.param("/srv", "/srv", id="elsewhere"),
     ],
 )
