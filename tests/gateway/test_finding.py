@@ -238,3 +238,18 @@ async def test_a_tool_is_found_by_its_title_its_arguments_and_what_its_server_is
 
     queries = ("weather", "postal code", "spreadsheet")
     assert [await found(by, platform, query) for query in queries] == [["one.a"], ["two.b"], ["three.c"]]
+
+
+async def test_lod_1_a_view_that_is_searched_weighs_more() -> None:
+    platform, grown = snapshot(ONE, TWO), list[int]()
+    caller = Caller(ADMIN, mode="find")
+    scope = compose(platform, ADMIN.ceiling, task=None, request=SessionRequest())
+    large = View(
+        caller, scope, platform, page_size=10, decide=unasked, on_growth=lambda _, size: grown.append(size)
+    )
+    before = large.size
+    for _ in range(2):
+        await Finding(Searching()).search(large, platform, Search(query="page"))
+
+    assert large.size - before == sum(grown) > 0
+    assert len(grown) == 1

@@ -113,9 +113,9 @@ class View:
         """What the servers of the view can do, as far as the caller can have it."""
         self.session_key = _session_key(caller)
         """Whose state a server with one per session is to use for a caller that has no session."""
-        entries = len(routes) + sum(map(len, self._tables.values()))
+        entries = len(self.found or ()) + sum(map(len, self._tables.values()))
         self.size = _ROUTE_BYTES * (1 + entries) + _ENTRY_BYTES * _entries(caller)
-        """In bytes, by estimate; grows with the lists that are encoded."""
+        """In bytes, by estimate; grows with the lists that are encoded, and when it is searched."""
         self._on_growth = on_growth
         self._pages: dict[tuple[ListKind, Era], bytes] = {}
         self._signatures: Mapping[ListKind, bytes] | None = None
@@ -142,6 +142,7 @@ class View:
             self._names_by_key = {
                 door_name(ToolRef(route.server_id, route.name)): name for name, route in self.tools.items()
             }
+            self._grow(2 * _ENTRY_BYTES * len(self._names_by_key))
         return self._names_by_key
 
     def is_settled(self, kind: ListKind) -> bool:
@@ -171,9 +172,12 @@ class View:
         page = self._pages.get((kind, era))
         if page is None:
             page = self._pages[kind, era] = self._encode(kind, era, None, server_info)
-            self.size += len(page)
-            self._on_growth(self, len(page))
+            self._grow(len(page))
         return page
+
+    def _grow(self, size: int) -> None:
+        self.size += size
+        self._on_growth(self, size)
 
     def _encode(self, kind: ListKind, era: Era, after: str | None, server_info: bytes) -> bytes:
         table = self._tables[kind]
