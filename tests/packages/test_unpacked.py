@@ -119,6 +119,21 @@ async def test_whoever_gives_up_does_not_end_it_for_others(world: World, package
     assert len(world.source.asked) == 1
 
 
+async def test_a_start_that_takes_too_long_says_why_and_the_next_one_finds_it_done(
+    world: World, packages: UnpackedPackages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.source.may_go_on.clear()
+    with monkeypatch.context() as hurried:
+        hurried.setattr(module, "PATIENCE_S", 0.001)
+        with pytest.raises(StartFailed, match="still being fetched") as raised:
+            await packages.open("pkg", ref_of(ARCHIVE))
+    world.source.may_go_on.set()
+
+    assert (raised.value.state, raised.value.fatal) == ("list_timeout", False)
+    assert (await packages.open("pkg", ref_of(ARCHIVE))).is_dir()
+    assert len(world.source.asked) == 1
+
+
 async def test_what_is_not_the_archive_that_was_installed_is_not_run(
     world: World, packages: UnpackedPackages
 ) -> None:

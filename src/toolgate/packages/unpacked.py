@@ -21,7 +21,7 @@ from toolgate.model.packages import PackageRef
 from toolgate.packages.archive import unpack_archive
 from toolgate.packages.entries import MAX_ARCHIVE_BYTES
 from toolgate.upstream.background import Background
-from toolgate.upstream.link import StartFailed
+from toolgate.upstream.link import START_TIMEOUT_S, StartFailed
 
 Fetch = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
 """Reads the archive of a package. What it raises is a ToolgateError."""
@@ -31,6 +31,8 @@ Named = Callable[[], Collection[str] | None]
 SWEEP_EVERY_S: Final = 60.0
 UNUSED_S: Final = 2 * SWEEP_EVERY_S
 """When what no record names may go: a server that still ran from it has ended by then."""
+PATIENCE_S: Final = START_TIMEOUT_S
+"""How long one start waits for its files."""
 MAX_UNPACKING: Final = 2
 """At once: it is the processors' work."""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -84,8 +86,8 @@ class UnpackedPackages:
         """
         self._used_s[ref.sha256] = self._clock_s()
         path = self._directory / ref.sha256
-        if not _is_directory(path) and (failure := await asyncio.shield(self._begin(package_id, ref))):
-            raise StartFailed(str(failure)) from failure
+        if not _is_directory(path):
+            await self._wait_for(self._begin(package_id, ref))
         return path
 
     async def sweep(self) -> None:
@@ -105,6 +107,18 @@ class UnpackedPackages:
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             await self.sweep()
+
+    async def _wait_for(self, task: "asyncio.Task[StartFailed | None]") -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                failure = await asyncio.shield(task)
+        except TimeoutError as exc:
+            raise StartFailed(
+                f"its package was not there within {PATIENCE_S:g} s, and is still being fetched",
+                state="list_timeout",
+            ) from exc
+        if failure is not None:
+            raise StartFailed(str(failure)) from failure
 
     def _begin(self, package_id: str, ref: PackageRef) -> asyncio.Task[StartFailed | None]:
         """The one task that makes this directory, for all who want it."""
