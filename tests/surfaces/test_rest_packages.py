@@ -250,6 +250,15 @@ async def test_fil_3_an_archive_that_is_installed_stays_and_another_goes_alone()
         ]
 
 
+async def test_pruning_leaves_what_was_installed_alone() -> None:
+    async with open_rest() as house:
+        await installed(house)
+        await house.seed(server=[stdio("other")])
+        done = await house.post("/admin/api/apply", {"changes": [], "prune": True})
+
+        assert [(one["kind"], one["id"]) for one in done["changes"]] == [("server", "other")]
+
+
 async def test_a_version_never_changes() -> None:
     async with open_rest() as house:
         await publish(house)

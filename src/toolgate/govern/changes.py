@@ -111,7 +111,7 @@ async def check_drafts(
     """What `drafts` would change, and in what. Raises whatever would keep them from being stored.
 
     With `prune` every server, task and profile that is not among them would go, except for those that the
-    registry directory keeps.
+    registry directory keeps, and those of packages.
     """
     kinds = {draft.kind for draft in drafts}
     listing = await control.store.list(kinds.pop() if len(kinds) == 1 and not prune else None)
@@ -182,13 +182,18 @@ def _check_one(control: Control, actor: Principal, edit: Edit) -> None:
 
 
 def _pruned(listing: Listing, drafts: Sequence[Draft]) -> list[Draft]:
-    """The removals that leave nothing but `drafts` and what comes from files."""
+    """The removals that leave nothing but `drafts` and what comes from files and packages."""
     kept = {RecordKey(draft.kind, draft.id) for draft in drafts}
     return [
         Draft(kind=one.kind, id=one.id, sent=None, is_declared=True)
         for one in listing.records
-        if one.kind in PLANNED and RecordKey(one.kind, one.id) not in kept and source_of(one) is None
+        if one.kind in PLANNED and RecordKey(one.kind, one.id) not in kept and not _is_kept_elsewhere(one)
     ]
+
+
+def _is_kept_elsewhere(stored: Stored) -> bool:
+    """Whether it comes from a file of the registry directory, or from a package."""
+    return source_of(stored) is not None or stored.body.get("package") is not None
 
 
 def _foresee_and_warn(served: Snapshot, edits: Sequence[Edit]) -> list[str]:

@@ -9,7 +9,8 @@ from toolgate.errors import Conflict, NotFound
 from toolgate.govern.changes import note
 from toolgate.govern.control import Control
 from toolgate.govern.grants import check_grant, check_removal
-from toolgate.govern.packages import artifacts_of, package_of
+from toolgate.govern.package_drafts import package_of
+from toolgate.govern.packages import artifacts_of
 from toolgate.model.packages import Package, PackageRef
 from toolgate.model.principals import Principal
 from toolgate.packages.archive import normalise

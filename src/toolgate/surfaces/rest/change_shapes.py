@@ -41,7 +41,8 @@ class ChangeSetSent(Body):
     changes: Annotated[list[ChangeSent], Field(max_length=MAX_CHANGES)]
     """Each record once."""
     prune: bool = False
-    """Also remove every server, task and profile that is not among them and comes from no registry file."""
+    """Also remove every server, task and profile that is not among them and comes from no registry file and
+    no package."""
 
     @model_validator(mode="after")
     def _each_once(self) -> "ChangeSetSent":

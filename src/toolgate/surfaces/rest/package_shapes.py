@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field, model_validator
 
 from toolgate.catalog.changes import ToolChanges
-from toolgate.govern.packages import Offered, Prepared, Wanted
+from toolgate.govern.package_drafts import Offered, Prepared, Wanted
 from toolgate.model.packages import Package, SchemaVersion, Source
 from toolgate.packages.artifacts import StoredVersion
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES

@@ -9,6 +9,7 @@ import msgspec
 
 from toolgate.errors import Conflict, InvalidRequest, NotFound, StorageFailed
 from toolgate.govern.control import Control
+from toolgate.govern.package_drafts import installed_package
 from toolgate.govern.packages import (
     artifacts_of,
     install,
@@ -21,7 +22,6 @@ from toolgate.govern.publishing import purge, remove_version
 from toolgate.model.packages import Package
 from toolgate.model.revisions import Stored
 from toolgate.packages.manifest import manifest_schema, parse_manifest
-from toolgate.registry.records import parse_record
 from toolgate.surfaces.rest.answers import JSON, Answer
 from toolgate.surfaces.rest.change_shapes import show_edits, show_plan
 from toolgate.surfaces.rest.collection import WRITE_ERRORS
@@ -151,11 +151,8 @@ def _schema() -> bytes:
 
 
 def _parse(stored: Stored | None) -> tuple[Package, int] | None:
-    if stored is None:
-        return None
-    record = parse_record("package", stored.id, stored.body, strict=False)
-    assert isinstance(record, Package)
-    return record, stored.revision
+    package = installed_package(stored)
+    return None if package is None or stored is None else (package, stored.revision)
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (

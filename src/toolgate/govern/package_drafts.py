@@ -1,0 +1,228 @@
+"""What installing a package makes of the records there are. Nothing here reads or writes anything.
+
+Installing approves exactly what the manifest declares. What an operator has set since stays: whatever is not
+about running the package is the operator's.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolgate.catalog.changes import ToolChanges, diff_definitions
+from toolgate.catalog.definitions import check_list
+from toolgate.errors import Conflict, InvalidRequest
+from toolgate.govern.drafts import Draft
+from toolgate.model.packages import Package, PackageRef
+from toolgate.model.revisions import Kind, Stored
+from toolgate.model.tools import ToolDefinition
+from toolgate.packages.manifest import Manifest, parse_manifest, server_body
+from toolgate.registry.records import encode_record, parse_record
+
+KEPT: Final = (
+    "tool_namespace",
+    "allowed_tools",
+    "approval_policy",
+    "budgets",
+    "enabled",
+    "sharing",
+    "idle_timeout_s",
+    "prewarm",
+)
+"""The members of a server that another version of its package leaves as they are."""
+RECORDS: Final[tuple[Kind, ...]] = ("package", "server", "pin")
+"""What an installed package is to the registry, all under its one id."""
+
+Records = Mapping[Kind, Stored | None]
+"""Those of one package."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """A package whose archive was not uploaded: to see what installing it would do."""
+
+    manifest: bytes
+    sha256: str
+    """Of the archive that it would come in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be installed, and how."""
+
+    package_id: str
+    version: str | None = None
+    """None: what was uploaded last."""
+    allow: Sequence[str] | None = None
+    """Patterns of the tools to allow. None: what the manifest declares, or what an operator has chosen."""
+    pin: bool | None = None
+    """Whether the tools are offered only as declared. None: yes, unless an operator took the pin off."""
+    if_revision: int | None = None
+    """Only if this is the revision of the package's record."""
+    offered: Offered | None = None
+    """In place of what was uploaded. Such a package can be planned, not installed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """An installation as it would be made."""
+
+    package: Package
+    before: Package | None
+    """What is installed now."""
+    tools: ToolChanges
+    """From what is declared now to what would be."""
+    drafts: tuple[Draft, ...]
+    hints: tuple[str, ...]
+
+
+def prepare(wanted: Wanted, offered: Offered, *, stored: Records, manifest_before: bytes | None) -> Prepared:
+    """The installation of `offered` over the records `stored`. Raises what keeps it from being made.
+
+    It takes a while where a package has thousands of tools: callers give it a thread.
+    """
+    manifest = parse_manifest(offered.manifest)
+    if manifest.id != wanted.package_id:
+        raise InvalidRequest(f"the manifest is of package `{manifest.id}`, not of `{wanted.package_id}`")
+    _check_ownership(stored["server"])
+    package, before = package_of(manifest, offered.sha256), installed_package(stored["package"])
+    drafting = _Drafting(manifest=manifest, package=package, before=before, stored=stored, wanted=wanted)
+    server, pins = drafting.server_draft(), tuple(drafting.pin_drafts())
+    declared = {} if manifest_before is None else _definitions(parse_manifest(manifest_before))
+    return Prepared(
+        package=package,
+        before=before,
+        tools=diff_definitions(declared, _definitions(manifest)),
+        drafts=(drafting.package_draft(), server, *pins),
+        hints=tuple(_hints(manifest, server)),
+    )
+
+
+def package_of(manifest: Manifest, sha256: str) -> Package:
+    """The package that a manifest describes."""
+    return Package(
+        package_id=manifest.id,
+        version=manifest.version,
+        sha256=sha256,
+        name=manifest.name,
+        description=manifest.description,
+        category=manifest.category,
+        tags=manifest.tags,
+        schema_version=manifest.schema_version,
+        source=manifest.source,
+        declared=tuple(tool.name for tool in manifest.tools),
+    )
+
+
+def _check_ownership(server: Stored | None) -> None:
+    """Raises Conflict for a server that somebody registered: it is not taken over silently."""
+    if server is not None and server.body.get("package") is None:
+        raise Conflict(
+            f"there is a server `{server.id}` that was not installed as a package",
+            hint=f"delete it first (`toolgate servers delete {server.id}`), or give the package another id",
+        )
+
+
+def installed_package(stored: Stored | None) -> Package | None:
+    """The package that a record says is installed."""
+    if stored is None:
+        return None
+    record = parse_record("package", stored.id, stored.body, strict=False)
+    assert isinstance(record, Package)
+    return record
+
+
+def _definitions(manifest: Manifest) -> Mapping[str, bytes]:
+    return {tool.name: tool.raw for tool in manifest.tools}
+
+
+def _hints(manifest: Manifest, server: Draft) -> Iterator[str]:
+    assert server.sent is not None
+    if not manifest.tools and not server.sent.get("allowed_tools"):
+        yield "the manifest declares no tool, so none is allowed: choose with `--allow`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drafting:
+    """One installation, from the records there are to those there shall be."""
+
+    manifest: Manifest
+    package: Package
+    before: Package | None
+    stored: Mapping[Kind, Stored | None]
+    wanted: Wanted
+
+    def package_draft(self) -> Draft:
+        condition = self.wanted.if_revision
+        return Draft(
+            kind="package",
+            id=self.package.package_id,
+            sent=encode_record(self.package),
+            if_revision=self._seen("package") if condition is None else condition,
+            # A condition is to be checked where nothing changes, too.
+            is_declared=condition is None,
+        )
+
+    def server_draft(self) -> Draft:
+        ref = PackageRef(version=self.package.version, sha256=self.package.sha256)
+        allowed = self._allowed()
+        rules = {} if allowed is None else {"allowed_tools": list(allowed)}
+        return self._draft(
+            "server", {**server_body(self.manifest, ref), **rules}, keeping=KEPT, tools=self._tools()
+        )
+
+    def pin_drafts(self) -> Iterator[Draft]:
+        """The pin, where there is something to say about it."""
+        if self.wanted.pin is False:
+            if self.stored["pin"] is not None:
+                yield self._draft("pin", None)
+        elif self._is_to_be_pinned():
+            digests = {tool.name: tool.digest for tool in self.manifest.tools}
+            yield self._draft("pin", {"server_id": self.package.package_id, "tools": digests})
+
+    def _is_to_be_pinned(self) -> bool:
+        if self.manifest.source != "manifest":
+            return False  # what was approved before stays so: nothing new is declared in full
+        if self.wanted.pin or self.before is None:
+            return True
+        if self.before.sha256 == self.package.sha256:
+            return False  # it is what it was, and so is what was approved
+        return self.stored["pin"] is not None or self.before.source != "manifest"
+
+    def _allowed(self) -> Sequence[str] | None:
+        """What is allowed from now on. None: what is allowed now."""
+        if self.wanted.allow is not None:
+            return self.wanted.allow
+        server = self.stored["server"]
+        if server is None or self.before is None:
+            return self.package.declared
+        is_as_declared = set(server.body.get("allowed_tools", ())) == set(self.before.declared)
+        return self.package.declared if is_as_declared else None
+
+    def _tools(self) -> Mapping[str, ToolDefinition] | None:
+        """What the server will list, where its manifest says so in full."""
+        if self.manifest.source != "manifest":
+            return None
+        return check_list(self.package.package_id, [tool.raw for tool in self.manifest.tools])[0]
+
+    def _draft(
+        self,
+        kind: Kind,
+        sent: Mapping[str, Any] | None,
+        *,
+        keeping: tuple[str, ...] = (),
+        tools: Mapping[str, ToolDefinition] | None = None,
+    ) -> Draft:
+        return Draft(
+            kind=kind,
+            id=self.package.package_id,
+            sent=sent,
+            if_revision=self._seen(kind),
+            keeping=keeping,
+            is_declared=True,
+            tools=tools,
+        )
+
+    def _seen(self, kind: Kind) -> int:
+        """What was looked at is what is replaced."""
+        stored = self.stored[kind]
+        return 0 if stored is None else stored.revision
