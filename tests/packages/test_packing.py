@@ -118,6 +118,8 @@ def test_links_that_lead_elsewhere_and_what_is_no_file_are_refused(project: Path
         ("/etc/passwd", "leads out"),
         ("../project-secret", "leads out"),
         ("lib", "a link to a directory"),
+        ("gone", "not to be found"),
+        ("odd", "not to be found"),
     ]:
         odd.symlink_to(target)
         with pytest.raises(InvalidRecord, match=problem):
@@ -155,6 +157,14 @@ def test_a_file_that_changes_while_it_is_packed_is_noticed(
 
         with pytest.raises(InvalidRecord, match="changed while it was packed"):
             packed(project)
+
+
+def test_a_file_that_cannot_be_read_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = (Entry(path="lib", size=1), project / "lib")
+    monkeypatch.setattr("toolgate.packages.archive.gather", lambda _: iter([found]))
+
+    with pytest.raises(InvalidRecord, match="`lib` cannot be read: Is a directory"):
+        packed(project)
 
 
 def test_an_archive_that_would_be_too_large_is_refused(

@@ -131,12 +131,13 @@ def _magic(source: BinaryIO) -> bytes:
 
 def _read(path: Path, entry: Entry) -> Iterator[bytes]:
     left = entry.size
-    with path.open("rb") as file:
-        while piece := file.read(CHUNK_BYTES):
-            left -= len(piece)
-            if left < 0:
-                break
-            yield piece
+    try:
+        with path.open("rb") as file:
+            while left >= 0 and (piece := file.read(CHUNK_BYTES)):
+                left -= len(piece)
+                yield piece
+    except OSError as exc:
+        raise refusal(f"`{shown(entry.path)}` cannot be read: {exc.strerror}") from exc
     if left:
         raise refusal(f"`{shown(entry.path)}` changed while it was packed")
 

@@ -37,7 +37,7 @@ ALWAYS: Final = (
     "*~",
     ".*.sw?",
 )
-"""Left out of every package: version control, caches, environments, secrets of development, editors' files."""
+"""Left out of every package: version control, caches, environments, secrets of developers, editors' files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,13 @@ def _walk(root: Path, directory: Path, patterns: Sequence[Pattern]) -> Iterator[
 
 
 def _file(root: Path, path: Path, place: str) -> Entry:
-    target = path.resolve()
+    try:
+        target = path.resolve(strict=True)
+        status = target.stat()
+    except (OSError, RuntimeError) as exc:  # the latter, before Python 3.13, for links in a circle
+        raise _unfit(place, "not to be found") from exc
     if not target.is_relative_to(root):
         raise _unfit(place, "a link that leads out of the directory")
-    status = target.stat()
     if not stat.S_ISREG(status.st_mode):
         raise _unfit(place, "a link to a directory" if path.is_symlink() else "no ordinary file")
     return Entry(path=place, size=status.st_size, is_executable=bool(status.st_mode & 0o100))
