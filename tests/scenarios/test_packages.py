@@ -14,6 +14,7 @@ from tests.package_kit import pack
 from tests.scenarios.fleet import WITHIN_S, Fleet
 from tests.scenarios.gateway import Gateway, Ran, Site, running
 from tests.scenarios.inspector import Inspector
+from tests.scenarios.stage_http import open_http_stage
 from tests.scenarios.waiting import settle_on
 from toolgate.cli import main
 
@@ -244,6 +245,20 @@ def test_an_uninstalled_package_is_gone_from_lists_catalog_and_search_and_runs_n
     assert gateway.http.get("/api/packages/passing").status_code == 404
     settle_on(lambda: Path(f"/proc/{pid}").exists(), False)
     assert not list((gateway.site.data / "artifacts").rglob("*passing*"))
+
+
+def test_a_package_of_a_url_is_connected_to_and_nothing_is_started(gateway: Gateway) -> None:
+    directory = gateway.site.root / "projects" / "remote"
+    directory.mkdir(parents=True)
+    with open_http_stage() as url:
+        run = {"transport": "streamable_http", "url": url}
+        document = {"manifestSchemaVersion": "v2", "id": "remote", "version": "1", "run": run}
+        (directory / "manifest.json").write_text(json.dumps(document), "utf-8")
+        published = publish(gateway, directory)
+        said = gateway.modern("/api/mcp?servers=remote").text("remote.echo", text="hello")
+        did(cli(gateway, "uninstall", "remote"))
+
+    assert (published["files"], published["server"]["tools"], said) == (1, ["echo"], "hello")
 
 
 def test_a_server_that_does_not_start_is_not_published_and_its_last_words_are_shown(
