@@ -79,9 +79,9 @@ class Wanted(NamedTuple):
         )
 
 
-def visible(control: Control, principal: Principal) -> Visible:
+async def visible(control: Control, principal: Principal) -> Visible:
     """What a caller sees of the catalog. Raises NotFound where none is kept."""
-    return control.visibility.of(control.gateway, keeper_of(control), principal.ceiling)
+    return await control.visibility.of(control.gateway, keeper_of(control), principal.ceiling)
 
 
 def category_of(row: CatalogRow) -> str:

@@ -4,9 +4,10 @@ For servers that were listed, policy decides on what they list. For the others i
 knows of them, as if they had listed that. What is hidden counts nowhere and is hinted at nowhere.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +20,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
+from toolgate.policy.limits import Limits
 from toolgate.policy.offers import is_unlisted, may_hold
 from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import compiled
@@ -39,28 +41,47 @@ class Visible:
     """The same by package, both sorted."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What visibility is found for."""
+
+    snapshot: Snapshot
+    rows: Rows
+    count: int
+    """Of changes of the rows."""
+
+    def is_of(self, gateway: Gateway, keeper: CatalogKeeper) -> bool:
+        return (self.snapshot.serial, self.count) == (gateway.snapshot.serial, keeper.count)
+
+
 class Visibility:
     """What was found visible for the newest snapshot and the newest rows."""
 
-    _of: tuple[int, int] = (-1, -1)
-    _platform: Snapshot = field(default_factory=Snapshot)
-    _kept: dict[Ceiling, Visible] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._state = _State(Snapshot(serial=-1), {}, -1)
+        self._kept: dict[Ceiling, Visible] = {}
+        self._turn = asyncio.Lock()
 
-    def of(self, gateway: Gateway, keeper: CatalogKeeper, ceiling: Ceiling) -> Visible:
+    async def of(self, gateway: Gateway, keeper: CatalogKeeper, ceiling: Ceiling) -> Visible:
         """What a key with this ceiling sees. Raises what the gateway refuses with."""
         if (obstacle := gateway.obstacle) is not None:
             raise obstacle
-        newest = (gateway.snapshot.serial, keeper.count)
-        if self._of != newest:
-            self._kept.clear()
-            self._platform = _with_catalog(gateway.snapshot, keeper.rows)
-            self._of = newest
-        known = self._kept.pop(ceiling, None)
-        self._kept[ceiling] = found = known or _find(gateway, self._platform, ceiling, keeper.rows)
-        if len(self._kept) > MAX_KEPT:
-            del self._kept[next(iter(self._kept))]
-        return found
+        # One at a time: many callers with one ceiling come at once, after a change.
+        async with self._turn:
+            if not self._state.is_of(gateway, keeper):
+                self._kept.clear()
+                # Copied: rows change while a thread looks at them.
+                rows, count, snapshot = dict(keeper.rows), keeper.count, gateway.snapshot
+                known = await asyncio.to_thread(_with_catalog, snapshot, rows)
+                self._state = _State(known, rows, count)
+            found = self._kept.pop(ceiling, None)
+            if found is None:
+                # In a thread: to decide on ten thousand tools takes longer than the loop may stand still.
+                found = await asyncio.to_thread(_find, gateway.limits, self._state, ceiling)
+            self._kept[ceiling] = found
+            if len(self._kept) > MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+            return found
 
 
 def _with_catalog(snapshot: Snapshot, rows: Rows) -> Snapshot:
@@ -84,7 +105,8 @@ def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
     return replace(offer, state="ready" if tools else "pending", tools=MappingProxyType(tools))
 
 
-def _find(gateway: Gateway, platform: Snapshot, ceiling: Ceiling, rows: Rows) -> Visible:
+def _find(limits: Limits, state: _State, ceiling: Ceiling) -> Visible:
+    platform, rows = state.snapshot, state.rows
     scopes = [
         compose(
             platform,
@@ -94,7 +116,7 @@ def _find(gateway: Gateway, platform: Snapshot, ceiling: Ceiling, rows: Rows) ->
             request=SessionRequest(
                 servers=None if task is None else tuple(bind_task(platform, task).allowed)
             ),
-            limits=replace(gateway.limits, on_too_many="find"),
+            limits=replace(limits, on_too_many="find"),
         )
         for task in _tasks(platform, ceiling)
     ]

@@ -47,7 +47,7 @@ async def show_categories(control: Control, call: Call[None]) -> Answer:
     The `id` is what stands in a path. It is the name, but `~` is written `~0` there and `/` `~1`, and the
     category `search` is `~search`.
     """
-    found = list_categories(visible(control, call.caller))
+    found = list_categories(await visible(control, call.caller))
     page, next_cursor = parse_page(call.query).cut(found, lambda one: one.id)
     shown = [
         CategoryShown(id=one.id, name=one.name, packageCount=one.packages, toolCount=one.tools)
@@ -58,14 +58,14 @@ async def show_categories(control: Control, call: Call[None]) -> Answer:
 
 async def show_category(control: Control, call: Call[None]) -> Answer:
     """The packages of a category, and the servers without one, as far as the caller can reach them."""
-    found = list_packages(control, visible(control, call.caller), call.ids["category"])
+    found = list_packages(control, await visible(control, call.caller), call.ids["category"])
     page, next_cursor = parse_page(call.query).cut(found, lambda one: one.package_id)
     return Answer(CatalogPackagesAnswer(packages=list(map(_show_package, page)), next_cursor=next_cursor))
 
 
 async def show_tools(control: Control, call: Call[None]) -> Answer:
     """The tools of a package that the caller can reach, with their whole schemas."""
-    package = read_package(control, visible(control, call.caller), call.ids["package"])
+    package = read_package(control, await visible(control, call.caller), call.ids["package"])
     page = parse_page(call.query)
     rows, next_cursor = page.cut(package.rows, lambda row: row.tool_name, bytes_of=_bytes)
     return Answer({"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor})
@@ -84,7 +84,7 @@ async def search_tools(control: Control, call: Call[None]) -> Answer:
         is_read_only=call.flag("readOnly"),
     )
     page = parse_page({"limit": str(FOUND), **query})
-    found = await search(control, visible(control, call.caller), wanted)
+    found = await search(control, await visible(control, call.caller), wanted)
     # By place: a ranking has no other order.
     placed = list(enumerate(found))
     cut, next_cursor = page.cut(placed, lambda one: f"{one[0]:08}", bytes_of=lambda one: _bytes(one[1]))
