@@ -141,9 +141,10 @@ def test_directories_may_be_named_before_and_after_what_is_in_them(tmp_path: Pat
     assert (tmp_path / "package" / "b" / "y").read_bytes() == b"2"
 
 
-def test_a_directory_that_is_named_twice_is_refused(tmp_path: Path) -> None:
-    """FIL-2"""
-    directory = member("a", type=tarfile.DIRTYPE)
+@pytest.mark.parametrize("name", ["a", "."])
+def test_a_directory_that_is_named_twice_is_refused(name: str, tmp_path: Path) -> None:
+    """FIL-2, FIL-4: also the root, which would cost a reader time and nobody else anything."""
+    directory = member(name, type=tarfile.DIRTYPE)
 
     assert "is there twice" in refused(tar_of([directory, directory]), tmp_path)
 

@@ -110,7 +110,7 @@ def _inspect(source: BinaryIO) -> tuple[Inspected, bool]:
 
 
 def _members(source: BinaryIO, ledger: Ledger) -> Iterator[Member]:
-    """The entries of an archive, each checked against those before it."""
+    """The entries below the root of an archive, each checked against those before it."""
     if source.seek(0, os.SEEK_END) > MAX_ARCHIVE_BYTES:
         raise too_large(f"it is larger than {MAX_ARCHIVE_BYTES:,} bytes")
     read = _READERS.get(_magic(source))
@@ -119,7 +119,8 @@ def _members(source: BinaryIO, ledger: Ledger) -> Iterator[Member]:
     members = read(source)
     for entry, content in members:
         ledger.enter(entry)
-        yield entry, content
+        if entry.path:
+            yield entry, content
 
 
 def _magic(source: BinaryIO) -> bytes:

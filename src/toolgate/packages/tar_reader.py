@@ -74,8 +74,7 @@ def _member(stream: "_Gunzip", header: "_Header") -> Iterator[Member]:
         header = _Header(stream.read_exactly(_BLOCK))
     entry = _entry(header, _decode(header.name if name is None else name))
     content = _content(stream, entry.size)
-    if entry.path:
-        yield entry, content
+    yield entry, content
     deque(content, maxlen=0)
 
 

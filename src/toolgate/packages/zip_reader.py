@@ -71,8 +71,7 @@ def read_zip(source: BinaryIO) -> Iterator[Member]:
         source.seek(record.start)
         end += _check_local(source, record) + record.packed
         content = _content(source, record)
-        if record.entry.path:
-            yield record.entry, content
+        yield record.entry, content
         deque(content, maxlen=0)
         end += _check_descriptor(source, record)
     if end != start_of_directory:
