@@ -47,6 +47,8 @@ GOOD_IDS: Final = {
     "version": "1.0.0",
     "sha256": "0" * 64,
     "part": "1",
+    "category": "uncategorized",
+    "package": "git",
     "namespace": "toolgate.local",
     "server_name": "git",
     "server_version": "latest",

@@ -32,7 +32,12 @@ OFFICIAL = "io.modelcontextprotocol.registry/official"
 
 def world() -> MemoryNet:
     git = MemoryServer(tools=[definition("log"), definition("push")])
-    return MemoryNet(git=git, notes=MemoryServer(tools=[definition("add")]), web=MemoryServer(tools=[]))
+    return MemoryNet(
+        git=git,
+        notes=MemoryServer(tools=[definition("add")]),
+        web=MemoryServer(tools=[definition("get")]),
+        dumb=MemoryServer(tools=[]),
+    )
 
 
 async def furnish(house: RestHouse) -> None:
@@ -56,9 +61,15 @@ async def furnish(house: RestHouse) -> None:
     }
     await house.store.write([Write(kind="package", id="notes", body=package)], actor="seed")
     await house.seed(
-        server=[stdio("git", display_name="Git & friends", stdio=launch), stdio("notes"), stdio("web")],
+        server=[
+            stdio("git", display_name="Git & friends", stdio=launch),
+            stdio("notes"),
+            stdio("web"),
+            stdio("dumb"),
+        ],
         key=[key],
     )
+    await house.cataloged()
 
 
 def names(answer: Any) -> list[str]:
@@ -71,9 +82,9 @@ async def test_servers_are_listed_as_the_official_registry_lists_them() -> None:
         answer = await house.get(LISTED, key=secret_of("agent"))
 
         check_official(LIST, answer)
-        assert names(answer) == ["toolgate.local/git", "toolgate.local/notes"]
-        assert answer["metadata"] == {"count": 2}
-        git, notes = (one["server"] for one in answer["servers"])
+        assert names(answer) == ["toolgate.local/git", "toolgate.local/notes", "toolgate.local/web"]
+        assert answer["metadata"] == {"count": 3}
+        git, notes, _ = (one["server"] for one in answer["servers"])
         assert (git["title"], git["description"], git["version"]) == (
             "Git & friends",
             "Git & friends",
@@ -100,7 +111,7 @@ async def test_a_client_that_needs_a_key_is_told_to_ask_for_one() -> None:
         assert header["variables"] == {"toolgate_key": {"isRequired": True, "isSecret": True}}
         assert "headers" not in without["servers"][0]["server"]["remotes"][0]
         imported = parse_imports(with_key)
-        assert [one["server_id"] for one in imported.bodies] == ["git", "notes"]
+        assert [one["server_id"] for one in imported.bodies] == ["git", "notes", "web"]
         assert imported.bodies[0]["http"]["headers"] == {"Authorization": "Bearer ${ENV:TOOLGATE_KEY}"}
 
 

@@ -97,9 +97,9 @@ MATRIX: Final = {
     "PUT /api/uploads/{sha256}/{part}": "401 401 401 403 403 403 403 415",
     "GET /admin/api/mcp/servers/{server_id}/server.json": "401 401 401 403 403 400 400 400",
     "GET /v0.1/servers": "401 401 401 403 200 200 200 200",
-    "GET /v0.1/servers/{namespace}/{server_name}/versions": "401 401 401 403 404 200 200 200",
+    "GET /v0.1/servers/{namespace}/{server_name}/versions": "401 401 401 403 404 404 404 404",
     "GET /v0.1/servers/{namespace}/{server_name}/versions/{server_version}": (
-        "401 401 401 403 404 200 200 200"
+        "401 401 401 403 404 404 404 404"
     ),
     "GET /api/catalog": "401 401 401 403 200 200 200 200",
     "GET /api/catalog/search": "401 401 401 403 200 200 200 200",

@@ -7,6 +7,7 @@ import pytest
 
 from tests.surfaces.rest_house import SERVERS, error_of, http, open_rest, operations, secret_of, stdio
 from tests.upstream.memory_link import MemoryNet, MemoryServer
+from toolgate.surfaces.rest.intake import PATH_PARSERS
 from toolgate.upstream.link import StartFailed
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +49,8 @@ async def test_sec_1_no_answer_log_or_audit_record_shows_a_secret(caplog: pytest
             ).text,
         ]
         await house.served()
-        ids = {"server_id": "git", "task_id": "none", "profile_id": "none", "key_id": "viewer"}
+        ids = dict.fromkeys(PATH_PARSERS, "none") | {"server_id": "git", "key_id": "viewer"}
+        ids |= {"namespace": "toolgate.local", "server_name": "web", "server_version": "latest"}
         texts += [
             (await house.ask("GET", path.format(**ids))).text
             for method, path in operations()

@@ -1,4 +1,4 @@
-"""The read API of the official MCP registry, over the servers that the caller can reach.
+"""The read API of the official MCP registry, over what the caller sees of the catalog.
 
 What a client reads here is how to reach a server through this gateway. How the gateway itself starts or
 reaches it (commands, variables, URLs) is never said, and what the caller cannot reach is not there.
@@ -15,18 +15,19 @@ from urllib.parse import urlsplit
 
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
 from toolgate.gateway.caller import Caller
+from toolgate.govern.catalog import visible
 from toolgate.govern.control import Control
 from toolgate.govern.records import find_record, show_record
 from toolgate.model.addresses import is_loopback
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import Stored
+from toolgate.policy.layers import SessionRequest
 from toolgate.registry.server_json_export import Identity, encode_server_json
 from toolgate.surfaces.rest.answers import JSON, Answer
 from toolgate.surfaces.rest.links import server_url
 from toolgate.surfaces.rest.official_shapes import OfficialEntry, OfficialList, OfficialNotFound
 from toolgate.surfaces.rest.paging import PAGING, parse_page
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.scopes import reachable
 from toolgate.surfaces.rest.servers import SERVERS
 
 LOCAL_NAMESPACE: Final = "toolgate.local"
@@ -121,7 +122,7 @@ def _narrowed(
 
 async def _find_all(control: Control, call: Call[None]) -> list[_Found]:
     """Sorted by id."""
-    within = reachable(control.gateway, call.caller)
+    within = (await visible(control, call.caller)).packages
     packages = {one.id: one for one in (await control.store.list("package")).records}
     return [
         _Found(record=one, package=packages.get(one.id))
@@ -134,7 +135,7 @@ async def _find(control: Control, call: Call[None]) -> _Found | None:
     server_id = call.ids["server_name"]
     if call.ids["namespace"] != namespace_of(_door(control, call)):
         return None
-    if server_id not in reachable(control.gateway, call.caller):
+    if server_id not in (await visible(control, call.caller)).packages:
         return None
     record = await control.store.get("server", server_id)
     return (
@@ -176,7 +177,8 @@ def _task_of(control: Control, principal: Principal, server_id: str) -> str | No
     bound_to = principal.ceiling.tasks
     for task_id in () if bound_to is None else (principal.default_task, *sorted(bound_to)):
         with suppress(NotFound):
-            if server_id in control.gateway.scope(Caller(principal, task_id)).servers:
+            caller = Caller(principal, task_id, SessionRequest(servers=(server_id,)), only_server=server_id)
+            if server_id in control.gateway.scope(caller).servers:
                 return task_id if task_id != principal.default_task else None
     return None
 
@@ -213,6 +215,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
             Parameter("include_deleted", "Changes nothing: no server that was removed is kept.", form="flag"),
         ),
         answer=OfficialList,
+        errors=(NotFound,),
     ),
     Endpoint(
         method="GET",
