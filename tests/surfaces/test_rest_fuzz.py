@@ -66,6 +66,8 @@ GOOD_BODIES: Final[dict[str, Any]] = {
     "LoginFinishSent": {"state": "s", "code": "c", "iss": "https://login.example"},
     "ApplySent": {"changes": [{"kind": "task", "id": "review", "body": None}], "prune": False},
     "ImportSent": {"content": {"mcpServers": {"one": {"command": "serve", "env": {"A": "b"}}}}},
+    "InstallSent": {"version": "1.0.0", "dry_run": True},
+    "UploadSent": {"parts": 1},
     "NoBody": {},
 }
 
