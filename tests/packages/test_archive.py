@@ -230,6 +230,7 @@ def test_long_and_foreign_names_arrive_however_they_are_written(tmp_path: Path) 
         pytest.param({"size": "99999999999"}, "`size`", id="another size"),
         pytest.param({"linkpath": "/etc"}, "`linkpath`", id="a link"),
         pytest.param({"GNU.sparse.realsize": "99999999"}, "`GNU.sparse.realsize`", id="a sparse file"),
+        pytest.param({f"a{number}": "" for number in range(33)}, "more than 32 records", id="too many"),
         pytest.param({"hdrcharset": "BINARY"}, "`hdrcharset`", id="another charset"),
     ],
 )

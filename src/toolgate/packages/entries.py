@@ -90,11 +90,11 @@ class Ledger:
     def enter(self, entry: Entry) -> None:
         """Take note of an entry, or refuse it for what came before."""
         *parents, path = accumulate(entry.path.split("/"), "{}/{}".format)
-        for parent in parents:
-            if self._spell(parent):
-                self._is_explicit[parent] = False
-            elif parent not in self._is_explicit:
+        # Those that are known cost no second look: a deep path may be that of thousands of files.
+        for parent in (one for one in parents if one not in self._is_explicit):
+            if not self._spell(parent):
                 raise refusal(f"`{shown(parent)}` is a file, and a directory of others")
+            self._is_explicit[parent] = False
         is_new = self._spell(path)
         if entry.is_directory and (is_new or self._is_explicit.get(path) is False):
             self._is_explicit[path] = True

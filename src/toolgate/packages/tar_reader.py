@@ -23,9 +23,10 @@ from toolgate.packages.entries import (
 )
 
 CHUNK_BYTES: Final = 64 * 1024
-MAX_EXTENSION_BYTES: Final = 16 * 1024
+MAX_EXTENSION_BYTES: Final = 8 * 1024
 """Of one extended header: room for a path at its limit, and for times and owners beside it."""
 
+_MAX_RECORDS: Final = 32
 _BLOCK: Final = 512
 _END: Final = bytes(_BLOCK)
 _MAX_PADDING: Final = 1024 * 1024
@@ -175,16 +176,19 @@ def _check_global(content: bytes) -> None:
 def _pax_records(content: bytes) -> dict[bytes, bytes]:
     """`<length> <key>=<value>\\n`, over and over."""
     records: dict[bytes, bytes] = {}
-    while content:
-        match = _RECORD.match(content)
-        end = int(match[1]) if match else 0
-        if match is None or end > len(content) or end <= match.end() or content[end - 1 : end] != b"\n":
+    at = 0
+    while at < len(content):
+        match = _RECORD.match(content, at)
+        end = at + int(match[1]) if match else 0
+        if match is None or not match.end() < end <= len(content) or content[end - 1 : end] != b"\n":
             raise refusal("an extended header of it is damaged")
         key = match[2]
         if key in _REFUSED_RECORDS or key.startswith(b"GNU.sparse") or key in records:
             raise refusal(f"an extended header of it holds `{shown(_decode(key))}`")
         records[key] = content[match.end() : end - 1]
-        content = content[end:]
+        if len(records) > _MAX_RECORDS:
+            raise refusal(f"an extended header of it holds more than {_MAX_RECORDS} records")
+        at = end
     return records
 
 
