@@ -136,6 +136,44 @@ async def test_a_list_of_tools_that_an_operator_chose_survives_upgrades_until_an
         assert chosen["allowed_tools"] == ["erase"]
 
 
+async def test_variables_that_an_operator_set_survive_an_upgrade_and_others_follow_the_manifest() -> None:
+    def run(**env: str) -> Json:
+        return {"transport": "stdio", "command": "serve", "env": env}
+
+    async with open_rest() as house:
+        await installed(house, run=run(REGION="eu", COLOUR="red", OLD="1"))
+        server = await house.get(f"{SERVERS}/notes")
+        env = {**server["stdio"]["env"], "REGION": "us", "API_KEY": "${ENV:NOTES_KEY}"}
+        await house.put(f"{SERVERS}/notes", {**server, "stdio": {**server["stdio"], "env": env}})
+        await installed(
+            house, version="2", run={**run(REGION="asia", COLOUR="blue", NEW="1"), "args": ["-v"]}
+        )
+        launch = (await house.get(f"{SERVERS}/notes"))["stdio"]
+
+        assert launch["args"] == ["-v"]
+        assert launch["env"] == {
+            "REGION": "us",
+            "COLOUR": "blue",
+            "NEW": "1",
+            "API_KEY": "${ENV:NOTES_KEY}",
+        }
+
+
+async def test_credentials_that_an_operator_set_survive_an_upgrade() -> None:
+    def run(**members: Any) -> Json:
+        return {"transport": "streamable_http", "url": "https://mcp.example/mcp", **members}
+
+    async with open_rest() as house:
+        await installed(house, run=run(headers={"x-team": "red"}))
+        server = await house.get(f"{SERVERS}/notes")
+        http = {**server["http"], "auth_ref": "notes-token"}
+        await house.put(f"{SERVERS}/notes", {**server, "http": http})
+        await installed(house, version="2", run=run(headers={"x-team": "blue"}))
+        endpoint = (await house.get(f"{SERVERS}/notes"))["http"]
+
+        assert (endpoint["auth_ref"], endpoint["headers"]) == ("notes-token", {"x-team": "blue"})
+
+
 async def test_a_pin_that_an_operator_took_off_stays_off_until_asked_for() -> None:
     async with open_rest() as house:
         await installed(house)

@@ -13,7 +13,7 @@ from toolgate.catalog.definitions import check_list
 from toolgate.errors import Conflict, InvalidRequest
 from toolgate.govern.drafts import Draft
 from toolgate.model.packages import Package, PackageRef
-from toolgate.model.revisions import Kind, Stored
+from toolgate.model.revisions import Body, Kind, Stored
 from toolgate.model.tools import ToolDefinition
 from toolgate.packages.manifest import Manifest, parse_manifest, server_body
 from toolgate.registry.records import encode_record, parse_record
@@ -29,6 +29,11 @@ KEPT: Final = (
     "prewarm",
 )
 """The members of a server that another version of its package leaves as they are."""
+SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "stdio": ("env",),
+    "http": ("headers", "auth_ref", "oauth"),
+}
+"""What of running a package an operator sets where it is installed: variables, headers, credentials."""
 RECORDS: Final[tuple[Kind, ...]] = ("package", "server", "pin")
 """What an installed package is to the registry, all under its one id."""
 
@@ -85,9 +90,12 @@ def prepare(wanted: Wanted, offered: Offered, *, stored: Records, manifest_befor
         raise InvalidRequest(f"the manifest is of package `{manifest.id}`, not of `{wanted.package_id}`")
     _check_ownership(stored["server"])
     package, before = package_of(manifest, offered.sha256), installed_package(stored["package"])
-    drafting = _Drafting(manifest=manifest, package=package, before=before, stored=stored, wanted=wanted)
+    earlier = None if manifest_before is None else parse_manifest(manifest_before)
+    drafting = _Drafting(
+        manifest=manifest, earlier=earlier, package=package, before=before, stored=stored, wanted=wanted
+    )
     server, pins = drafting.server_draft(), tuple(drafting.pin_drafts())
-    declared = {} if manifest_before is None else _definitions(parse_manifest(manifest_before))
+    declared = {} if earlier is None else _definitions(earlier)
     return Prepared(
         package=package,
         before=before,
@@ -146,9 +154,11 @@ class _Drafting:
     """One installation, from the records there are to those there shall be."""
 
     manifest: Manifest
+    earlier: Manifest | None
+    """Of what is installed, where it is still there."""
     package: Package
     before: Package | None
-    stored: Mapping[Kind, Stored | None]
+    stored: Records
     wanted: Wanted
 
     def package_draft(self) -> Draft:
@@ -164,11 +174,12 @@ class _Drafting:
 
     def server_draft(self) -> Draft:
         ref = PackageRef(version=self.package.version, sha256=self.package.sha256)
-        allowed = self._allowed()
-        rules = {} if allowed is None else {"allowed_tools": list(allowed)}
-        return self._draft(
-            "server", {**server_body(self.manifest, ref), **rules}, keeping=KEPT, tools=self._tools()
-        )
+        body = server_body(self.manifest, ref)
+        if self.earlier is not None and (server := self.stored["server"]) is not None:
+            body |= _with_settings(body, server.body, self.earlier.run)
+        if (allowed := self._allowed()) is not None:
+            body["allowed_tools"] = list(allowed)
+        return self._draft("server", body, keeping=KEPT, tools=self._tools())
 
     def pin_drafts(self) -> Iterator[Draft]:
         """The pin, where there is something to say about it."""
@@ -226,3 +237,25 @@ class _Drafting:
         """What was looked at is what is replaced."""
         stored = self.stored[kind]
         return 0 if stored is None else stored.revision
+
+
+def _with_settings(body: Body, now: Body, declared: Body) -> dict[str, Any]:
+    """How `body` is run, with the settings that an operator has made since `declared` was installed."""
+    kept: dict[str, Any] = {}
+    for launch, members in SETTINGS.items():
+        if launch in body and launch in now and launch in declared:
+            kept[launch] = {**body[launch]}
+            for member in members:
+                chosen = _chosen(now[launch].get(member), declared[launch].get(member))
+                if isinstance(chosen, Mapping):
+                    chosen = {**body[launch].get(member, {}), **chosen}
+                if chosen:
+                    kept[launch][member] = chosen
+    return kept
+
+
+def _chosen(now: Any, declared: Any) -> Any:
+    """What of `now` is another than was declared."""
+    if isinstance(now, Mapping) and isinstance(declared, Mapping | None):
+        return {name: value for name, value in now.items() if (declared or {}).get(name) != value}
+    return None if now == declared else now
