@@ -13,6 +13,7 @@ from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.processes import running
 from tests.registry.official import LIST, check_official
+from tests.scenarios.waiting import eventually
 from toolgate.cli.failure import Exit
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes_server.py"
@@ -121,11 +122,15 @@ def test_a_url_is_printed_to_be_copied(run: Run, skill: Path) -> None:
 def test_the_official_registrys_clients_find_the_servers_at_the_gateways_own_listener(
     at_gateway: Run, url: str
 ) -> None:
-    listed = httpx2.get(f"{url}/v0.1/servers?search=notes&version=latest&limit=50")
+    def look() -> Any:
+        found = httpx2.get(f"{url}/v0.1/servers?search=notes&version=latest&limit=50").json()
+        return found if found["servers"] else None
+
+    listed = eventually(look)  # the catalog follows
     latest = httpx2.get(f"{url}/v0.1/servers/toolgate.local%2Fnotes/versions/latest")
 
-    check_official(LIST, listed.json())
-    assert listed.json()["servers"] == [latest.json()]
+    check_official(LIST, listed)
+    assert listed["servers"] == [latest.json()]
     assert latest.json()["server"]["remotes"] == [
         {"type": "streamable-http", "url": f"{url}/api/mcp/s/notes"}
     ]
