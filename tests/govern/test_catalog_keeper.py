@@ -1,10 +1,13 @@
 """The catalog follows what is registered, listed, renamed and removed, and makes nothing twice."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from tests.surfaces.rest_house import NOW_MS, RestHouse, open_rest, stdio
@@ -233,3 +236,124 @@ async def test_a_package_that_cannot_be_made_keeps_no_other_out(
         await until(keeper_of(house), {"a": ["read"], "b": ["read"], "c": ["read"]})
 
     assert "no such luck" in caplog.text
+
+
+# Packages
+
+
+def manifest(version: str, *tools: bytes, **members: Any) -> bytes:
+    run = {"transport": "stdio", "command": "serve"}
+    head = {"manifestSchemaVersion": "v2", "id": "fs", "version": version, "name": "Files", "run": run}
+    declared = [msgspec.Raw(tool) for tool in tools]
+    return msgspec.json.encode({**head, "tools": declared, **members})
+
+
+async def publish(house: RestHouse, directory: Path, version: str, content: bytes) -> tuple[Write, Write]:
+    """Keep a version of the package `fs`; the records that install it."""
+    assert house.control.artifacts is not None
+    archive = directory / "archive"
+    archive.write_bytes(content)
+    sha256 = hashlib.sha256(content).hexdigest()
+    await house.control.artifacts.put("fs", version, archive, manifest=content, sha256=sha256)
+    ref = {"version": version, "sha256": sha256}
+    source = "manifest" if b'"tools":[{' in content else "summary"
+    package = {"package_id": "fs", **ref, "name": "Files", "schema_version": "v2", "source": source}
+    return put(stdio("fs", package=ref)), Write(kind="package", id="fs", body=package)
+
+
+async def test_an_installed_package_is_in_the_catalog_before_its_server_was_ever_listed(
+    tmp_path: Path,
+) -> None:
+    net = net_of(fs=(READ,))
+    net.servers["fs"].on_list = _never
+    async with open_rest(net) as house:
+        keeper = keeper_of(house)
+        await house.store.write(
+            await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ, WRITE, category="disk")),
+            actor="ada",
+        )
+        await keeper.package_changed("fs")
+
+        assert names(keeper) == {"fs": ["read", "write"]}
+        assert [(row.source, row.schema_version) for row in keeper.rows["fs"]] == [("manifest", "v2")] * 2
+        assert await found(keeper, "write file") == ["fs.write", "fs.read"]
+
+        # Another version, of which less is known.
+        summary = manifest("2.0.0", toolsSummary=[{"name": "move", "description": "Rename"}])
+        document = {**msgspec.json.decode(summary), "manifestSchemaVersion": "legacy"}
+        del document["tools"]
+        await house.store.write(
+            await publish(house, tmp_path, "2.0.0", msgspec.json.encode(document)), actor="ada"
+        )
+        await keeper.package_changed("fs")
+        assert [(row.tool_name, row.source) for row in keeper.rows["fs"]] == [("move", "summary")]
+
+
+async def test_what_the_server_lists_counts_before_what_its_manifest_says(tmp_path: Path) -> None:
+    other = definition("write", description="Write another way")
+    async with open_rest(net_of(fs=(READ, other))) as house:
+        await house.store.write(
+            await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ, WRITE)), actor="ada"
+        )
+        await house.cataloged()
+
+        assert [(row.tool_name, row.source) for row in keeper_of(house).rows["fs"]] == [
+            ("read", "manifest"),
+            ("write", "discovered"),
+        ]
+
+
+async def test_an_uninstalled_package_leaves_the_catalog_at_once(tmp_path: Path) -> None:
+    async with open_rest(net_of(fs=(READ,))) as house:
+        await house.store.write(await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ)), actor="ada")
+        await house.cataloged()
+        removal = [Write(kind=kind, id="fs", body=None) for kind in ("server", "package")]
+        await house.store.write(removal, actor="ada")
+        await keeper_of(house).package_changed("fs")
+
+        assert names(keeper_of(house)) == {}
+        assert await rows_of(house, "fs") == []
+
+
+async def test_a_package_without_its_manifest_is_shown_as_unknown(tmp_path: Path) -> None:
+    net = net_of(fs=(READ,))
+    net.servers["fs"].on_list = _never
+    async with open_rest(net) as house:
+        writes = await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ, toolsSummary=[]))
+        assert house.control.artifacts is not None
+        await house.control.artifacts.remove("fs", "1.0.0")
+        server, package = writes
+        assert package.body is not None
+        unknown = Write(kind="package", id="fs", body={**package.body, "source": "summary"})
+        await house.store.write([server, unknown], actor="ada")
+        await keeper_of(house).package_changed("fs")
+
+        assert names(keeper_of(house)) == {"fs": [ALL_TOOLS]}
+
+
+async def test_backfill_goes_through_all_in_batches_and_makes_nothing_twice() -> None:
+    tools = {f"s{n}": (READ,) for n in range(5)}
+    async with open_rest(net_of(**tools)) as house:
+        await house.seed(server=[stdio(server_id) for server_id in tools])
+        await house.cataloged()
+        for server_id in ("s1", "s3"):
+            await house.store.catalog.remove(server_id)
+        keeper = keeper_of(house)
+        async with asyncio.timeout(DEADLINE_S):
+            while len(keeper.rows) > 3:
+                await asyncio.sleep(0)
+        seen: list[dict[str, Any]] = []
+        cursor = ""
+        while not seen or cursor:
+            path = f"/admin/api/catalog/backfill?limit=2{cursor and f'&cursor={cursor}'}"
+            seen.append(await house.post(path))
+            cursor = seen[-1]["next_cursor"]
+
+        assert [(one["done"], one["total"], one["failed"]) for one in seen] == [
+            (2, 5, {}),
+            (4, 5, {}),
+            (5, 5, {}),
+        ]
+        assert sum(one["changed"] for one in seen) == 2
+        assert names(keeper) == {server_id: ["read"] for server_id in tools}
+        assert (await house.post("/admin/api/catalog/backfill"))["changed"] == 0
