@@ -188,6 +188,35 @@ async def test_a_pin_that_an_operator_took_off_stays_off_until_asked_for() -> No
         assert (without, asked, declined) == (404, 200, 404)
 
 
+async def test_what_an_operator_has_approved_since_stays_approved_when_the_same_is_installed_again() -> None:
+    async with open_rest() as house:
+        await installed(house)
+        await house.put(f"{PINS}/notes", {"tools": {"echo": "0" * 64}})
+        await installed(house)
+
+        assert (await house.get(f"{PINS}/notes"))["tools"] == {"echo": "0" * 64}
+
+
+async def test_what_somebody_else_changes_meanwhile_is_not_undone() -> None:
+    async with open_rest() as house:
+        await installed(house)
+        await publish(house, version="2")
+        server = await house.get(f"{SERVERS}/notes")
+        assert house.control.artifacts is not None
+        read = house.control.artifacts.manifest
+
+        async def read_slowly(package_id: str, version: str) -> bytes:
+            if version == "1.0.0":  # of what is installed: the records were read by then
+                await house.put(f"{SERVERS}/notes", {**server, "allowed_tools": ["e*"]})
+            return await read(package_id, version)
+
+        vars(house.control.artifacts)["manifest"] = read_slowly
+        answer = await install(house)
+
+        assert error_of(answer) == (409, "conflict")
+        assert (await house.get(f"{SERVERS}/notes"))["allowed_tools"] == ["e*"]
+
+
 async def test_a_server_that_was_registered_by_itself_is_not_taken_over() -> None:
     async with open_rest() as house:
         await house.seed(server=[stdio("notes")])
