@@ -384,7 +384,7 @@ async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_noth
         assert [one["server_id"] for one in servers["servers"]] == ["git"]
         assert seen == servers["servers"][0]
         assert health == {"revision": 2, "degraded": False, "servers": {"git": "connected"}}
-        assert {**scope, "tokens": 0} == {
+        assert {**scope, "tokens": 0, "prices": {}, "registered_tokens": 0} == {
             "revision": 2,
             "url": "http://127.0.0.1:8080/api/mcp/t/review",
             "task_id": "review",
@@ -395,6 +395,10 @@ async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_noth
             "tokens": 0,
             "warnings": [],
             "refusal": None,
+            "prices": {},
+            "registered_tools": 2,
+            "registered_tokens": 0,
+            "mode": "list",
         }
         assert hidden.status_code == missing.status_code == 404
         assert hidden.text.replace("hidden", "…") == missing.text.replace("nobody", "…")
