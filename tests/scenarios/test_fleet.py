@@ -363,3 +363,19 @@ def test_ups_9_a_tool_that_changes_at_one_node_is_out_of_reach_at_all(fleet: Fle
     assert [client.call("rug.read")["error"]["code"] for client in clients] == [-32602] * len(clients)
     for path in ("pins/rug", "tasks/rug", "mcp/servers/rug"):
         fleet.controls[0].gateway.http.delete(f"/admin/api/{path}").raise_for_status()
+
+
+def test_every_control_shows_the_same_catalog_of_what_nodes_list(fleet: Fleet) -> None:
+    def found(control: Member) -> list[tuple[str, str]]:
+        answer = control.gateway.get("/api/catalog/search?q=say+the+same&server=local&limit=1")
+        return [(tool["fullName"], tool["category"]) for tool in answer["tools"]]
+
+    first, second = fleet.controls
+    record = first.gateway.get("/admin/api/mcp/servers/local")
+    body = {name: record[name] for name in ("server_id", "transport", "allowed_tools", "stdio")}
+    fleet.put("/admin/api/mcp/servers/local", {**body, "category": "舞台"})
+    for control in fleet.controls:
+        settle_on(partial(found, control), [("local.echo", "舞台")], WITHIN_S)
+    shown = [control.gateway.get("/api/catalog/local/tools") for control in (first, second)]
+
+    assert shown[0] == shown[1]
