@@ -1,16 +1,20 @@
 """Tools that changed after approval get into the record of their pin, and only approval gets them out."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.errors import InvalidRequest
-from toolgate.govern.quarantine import changed_after, record_changed, rolled_back
-from toolgate.model.revisions import Stored, Write
+from tests.surfaces.mcp.house import open_house
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
+from toolgate.errors import InvalidRequest, StorageFailed
+from toolgate.govern import quarantine
+from toolgate.govern.quarantine import ATTEMPTS, changed_after, keep_pins, record_changed, rolled_back
+from toolgate.model.pins import Pin
+from toolgate.model.revisions import Kind, Stored, Write
 from toolgate.registry.memory import MemoryStore
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
@@ -111,3 +115,66 @@ async def test_writers_that_meet_lose_nothing_of_each_other(store: MemoryStore) 
     )
 
     assert (await pin(store))[0]["changed"] == {"log": B, "push": C}
+
+
+class Contended(MemoryStore):
+    """Somebody else is always a little faster, or the disk fails: as often as it is told."""
+
+    conflicts = 0
+    failures = 0
+
+    async def write(
+        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+    ) -> int:
+        if actor == "toolgate" and self.conflicts:
+            self.conflicts -= 1
+            before = await self.get("pin", "git")
+            assert before is not None
+            body = {**before.body, "tools": {**before.body["tools"], f"new{self.conflicts}": A}}
+            await super().write([Write(kind="pin", id="git", body=body)], actor="ada")
+        return await super().write(writes, actor=actor, if_store_revision=if_store_revision)
+
+    async def get(self, kind: Kind, record_id: str) -> Stored | None:
+        if self.failures:
+            self.failures -= 1
+            raise StorageFailed("the disk is full") if self.failures % 2 else ValueError("a bug")
+        return await super().get(kind, record_id)
+
+
+async def contended() -> Contended:
+    opened = Contended(lambda: 0)
+    await opened.write(
+        [Write(kind="pin", id="git", body={"server_id": "git", "tools": {"log": A}})], actor="ada"
+    )
+    return opened
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("conflicts", "expected"), [(3, {"log": B}), (ATTEMPTS, {})])
+async def test_a_pin_that_others_write_meanwhile_is_tried_again_a_bounded_number_of_times(
+    conflicts: int, expected: dict[str, str]
+) -> None:
+    store = await contended()
+    store.conflicts = conflicts
+    await record_changed(store, {"git": {"log": B}}, seen=1_000)
+    body, _ = await pin(store)
+
+    assert (body.get("changed", {}), len(body["tools"])) == (expected, 1 + conflicts)
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_stored_is_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "RETRY_S", 0.0)
+    monkeypatch.setattr(quarantine, "GAP_S", 0.0)
+    store = await contended()
+    net = MemoryNet(git=MemoryServer(tools=(definition("log"),)))
+    async with open_house(net, record("git", allowed_tools=("*",))) as house, asyncio.TaskGroup() as tasks:
+        house.apply(pins={"git": Pin(server_id="git", tools={"log": A})})
+        store.failures = 4
+        keeping = tasks.create_task(keep_pins(store, house.gateway))
+        async with asyncio.timeout(5):
+            while "changed" not in (await MemoryStore.get(store, "pin", "git")).body:  # type: ignore[union-attr]
+                await asyncio.sleep(0)
+        keeping.cancel()
+
+    assert store.failures == 0

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -12,7 +13,10 @@ from tests.package_kit import tool
 from tests.surfaces.rest_house import PINS, SERVERS, RestHouse, error_of, open_rest, stdio
 from tests.surfaces.test_rest_packages import installed
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
+from toolgate.govern.pin_diffs import pin_of
 from toolgate.govern.quarantine import keep_pins
+from toolgate.model.pins import Pin
+from toolgate.model.revisions import Stored
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store import Store
 
@@ -256,3 +260,15 @@ async def test_an_upgrade_that_declares_what_changes_holds_nothing_back() -> Non
 
         pin = await house.get(f"{PINS}/notes")
         assert (pin["changed"], pin["waiting"], house.control.gateway.drift.unrecorded) == ({}, [], ())
+
+
+async def test_a_pin_that_is_not_served_yet_is_shown_as_it_is_recorded() -> None:
+    body = {"server_id": "git", "tools": {"log": "0" * 64}, "changed": {"log": "1" * 64}}
+    async with open_pinned() as house:
+        await approve(house)
+        newer = Stored(kind="pin", id="git", body=body, revision=1_000, updated_at_ms=0)
+
+        assert pin_of(house.control, newer) == Pin(
+            server_id="git", tools={"log": "0" * 64}, changed={"log": "1" * 64}
+        )
+        assert pin_of(house.control, replace(newer, body={"tools": 7})) == Pin(server_id="git")

@@ -117,6 +117,7 @@ async def keep_pins(store: Store, gateway: Gateway) -> None:
         except Exception:
             # What nobody was prepared for must not end the following of all others.
             _log.exception("what has changed in pinned tools was not understood, trying again")
+            serial = -1
             await asyncio.sleep(RETRY_S)
         await asyncio.sleep(GAP_S)
 
