@@ -133,6 +133,12 @@ def test_a_version_is_named_behind_an_at(gateway: FakeGateway, run: Run) -> None
     assert gateway.asked[0].body == {"version": "1.0.0", "dry_run": False}
 
 
+def test_a_directory_is_published_and_not_installed(run: Run, tmp_path: Path) -> None:
+    ran = run("install", str(tmp_path))
+
+    assert (ran.code, "toolgate publish" in ran.err) == (2, True)
+
+
 def test_an_archive_is_removed_by_its_version(gateway: FakeGateway, run: Run) -> None:
     gateway.answer("DELETE /api/packages/notes/1.0.0", {"package_id": "notes", "version": "1.0.0"})
 

@@ -64,6 +64,12 @@ def install_command(
 
 
 def _named(package: str) -> tuple[str, dict[str, Any]]:
+    if "/" in package and Path(package).is_dir():
+        raise CommandFailed(
+            f"`{package}` is a directory",
+            hint=f"`toolgate publish {package}` packs, uploads and installs it",
+            exit_code=Exit.USAGE,
+        )
     package_id, _, version = package.partition("@")
     return package_id, {"version": version} if version else {}
 
