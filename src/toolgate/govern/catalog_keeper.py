@@ -150,14 +150,15 @@ class CatalogKeeper:
         if is_same_origin and before is not None and not inputs.is_listed:
             made_from = made_from._replace(listed=before.listed)
         rows = await asyncio.to_thread(
-            inputs.make_rows,
+            _make_rows,
+            inputs,
             await self._declared(inputs.package),
-            earlier=earlier if is_same_origin else (),
+            shown=earlier,
+            of_use=earlier if is_same_origin else (),
             at_ms=self._clock_ms(),
         )
         is_changed = await self._store.catalog.replace(server_id, rows, made_from=str(made_from))
-        kept = keep_times(rows, {row.tool_name: row for row in earlier})
-        await self._show(server_id, tuple(kept.values()), str(made_from))
+        await self._show(server_id, rows, str(made_from))
         return is_changed
 
     async def _declared(self, package: Package | None) -> Sequence[DeclaredTool]:
@@ -284,6 +285,19 @@ class CatalogKeeper:
 
 def _sha256(offer: ServerTools) -> str | None:
     return None if offer.record.package is None else offer.record.package.sha256
+
+
+def _make_rows(
+    inputs: Inputs,
+    declared: Sequence[DeclaredTool],
+    *,
+    shown: Sequence[CatalogRow],
+    of_use: Sequence[CatalogRow],
+    at_ms: int,
+) -> tuple[CatalogRow, ...]:
+    """The rows as they are to be, those that say what is `shown` already with their times."""
+    rows = inputs.make_rows(declared, earlier=of_use, at_ms=at_ms)
+    return tuple(keep_times(rows, {row.tool_name: row for row in shown}).values())
 
 
 def _by_package(rows: Iterable[CatalogRow]) -> dict[str, tuple[CatalogRow, ...]]:

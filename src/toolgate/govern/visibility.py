@@ -25,7 +25,7 @@ from toolgate.policy.offers import is_unlisted, may_hold
 from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import compiled
 
-MAX_KEPT: Final = 64
+MAX_KEPT: Final = 32
 """Different reaches of keys that are remembered. Keys with the same share one."""
 
 Rows = Mapping[str, tuple[CatalogRow, ...]]
@@ -47,6 +47,8 @@ class _State:
 
     snapshot: Snapshot
     rows: Rows
+    named: Mapping[str, CatalogRow]
+    """By full name, sorted by it."""
     count: int
     """Of changes of the rows."""
 
@@ -58,7 +60,7 @@ class Visibility:
     """What was found visible for the newest snapshot and the newest rows."""
 
     def __init__(self) -> None:
-        self._state = _State(Snapshot(serial=-1), {}, -1)
+        self._state = _State(Snapshot(serial=-1), {}, {}, -1)
         self._kept: dict[Ceiling, Visible] = {}
         self._turn = asyncio.Lock()
 
@@ -71,9 +73,8 @@ class Visibility:
             if not self._state.is_of(gateway, keeper):
                 self._kept.clear()
                 # Copied: rows change while a thread looks at them.
-                rows, count, snapshot = dict(keeper.rows), keeper.count, gateway.snapshot
-                known = await asyncio.to_thread(_with_catalog, snapshot, rows)
-                self._state = _State(known, rows, count)
+                rows, count = dict(keeper.rows), keeper.count
+                self._state = await asyncio.to_thread(_state_of, gateway.snapshot, rows, count)
             found = self._kept.pop(ceiling, None)
             if found is None:
                 # In a thread: to decide on ten thousand tools takes longer than the loop may stand still.
@@ -84,13 +85,16 @@ class Visibility:
             return found
 
 
-def _with_catalog(snapshot: Snapshot, rows: Rows) -> Snapshot:
-    """The snapshot as it were if servers that were not listed yet had listed what the catalog says."""
+def _state_of(snapshot: Snapshot, rows: Rows, count: int) -> _State:
+    """In it, servers that were not listed yet have listed what the catalog says of them."""
     servers = {
         server_id: _as_listed(offer, rows.get(server_id, ())) if is_unlisted(offer) else offer
         for server_id, offer in snapshot.servers.items()
     }
-    return replace(snapshot, servers=MappingProxyType(servers))
+    named = {row.full_name: row for group in rows.values() for row in group}
+    return _State(
+        replace(snapshot, servers=MappingProxyType(servers)), rows, dict(sorted(named.items())), count
+    )
 
 
 def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
@@ -128,8 +132,8 @@ def _find(limits: Limits, state: _State, ceiling: Ceiling) -> Visible:
         for package_id in sorted(rows)
         if (shown := tuple(row for row in rows[package_id] if _is_shown(row, admitted, unknown)))
     }
-    by_name = {row.full_name: row for shown in packages.values() for row in shown}
-    return Visible(rows=dict(sorted(by_name.items())), packages=packages)
+    named = {name: row for name, row in state.named.items() if _is_shown(row, admitted, unknown)}
+    return Visible(rows=named, packages=packages)
 
 
 def _is_shown(row: CatalogRow, admitted: AbstractSet[ToolRef], unknown: AbstractSet[str]) -> bool:

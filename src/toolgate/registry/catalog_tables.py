@@ -5,6 +5,7 @@ which no JSON column does. The other columns are what databases can search by; t
 """
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ _log = logging.getLogger(__name__)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(CatalogRow).decode
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{400}")
 _NAMESPACE: Final = uuid5(NAMESPACE_URL, "toolgate:tool_catalog")
 """Ids come from names, so that replicas that write the same row write the same id."""
 
@@ -132,9 +134,9 @@ def _text(text: str) -> str:
 
 
 def _json(raw: bytes | None) -> Any:
-    """What a JSON column can hold of it: nothing where the database would refuse it."""
-    # A NUL again; and numbers and surrogates that no parser but the server's own takes.
-    if raw is None or b"\\u0000" in raw:
+    """What a JSON column can hold of it: nothing where the database, or the way to it, would refuse it."""
+    # A NUL again, numbers without end, and what no parser but the server's own takes.
+    if raw is None or b"\\u0000" in raw or _LONG_NUMBER.search(raw):
         return None
     try:
         return msgspec.json.decode(raw)
