@@ -20,6 +20,7 @@ from toolgate.packages.manifest import (
     server_body,
     with_tools,
 )
+from toolgate.registry.problems import MAX_PROBLEMS
 from toolgate.registry.records import parse_server
 
 REF = PackageRef(version="1.2.0", sha256="0" * 64)
@@ -180,6 +181,8 @@ def test_a_manifest_is_bounded() -> None:
         parse_manifest(b" " * (MAX_MANIFEST_BYTES + 1))
     tools = [{"name": f"t{number}", "inputSchema": {}} for number in range(MAX_LISTED + 1)]
     assert [place for place, _ in problems(tools=tools)] == ["tools"]
+    assert len(problems(tools=[{}] * 5_000)) == MAX_PROBLEMS
+    assert len(problems(**{f"odd{number}": 1 for number in range(5_000)})) == MAX_PROBLEMS
     deep: Any = "x"
     for _ in range(80):
         deep = [deep]

@@ -15,7 +15,7 @@ import msgspec
 from pydantic import ValidationError
 
 from toolgate.catalog.definitions import check_definition
-from toolgate.catalog.members import MAX_DEFINITION_DEPTH, Quarantined
+from toolgate.catalog.members import MAX_DEFINITION_DEPTH, MAX_LISTED, Quarantined
 from toolgate.catalog.rows import DeclaredTool
 from toolgate.catalog.schemas import is_deeper_than
 from toolgate.catalog.tokens import estimate_tokens
@@ -230,7 +230,7 @@ def _check_tools(raws: list[bytes], *, known: list[Problem]) -> tuple[list[Decla
     tools: list[DeclaredTool] = []
     problems: list[Problem] = []
     names: dict[str, str] = {}
-    for place, raw in ((f"tools[{index}]", raw) for index, raw in enumerate(raws)):
+    for place, raw in ((f"tools[{index}]", raw) for index, raw in enumerate(raws[:MAX_LISTED])):
         checked = check_definition("", raw)
         if isinstance(checked, Quarantined):
             if place not in told:

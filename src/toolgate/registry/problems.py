@@ -8,6 +8,8 @@ from pydantic import ValidationError
 from toolgate.errors import InvalidRecord
 
 MAX_SHOWN_PROBLEMS: Final = 10
+MAX_PROBLEMS: Final = 1_000
+"""Of one body. Whoever sends a million wrong members needs no answer that is larger still."""
 UNKNOWN_FIELD: Final = "is not a known field"
 
 
@@ -19,19 +21,19 @@ class Problem(TypedDict):
 
 
 def find_problems(exc: ValidationError) -> list[Problem]:
-    """All that a validation found."""
+    """What a validation found."""
     return [
         Problem(field=field_path(error["loc"]), problem=_problem(error["type"], error["msg"]))
-        for error in exc.errors(include_url=False, include_input=False)
+        for error in exc.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]
     ]
 
 
 def invalid_record(problems: Sequence[Problem]) -> InvalidRecord:
-    """The error that names them: the first few in words, all in its data."""
+    """The error that names them: the first few in words, more in its data."""
     shown = [_sentence(one) for one in problems[:MAX_SHOWN_PROBLEMS]]
     if len(problems) > MAX_SHOWN_PROBLEMS:
         shown.append(f"and {len(problems) - MAX_SHOWN_PROBLEMS} more")
-    return InvalidRecord("; ".join(shown), data={"problems": list(problems)})
+    return InvalidRecord("; ".join(shown), data={"problems": list(problems[:MAX_PROBLEMS])})
 
 
 def field_path(loc: tuple[int | str, ...]) -> str:
