@@ -9,8 +9,9 @@ allowed until somebody says which.
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Final, Literal
 
 from toolgate.errors import InvalidRecord
@@ -18,7 +19,6 @@ from toolgate.model.names import MAX_SERVER_ID
 from toolgate.registry.docker_catalog import docker_servers, is_docker_catalog, parse_docker_server
 from toolgate.registry.records import parse_server
 from toolgate.registry.server_json import is_server_json, parse_server_json, server_json_name
-from toolgate.registry.yaml_documents import parse_yaml
 
 Format = Literal["auto", "registry", "mcpServers", "server.json", "docker"]
 
@@ -73,6 +73,8 @@ def _parse_text(text: str, form: Format) -> object:
     if _keep_strings(_COMMENT, text[:4096]).lstrip()[:1] in {"{", "["}:
         return _parse_json(text)
     if form == "docker" or (form == "auto" and _DOCKER_CATALOG.search(text)):
+        # Not imported above: the library takes longer to load than a start should wait for.
+        parse_yaml: Callable[[str], object] = import_module("toolgate.registry.yaml_documents").parse_yaml
         return parse_yaml(text)
     try:
         return tomllib.loads(text)
