@@ -346,7 +346,7 @@ def _revision_of(member: Member) -> int:
 
 def test_ups_9_a_tool_that_changes_at_one_node_is_out_of_reach_at_all(fleet: Fleet) -> None:
     for path, body in {"mcp/servers/rug": rug(Site(fleet.root)), "tasks/rug": RUG_TASK}.items():
-        fleet.put(f"/admin/api/{path}", body)
+        fleet.reaches_all(fleet.put(f"/admin/api/{path}", body))
     clients = [node.gateway.modern("/api/mcp/t/rug") for node in fleet.nodes]
     for client in clients:
         settle_on(client.tools, ["rug.read", "rug.turn"], WITHIN_S)
