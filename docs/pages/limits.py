@@ -33,7 +33,7 @@ from toolgate.gateway import (
     view,
 )
 from toolgate.gateway import watches as resource_watches
-from toolgate.govern import changes, history, watches
+from toolgate.govern import catalog, changes, history, watches
 from toolgate.model import names, reports
 from toolgate.packages import artifacts, entries, manifest, unpacked, uploads
 from toolgate.policy import layers, patterns
@@ -44,6 +44,7 @@ from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import intake, protocol, server
 from toolgate.surfaces.mcp import asking, capabilities, seals, session, sse
+from toolgate.surfaces.rest import catalog as rest_catalog
 from toolgate.surfaces.rest import change_shapes, freshness, paging
 from toolgate.upstream import child, health, http_connection, limits, link, lists, relay, restarts
 from toolgate.upstream.streamable import messages
@@ -188,6 +189,9 @@ def _search() -> Rows:
             "`mcp_busy` at once",
         ),
         ("time for one, the index made first", _time(finding.PATIENCE_S), "`mcp_timeout`"),
+        ("`q` of `/api/catalog/search`", f"{rest_catalog.MAX_QUERY_CHARS:,} characters", "`invalid_request`"),
+        ("hits of it", f"the best {catalog.MAX_FOUND:,}", "more words, or filters"),
+        ("schemas in a page of the catalog", _size(paging.MAX_PAGE_BYTES), "the page ends sooner"),
     )
 
 
