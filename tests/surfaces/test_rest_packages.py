@@ -371,6 +371,16 @@ async def test_parts_that_are_there_need_not_be_sent_again() -> None:
         assert done.status_code == 200
 
 
+async def test_an_upload_that_nobody_wants_any_more_is_discarded() -> None:
+    path = f"/api/uploads/{'0' * 64}"
+    async with open_rest() as house:
+        await house.ask("PUT", f"{path}/1", b"...", content_type="application/octet-stream")
+        discarded = await house.ask("DELETE", path)
+
+        assert (discarded.status_code, discarded.json()) == (200, {"parts": []})
+        assert await house.get(path) == {"parts": []}
+
+
 @pytest.mark.parametrize(
     ("part", "media_type", "expected"),
     [

@@ -93,6 +93,7 @@ MATRIX: Final = {
     "DELETE /api/packages/{package_id}/{version}": "401 401 401 403 403 403 403 404",
     "GET /api/schemas/manifest.v2.json": "200 401 401 200 200 200 200 200",
     "GET /api/uploads/{sha256}": "401 401 401 403 403 403 403 200",
+    "DELETE /api/uploads/{sha256}": "401 401 401 403 403 403 403 200",
     "POST /api/uploads/{sha256}": "401 401 401 403 403 403 403 400",
     "PUT /api/uploads/{sha256}/{part}": "401 401 401 403 403 403 403 415",
     "GET /admin/api/mcp/servers/{server_id}/server.json": "401 401 401 403 403 400 400 400",

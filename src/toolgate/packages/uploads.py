@@ -72,7 +72,8 @@ class Uploads:
     async def finish(self, principal_id: str, sha256: str, *, parts: int) -> Path:
         """The archive in one file, which is the caller's to remove; its parts are gone then.
 
-        Raises InvalidRequest where parts are missing or are not the archive of that hash.
+        Raises InvalidRequest where parts are missing; also where they are not the archive of that hash, and
+        they are gone, too: nobody can tell which of them is wrong.
         """
         upload = _parse_upload(principal_id, sha256)
         there = await self._parts(upload)
@@ -85,11 +86,12 @@ class Uploads:
             )
         path = await asyncio.to_thread(self._new_file)
         try:
-            await self._assemble(upload, parts, path)
+            found = await self._assemble(upload, parts, path)
+            await self.discard(principal_id, sha256)
+            _check_hash(upload, found)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        await self.discard(principal_id, sha256)
         return path
 
     async def discard(self, principal_id: str, sha256: str) -> None:
@@ -119,8 +121,8 @@ class Uploads:
     async def _drop(self, parts: Iterable[ObjectInfo]) -> None:
         await self._objects.delete([part.name for part in parts])
 
-    async def _assemble(self, upload: _Upload, parts: int, path: Path) -> None:
-        """Write all parts into the file. Raises InvalidRequest where they are not the archive."""
+    async def _assemble(self, upload: _Upload, parts: int, path: Path) -> str:
+        """Write all parts into the file; its hash."""
         size = 0
         with path.open("wb") as file:
             for number in range(1, parts + 1):
@@ -129,11 +131,7 @@ class Uploads:
                 if size > MAX_ARCHIVE_BYTES:
                     raise _too_large()
                 await asyncio.to_thread(file.write, piece)
-        if await asyncio.to_thread(_hash, path) != upload.sha256:
-            raise InvalidRequest(
-                "the parts together do not have the hash they were sent under",
-                hint="discard the upload and send it again: a part was cut or mixed up on the way",
-            )
+        return await asyncio.to_thread(_hash, path)
 
     def _new_file(self) -> Path:
         self._sweep_files()
@@ -188,6 +186,14 @@ def _check_part(number: int, body: bytes) -> None:
         raise InvalidRequest("a part holds at least one byte", hint="send the part's bytes as the body")
     if len(body) > MAX_PART_BYTES:
         raise BodyTooLarge(f"a part is at most {MAX_PART_BYTES} bytes")
+
+
+def _check_hash(upload: _Upload, found: str) -> None:
+    if found != upload.sha256:
+        raise InvalidRequest(
+            "the parts together do not have the hash they were sent under",
+            hint="send all of them again: one was cut or mixed up on the way",
+        )
 
 
 def _check_room(staged: Staged, upload: _Upload, *, number: int, size: int) -> None:

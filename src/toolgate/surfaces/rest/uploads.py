@@ -27,6 +27,12 @@ async def list_parts(control: Control, call: Call[None]) -> Answer:
     return Answer(PartsAnswer(parts=await uploads_of(control).parts(call.caller.id, call.ids["sha256"])))
 
 
+async def discard_upload(control: Control, call: Call[None]) -> Answer:
+    """Forget what you sent of an upload. What was not begun is no error."""
+    await uploads_of(control).discard(call.caller.id, call.ids["sha256"])
+    return Answer(PartsAnswer(parts=[]))
+
+
 async def finish_upload(control: Control, call: Call[UploadSent]) -> Answer:
     """Put the parts together, check the archive, and keep it as a version of the package it holds.
 
@@ -74,6 +80,15 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         summary="List the parts of an upload",
         handler=list_parts,
         answer=PartsAnswer,
+    ),
+    Endpoint(
+        method="DELETE",
+        path=_UPLOAD,
+        role="admin",
+        summary="Discard an upload",
+        handler=discard_upload,
+        answer=PartsAnswer,
+        errors=(StorageFailed,),
     ),
     Endpoint(
         method="POST",
