@@ -423,3 +423,18 @@ def test_backup_says_where_the_file_is(gateway: FakeGateway, run: Run) -> None:
 
     assert run("backup").lines == ["✓ 31 records at revision 9, in", "  /data/backups/9.jsonl"]
     assert run("backup", "--json").json == answer
+
+
+def test_an_explanation_points_to_what_waits_for_approval(gateway: FakeGateway, run: Run) -> None:
+    decision = {**tool("log", "quarantined", rule="pin: not approved"), "server_id": "git"}
+    answer = {
+        "revision": 3,
+        "refusal": None,
+        "tools": [decision],
+        "servers": [],
+        "pending": [],
+        "warnings": [],
+    }
+    gateway.answer("GET /api/v1/mcp/explain", answer)
+
+    assert run("explain").lines[-1] == "waiting for approval: see what changed with `toolgate pins diff git`"
