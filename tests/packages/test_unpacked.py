@@ -98,6 +98,16 @@ async def test_a_package_is_unpacked_once_and_found_from_then_on(
     assert world.files() == [f"{BOOT}/{ref.sha256}"]
 
 
+async def test_a_directory_means_the_same_wherever_a_program_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with asyncio.timeout(DEADLINE_S), World(Path("cache")).open() as packages:
+        path = await packages.open("pkg", ref_of(ARCHIVE))
+
+    assert path == tmp_path / "cache" / BOOT / ref_of(ARCHIVE).sha256
+
+
 async def test_starts_at_the_same_time_share_one_unpacking(world: World, packages: UnpackedPackages) -> None:
     paths = await asyncio.gather(*(packages.open("pkg", ref_of(ARCHIVE)) for _ in range(20)))
 

@@ -3,6 +3,7 @@
 import io
 import json
 import signal
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -229,6 +230,29 @@ def test_an_old_package_is_installed_listed_found_and_run(
         return [(one["name"], one["serverId"]) for one in tools]
 
     settle_on(found, [("greet", package_id)])
+
+
+def test_a_bundle_is_installed_and_run(gateway: Gateway) -> None:
+    launch = {"command": "python3", "args": ["${__dirname}/server.py"]}
+    bundle = {
+        "manifest_version": "0.3",
+        "name": "bundle",
+        "version": "1.2.3",
+        "description": "Greets.",
+        "author": {"name": "somebody"},
+        "server": {"type": "python", "entry_point": "server.py", "mcp_config": launch},
+        "tools": [{"name": "greet", "description": "Greets somebody."}],
+    }
+    file = gateway.site.root / "bundle.mcpb"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(bundle))
+        archive.write(TEMPLATE, "server.py")
+    dry = did(cli(gateway, "install", str(file), "--json", "--dry-run")).json
+    installed = did(cli(gateway, "install", str(file), "--json", "--require-plan", dry["plan"]["id"])).json
+    tools = gateway.modern("/api/mcp?servers=bundle").tools()
+
+    assert (installed["version"], installed["sha256"]) == ("1.2.3", dry["sha256"])
+    assert (installed["server"]["tools"], tools) == (["greet"], ["bundle.greet"])
 
 
 def test_an_uninstalled_package_is_gone_from_lists_catalog_and_search_and_runs_no_more(

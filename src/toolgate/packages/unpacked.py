@@ -55,8 +55,9 @@ class UnpackedPackages:
         clock_s: Callable[[], float] = time.monotonic,
         boot_id: str | None = None,
     ) -> None:
-        self._all = directory
-        self._directory = directory / (boot_id or _boot_id())
+        # Programs are started in it, and told of it: it must mean the same there.
+        self._all = directory.absolute()
+        self._directory = self._all / (boot_id or _boot_id())
         self._mark = f".new-{secrets.token_hex(8)}-"
         """Before the names of what this process is at making: those of others are leftovers."""
         self._fetch = fetch
