@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -42,7 +43,7 @@ def render_begun(made: Answer) -> RenderableType:
         ),
         Group(
             Text("Next: edit `server.py`, then", style=DIM),
-            verbatim(f"toolgate publish {directory}"),
+            verbatim(f"toolgate publish {quote(directory)}"),
         ),
     )
 
