@@ -19,7 +19,7 @@ from toolgate.registry.sqlite import open_sqlite_store
 
 pytestmark = pytest.mark.anyio
 
-PACKAGES: Final = 100
+PACKAGES: Final = 150
 VERSION: Final = "1.0.0"
 
 
@@ -64,7 +64,7 @@ def rows_of(data: Path) -> dict[str, tuple[Any, ...]]:
         return {name: rest for name, *rest in connection.execute(query)}
 
 
-async def test_fil_backfill_that_was_killed_is_taken_up_and_ends_as_if_it_had_not_been(
+async def test_a_backfill_that_was_killed_is_taken_up_and_ends_as_if_it_had_not_been(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await install_as_before(tmp_path)
