@@ -303,6 +303,20 @@ async def test_what_the_server_lists_counts_before_what_its_manifest_says(tmp_pa
         ]
 
 
+async def test_a_server_that_was_taken_back_to_another_version_than_its_package_is_shown_as_it_is(
+    tmp_path: Path,
+) -> None:
+    net = net_of(fs=(READ,))
+    async with open_rest(net) as house:
+        await house.store.write(await publish(house, tmp_path, "2.0.0", manifest("2.0.0", READ)), actor="ada")
+        await house.cataloged()
+        earlier, _ = await publish(house, tmp_path, "1.0.0", manifest("1.0.0", WRITE))
+        net.servers["fs"].tools = (WRITE,)
+        await house.store.write([earlier], actor="ada")
+
+        await until(keeper_of(house), {"fs": ["write"]})
+
+
 async def test_an_uninstalled_package_leaves_the_catalog_at_once(tmp_path: Path) -> None:
     async with open_rest(net_of(fs=(READ,))) as house:
         await house.store.write(await publish(house, tmp_path, "1.0.0", manifest("1.0.0", READ)), actor="ada")

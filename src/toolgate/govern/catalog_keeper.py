@@ -135,9 +135,11 @@ class CatalogKeeper:
 
     async def _make(self, server_id: str, offer: ServerTools) -> bool:
         package = self._packages.get(server_id)
-        inputs = Inputs(offer.record, package if offer.record.package is not None else None, offer)
-        if inputs.package is not None and inputs.package.sha256 != _sha256(offer):
+        sha256 = _sha256(offer)
+        is_run = package is not None and package.sha256 == sha256
+        if not is_run and sha256 and self._gateway.snapshot.revision != self._packages_revision:
             return False  # one of the two is of another revision, and the other on its way
+        inputs = Inputs(offer.record, package if is_run else None, offer)
         before = MadeFrom.parse(self._made_from.get(server_id, ""))
         is_changed = not inputs.is_served_by(before) and await self._replace(inputs, before)
         self._seen[server_id] = _Seen(offer, package)
