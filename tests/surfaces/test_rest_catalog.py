@@ -7,6 +7,7 @@ import pytest
 
 from tests.surfaces.rest_house import RestHouse, error_of, open_rest, stdio
 from tests.upstream.memory_link import MemoryNet, definition
+from toolgate.gateway.identity import hash_key
 
 pytestmark = pytest.mark.anyio
 
@@ -325,3 +326,28 @@ async def test_a_package_of_which_nothing_is_known_is_there_without_a_tool() -> 
         assert [one["fullName"] for one in (await house.get("/api/catalog/search?q=old"))["tools"]] == [
             "old.*"
         ]
+
+
+async def test_where_no_catalog_is_kept_there_is_none() -> None:
+    async with open_rest(keeper=None) as house:
+        for path in ("", "/search", "/data", "/data/tools"):
+            assert error_of(await house.ask("GET", f"/api/catalog{path}")) == (404, "not_found")
+        assert error_of(await house.ask("POST", "/admin/api/catalog/backfill")) == (404, "not_found")
+
+
+async def test_more_reaches_than_are_remembered_are_answered_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolgate.govern.visibility.MAX_KEPT", 1)
+    async with open_rest(furnished(), trusts_local=False) as house:
+        await furnish(house)
+        secrets = {one: f"tg_{one}_{'x' * 40}" for one in ("plain", "excel-tools")}
+        await house.seed(
+            key=[
+                {"key_id": one, "sha256": hash_key(secret), "role": "agent", "ceiling": {"servers": [one]}}
+                for one, secret in secrets.items()
+            ]
+        )
+        for one, secret in [*secrets.items()] * 2:
+            found = await house.get("/api/catalog/search", key=secret)
+            assert {tool["serverId"] for tool in found["tools"]} == {one}

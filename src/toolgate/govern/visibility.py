@@ -69,20 +69,29 @@ class Visibility:
         if (obstacle := gateway.obstacle) is not None:
             raise obstacle
         # One at a time: many callers with one ceiling come at once, after a change.
+        if (known := self._recall(gateway, keeper, ceiling)) is not None:
+            return known
         async with self._turn:
+            if (known := self._recall(gateway, keeper, ceiling)) is not None:
+                return known
             if not self._state.is_of(gateway, keeper):
                 self._kept.clear()
                 # Copied: rows change while a thread looks at them.
                 rows, count = dict(keeper.rows), keeper.count
                 self._state = await asyncio.to_thread(_state_of, gateway.snapshot, rows, count)
-            found = self._kept.pop(ceiling, None)
-            if found is None:
-                # In a thread: to decide on ten thousand tools takes longer than the loop may stand still.
-                found = await asyncio.to_thread(_find, gateway.limits, self._state, ceiling)
+            # In a thread: to decide on ten thousand tools takes longer than the loop may stand still.
+            found = await asyncio.to_thread(_find, gateway.limits, self._state, ceiling)
             self._kept[ceiling] = found
             if len(self._kept) > MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
             return found
+
+    def _recall(self, gateway: Gateway, keeper: CatalogKeeper, ceiling: Ceiling) -> Visible | None:
+        """What was found before, if it still holds. What is asked for last is kept longest."""
+        if not self._state.is_of(gateway, keeper) or ceiling not in self._kept:
+            return None
+        self._kept[ceiling] = known = self._kept.pop(ceiling)
+        return known
 
 
 def _state_of(snapshot: Snapshot, rows: Rows, count: int) -> _State:
