@@ -196,9 +196,10 @@ class CatalogKeeper:
     async def _hide(self, server_id: str) -> None:
         self._made_from.pop(server_id, None)
         self._seen.pop(server_id, None)
-        if self._rows.pop(server_id, None) is not None:
-            self._count += 1
+        if server_id in self._rows:
             await asyncio.to_thread(self.searching.drop, server_id)
+            del self._rows[server_id]
+            self._count += 1
 
     # What is followed
 
