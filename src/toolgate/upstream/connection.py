@@ -183,6 +183,10 @@ class Connection(ABC):
                 ) from exc
         return link
 
+    async def listed(self, _link: Link, _until_s: float) -> None:
+        """Returns once the tools were listed by the link. One that never lists makes nobody wait for it."""
+        return
+
     # What the link reports
 
     @abstractmethod

@@ -16,7 +16,6 @@ from typing import Final, Self
 import msgspec
 
 from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable, UnknownTool
-from toolgate.model.names import ToolRef
 from toolgate.model.pins import Pin
 from toolgate.model.servers import EMPTY, ServerRecord, Transport
 from toolgate.model.tools import Era, ServerTools, ToolDefinition
@@ -90,7 +89,7 @@ class Pool:
         self._sessions: list[SessionLinks] = []
         """Of the servers that have any."""
         self._watched: dict[str, frozenset[str]] = {}
-        self._held_back: frozenset[ToolRef] = frozenset()
+        self._pins: Mapping[str, Pin] = {}
 
     async def __aenter__(self) -> Self:
         self._clock = asyncio.get_running_loop().time
@@ -174,10 +173,11 @@ class Pool:
         return None if server is None else server.tools
 
     def hold_back(self, pins: Mapping[str, Pin]) -> None:
-        """Send no call of a tool that one of `pins` says has changed, however long it has waited already."""
-        self._held_back = frozenset(
-            ToolRef(server_id, tool) for server_id, pin in pins.items() for tool in pin.changed
-        )
+        """Send no call of a tool that one of `pins` says has changed, however long it has waited already.
+
+        Nor any to a server with a pin before its new connection was listed: another program may be there.
+        """
+        self._pins = pins
 
     def health(self) -> Mapping[str, ServerHealth]:
         return {server_id: server.health() for server_id, server in self._servers.items()}
@@ -240,7 +240,8 @@ class Pool:
             link = server.link
             if link is None:
                 link = await server.connected(until_s)
-            if self._held_back and tool is not None:
+            if tool is not None and server_id in self._pins:
+                await server.listed(link, until_s)
                 self._check_held_back(tool)
             era = link.hello.era
             headers = EMPTY if era == "legacy" else server.headers.of(method, tool, params)
@@ -261,7 +262,8 @@ class Pool:
 
     def _check_held_back(self, tool: ToolDefinition) -> None:
         """Raises UnknownTool for a call that was let in before its tool turned out to have changed."""
-        if tool.ref in self._held_back:
+        pin = self._pins.get(tool.ref.server_id)
+        if pin is not None and tool.ref.name in pin.changed:
             raise UnknownTool(f"`{tool.ref}` changed while the call waited, and is not offered any more")
 
     def end_session(self, session: str) -> None:

@@ -4,10 +4,12 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
+from toolgate.errors import ServerUnavailable
 from toolgate.model.protocol import LIST_CHANGED, UPDATED
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
@@ -49,6 +51,10 @@ class Supervisor(Connection):
         self._discovery = Discovery(record, around.limits, around.jitter, before=before)
         self._watched: frozenset[str] = frozenset()
         self._refreshes: list[asyncio.Future[None]] = []
+        self._listed_by: Link | None = None
+        """The newest link by which the tools were listed."""
+        self._list_ended = asyncio.Event()
+        """Set, and replaced by a new one, whenever an attempt to list has ended, well or not."""
 
         self.began_s = around.clock()
         self.attempted = asyncio.Event()
@@ -80,6 +86,7 @@ class Supervisor(Connection):
         if self.sessions is not None:
             self.sessions.stop(drain_s=drain_s)
         self.attempted.set()
+        self._announce_list_ended()
         _end(self._take_refreshes())
 
     def replace_record(self, record: ServerRecord) -> None:
@@ -121,6 +128,19 @@ class Supervisor(Connection):
         self._discovery.ask(self._clock())
         self._wake.set()
         await ended
+
+    async def listed(self, link: Link, until_s: float) -> None:
+        """Returns once the tools were listed by `link`, and those were told who have to know. Or fails."""
+        if self._listed_by is link:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until_s):
+                await self._list_ended.wait()
+        if self._listed_by is not link:
+            raise ServerUnavailable(
+                f"server `{self.record.server_id}` offers only what was approved, and could not be listed "
+                "since it was connected; nothing was sent"
+            )
 
     @property
     def connections(self) -> Collection[Connection]:
@@ -217,10 +237,10 @@ class Supervisor(Connection):
         }
         try:
             done, pending = await asyncio.wait(readings, timeout=self._around.limits.list_together_s)
-            self._on_ended(done, readings)
+            self._on_ended(done, readings, link)
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                self._on_ended(done, readings)
+                self._on_ended(done, readings, link)
         finally:
             for reading in readings:
                 reading.cancel()
@@ -237,7 +257,7 @@ class Supervisor(Connection):
             _logger.exception("server `%s`: unexpected failure", server_id)
             return ListFailed(f"internal error: {exc!r}")
 
-    def _on_ended(self, done: Iterable[Reading], readings: Mapping[Reading, ListKind]) -> None:
+    def _on_ended(self, done: Iterable[Reading], readings: Mapping[Reading, ListKind], link: Link) -> None:
         now_s = self._clock()
         for reading in done:
             kind, outcome = readings[reading], reading.result()
@@ -246,12 +266,15 @@ class Supervisor(Connection):
                 self._on_list_failed(kind, outcome)
             else:
                 self._discovery.on_read(kind, outcome, now_s)
-                self._on_listed(kind)
+                self._on_listed(kind, link)
         self._show()
+        if any(readings[reading] == "tools" for reading in done):
+            self._announce_list_ended()
 
-    def _on_listed(self, kind: ListKind) -> None:
+    def _on_listed(self, kind: ListKind, link: Link) -> None:
         if kind != "tools":
             return
+        self._listed_by = link
         if self.link is not None:
             self._enter("connected")
         self._around.metrics.list_latency(self.record.server_id).add(self._discovery.last_list_ms or 0)
@@ -292,6 +315,10 @@ class Supervisor(Connection):
         if self._discovery.show():
             self.headers.clear()
             self._around.on_change(self.record.server_id)
+
+    def _announce_list_ended(self) -> None:
+        self._list_ended.set()
+        self._list_ended = asyncio.Event()
 
     def _take_refreshes(self) -> list[asyncio.Future[None]]:
         refreshes, self._refreshes = self._refreshes, []
