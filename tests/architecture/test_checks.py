@@ -15,6 +15,7 @@ from tests.architecture.source_tree import modules
 GROUPS = {
     "FUZ": 20,  # protocol and parsing
     "SCO": 24,  # scope and session
+    "FIL": 9,  # files, archives and manifests
     "SSR": 9,  # outbound addresses
     "CHD": 17,  # stdio children
     "UPS": 16,  # HTTP and SSE servers
