@@ -11,7 +11,7 @@ from difflib import unified_diff
 from types import MappingProxyType
 from typing import Any, Final
 
-from toolgate.catalog.definitions import DIGESTED
+from toolgate.catalog.definitions import pick_digested
 from toolgate.catalog.members import encode_canonical, parse_members
 from toolgate.model.visible import encode_json
 
@@ -89,8 +89,7 @@ def _changed(
 
 
 def _digested(raw: bytes) -> dict[str, Any]:
-    members = parse_members(raw)
-    return {key: members[key] for key in DIGESTED if key in members}
+    return pick_digested(parse_members(raw))
 
 
 def _renamed(

@@ -41,7 +41,8 @@ from toolgate.model.tools import ToolDefinition
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
 
-DIGESTED: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations", "_meta")
+UNDIGESTED: Final = frozenset({"icons", "execution"})
+"""Icons are looked at by people alone, and their URLs are often signed anew with every list."""
 _SEEN_BY_MODELS: Final = ("name", "description", "inputSchema")
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 
@@ -130,12 +131,17 @@ def _define(ref: ToolRef, raw: bytes, sent: Members) -> ToolDefinition:
     return ToolDefinition(
         ref=ref,
         raw=respell(raw, sent=sent, members=members),
-        digest=hashlib.sha256(encode_canonical(_pick(members, DIGESTED))).hexdigest(),
+        digest=hashlib.sha256(encode_canonical(pick_digested(members))).hexdigest(),
         tokens=estimate_tokens(msgspec.json.encode(_pick(members, _SEEN_BY_MODELS))),
         description=members.get("description", ""),
         is_legacy_safe=all(legacy_form(schema) is schema for schema in schemas),
         param_headers=parse_param_headers(members["inputSchema"]),
     )
+
+
+def pick_digested(members: Members) -> Members:
+    """What the digest covers: all that reaches a client, known to MCP or not, but for UNDIGESTED."""
+    return {key: value for key, value in members.items() if key not in UNDIGESTED}
 
 
 def _repair(sent: Members) -> Members:
