@@ -161,7 +161,7 @@ def test_backfill_goes_on_until_all_is_done(gateway: FakeGateway, run: Run) -> N
     gateway.answer("POST /admin/api/catalog/backfill", batch)
     gateway.answer("POST /admin/api/catalog/backfill?cursor=c", last)
 
-    assert run("catalog", "backfill").lines == ["7 of 30 packages made anew, the others were as they are"]
+    assert run("catalog", "backfill").lines == ["30 packages looked at, 7 made anew"]
     assert json.loads(run("catalog", "backfill", "--json").out) == {
         "done": 30,
         "total": 30,

@@ -12,6 +12,7 @@ from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
 from tests.package_kit import manifest, pack
 from toolgate.catalog.definitions import check_list
+from toolgate.cli.defaults import DEFAULT_URL
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.package_files import Bump, PackageDirectory, bumped
 from toolgate.cli.render.packages import (
@@ -234,8 +235,9 @@ def package(package_id: str = "notes") -> dict[str, Any]:
 
 def test_what_people_see_of_an_installation() -> None:
     server = {"server_id": "notes", "tools": ["add", "echo"], "health": {"state": "connected"}}
+    url = "http://gateway/api/mcp?servers=notes"
 
-    assert shown(render_installed(answer(), server, "http://gateway/api/mcp?servers=notes")) == [
+    assert shown(render_installed(answer(), server, url, gateway="http://gateway")) == [
         "✓ notes 1.1.0 is installed (was 1.0.0)  revision 7",
         "  + add",
         "  - drop",
@@ -251,7 +253,7 @@ def test_what_people_see_of_an_installation() -> None:
         "",
         "Paste this URL into a client, or let it be written there:",
         "  http://gateway/api/mcp?servers=notes",
-        "  toolgate connect claude-code --servers notes --write",
+        "  toolgate connect claude-code --servers notes --write --url http://gateway",
     ]
 
 
@@ -279,7 +281,7 @@ def test_a_server_that_does_not_run_says_why() -> None:
     server = {"server_id": "notes", "tools": [], "health": {"state": "down", "last_error": "no `X`"}}
     installed = {"package_id": "notes", "version": "1", "files": 3, "size": 9, "uploaded": True}
     published = {**installed, "install": answer(changes=[]), "server": server, "url": "http://g/api/mcp"}
-    lines = shown(render_published(published))
+    lines = shown(render_published(published, gateway=DEFAULT_URL))
 
     assert lines[0] == "✓ notes 1: 3 files, 9 bytes"
     assert "notes 1.1.0 was installed already: nothing to do (was 1.0.0)  revision 7" in lines
@@ -289,7 +291,7 @@ def test_a_server_that_does_not_run_says_why() -> None:
 def test_what_is_only_kept_says_how_to_install_it() -> None:
     kept = {"package_id": "notes", "version": "1", "files": 3, "size": 9, "uploaded": False, "install": None}
 
-    assert shown(render_published(kept)) == [
+    assert shown(render_published(kept, gateway=DEFAULT_URL)) == [
         "✓ notes 1: 3 files, 9 bytes, published before",
         "",
         "It is not installed. To do that:",

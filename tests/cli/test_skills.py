@@ -107,6 +107,12 @@ def test_a_price_is_shown_by_tool_with_what_everything_would_cost(at_gateway: Ru
     assert "less" in ran.lines[3]
 
 
+def test_a_price_says_where_clients_see_other_tools_than_these(at_gateway: Run) -> None:
+    ran = at_gateway("price", "--mode", "find")
+
+    assert ran.lines[-1] == "mode find: clients see three tools, which find and call these"
+
+
 def test_a_url_is_printed_to_be_copied(run: Run, skill: Path) -> None:
     url = "https://tools.example.com/with/a/long/path"
     wanted = f"{url}/api/mcp?tools=notes.add_note,notes.get_note"
@@ -211,8 +217,8 @@ def test_what_hides_a_tool_or_its_server_is_named(gateway: FakeGateway, run: Run
     ran = run("skill", "check", str(file))
 
     assert ran.code == Exit.FAILED
-    assert ran.lines[1] == "a.x        0  hidden by key: not_allowed_by_key (ceiling)"
-    assert ran.lines[2] == "b.y        0  hidden by key: not_allowed_by_key"
+    assert ran.lines[1] == "a.x        -  hidden by key: not_allowed_by_key (ceiling)"
+    assert ran.lines[2] == "b.y        -  hidden by key: not_allowed_by_key"
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"id": "a", "tools": ["x"]}'])

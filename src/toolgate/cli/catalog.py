@@ -1,14 +1,13 @@
 """`toolgate catalog`: what there is to choose from, by category, by package, and by words."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import quote
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from typer import Argument, Context, Option
 
-from toolgate.cli.client import RestClient
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.options import Connection
 from toolgate.cli.output import open_console
@@ -71,13 +70,13 @@ def show_command(
 ) -> None:
     """Show the packages of a category, or the tools of a package."""
     with connection.open() as client:
-        categories = [] if package else _pages(client, CATALOG, "categories")
+        categories = [] if package else client.pages(CATALOG, "categories")
         found = next((one for one in categories if name in {one["name"], one["id"]}), None)
         if found is not None:
-            packages = _pages(client, f"{CATALOG}/{quote(found['id'], safe='')}", "packages")
+            packages = client.pages(f"{CATALOG}/{quote(found['id'], safe='')}", "packages")
             connection.output.show(packages, render_category(found, packages))
             return
-        tools = _pages(client, f"{CATALOG}/{quote(name, safe='')}/tools", "tools")
+        tools = client.pages(f"{CATALOG}/{quote(name, safe='')}/tools", "tools")
     connection.output.show(tools, render_catalog_tools(name, tools))
 
 
@@ -131,17 +130,5 @@ def backfill_command(connection: Connection) -> None:
 
 def _list(connection: Connection) -> None:
     with connection.open() as client:
-        categories = _pages(client, CATALOG, "categories")
+        categories = client.pages(CATALOG, "categories")
     connection.output.show(categories, render_categories(categories))
-
-
-def _pages(client: RestClient, path: str, member: str) -> list[dict[str, Any]]:
-    """All of a list, page by page."""
-    found: list[dict[str, Any]] = []
-    query: dict[str, str] = {}
-    while True:
-        answer = client.get(path, query)
-        found += answer[member]
-        if not answer.get("next_cursor"):
-            return found
-        query = {"cursor": answer["next_cursor"]}

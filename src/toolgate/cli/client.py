@@ -69,12 +69,16 @@ class RestClient:
         return self._send("POST", path, body=body, query=query, headers=terms.headers)
 
     def records(self, kind: Kind) -> list[dict[str, Any]]:
-        """All records of a kind, page by page."""
+        """All records of a kind."""
+        return self.pages(COLLECTIONS[kind], f"{kind}s")
+
+    def pages(self, path: str, member: str) -> list[dict[str, Any]]:
+        """All of a list, page by page."""
         found: list[dict[str, Any]] = []
         query: dict[str, str] = {}
         while True:
-            answer = self.get(COLLECTIONS[kind], query)
-            found += answer[f"{kind}s"]
+            answer = self.get(path, query)
+            found += answer[member]
             if not answer.get("next_cursor"):
                 return found
             query = {"cursor": answer["next_cursor"]}

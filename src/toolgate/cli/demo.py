@@ -17,10 +17,10 @@ from typing import Any, Final
 from toolgate.cli.client import RestClient, open_client
 from toolgate.cli.demo_install import install, is_installed
 from toolgate.cli.demo_kit import DATA, LOCK, load_tasks, write_servers
-from toolgate.cli.demo_progress import Progress
 from toolgate.cli.demo_repository import make_repository
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.output import Output, open_console
+from toolgate.cli.progress import Progress
 from toolgate.cli.render.demo import TaskView, render_demo
 from toolgate.cli.render.layout import health_of
 from toolgate.settings import parse_listen

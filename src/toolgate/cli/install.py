@@ -9,7 +9,6 @@ from typer import Argument
 
 from toolgate.cli.assistants import door_url
 from toolgate.cli.client import RestClient
-from toolgate.cli.demo_progress import Progress
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
 from toolgate.cli.package_sending import (
@@ -23,6 +22,7 @@ from toolgate.cli.package_sending import (
     send_archive,
     started,
 )
+from toolgate.cli.progress import Progress
 from toolgate.cli.render.packages import render_install_plan, render_installed
 from toolgate.cli.spreading import spread_options
 from toolgate.packages.archive import normalise
@@ -60,7 +60,10 @@ def install_command(
         with progress.step("starting it at the gateway"):
             server = started(client, package_id)
     url = door_url(connection.url, {"servers": package_id})
-    connection.output.show({**answer, "server": server, "url": url}, render_installed(answer, server, url))
+    connection.output.show(
+        {**answer, "server": server, "url": url},
+        render_installed(answer, server, url, gateway=connection.url),
+    )
 
 
 def _named(package: str) -> tuple[str, dict[str, Any]]:

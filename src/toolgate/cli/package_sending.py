@@ -13,9 +13,9 @@ from rich.console import Console
 from typer import Option
 
 from toolgate.cli.client import RestClient, Terms, record_path
-from toolgate.cli.demo_progress import Progress
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.output import open_console
+from toolgate.cli.progress import Progress
 from toolgate.cli.record_commands import PlanOption
 from toolgate.packages.uploads import MAX_PART_BYTES
 

@@ -1,11 +1,10 @@
 """`toolgate packages`: what was published, and what of it is installed."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Context
 
-from toolgate.cli.client import RestClient
 from toolgate.cli.options import Connection
 from toolgate.cli.package_sending import PACKAGES, package_path
 from toolgate.cli.record_commands import IdArgument
@@ -52,16 +51,5 @@ def remove_command(package_id: IdArgument, version: VersionArgument, connection:
 
 def _list(connection: Connection) -> None:
     with connection.open() as client:
-        packages = _all(client)
+        packages = client.pages(PACKAGES, "packages")
     connection.output.show(packages, render_packages(packages))
-
-
-def _all(client: RestClient) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    query: dict[str, str] = {}
-    while True:
-        answer = client.get(PACKAGES, query)
-        found += answer["packages"]
-        if not answer["next_cursor"]:
-            return found
-        query = {"cursor": answer["next_cursor"]}

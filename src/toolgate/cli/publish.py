@@ -11,7 +11,6 @@ from typer import Argument, Option
 
 from toolgate.cli.assistants import door_url
 from toolgate.cli.client import RestClient
-from toolgate.cli.demo_progress import Progress
 from toolgate.cli.escape import escape_block
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.options import Connection
@@ -27,6 +26,7 @@ from toolgate.cli.package_sending import (
     started,
 )
 from toolgate.cli.package_trial import read_tools
+from toolgate.cli.progress import Progress
 from toolgate.cli.render.packages import render_install_plan, render_published
 from toolgate.cli.spreading import spread_options
 from toolgate.packages.tar_writer import Packed
@@ -76,7 +76,7 @@ def publish_command(
         if not is_only_kept:
             shown |= _install(client, package, how, progress)
     shown["url"] = door_url(connection.url, {"servers": manifest.id})
-    connection.output.show(shown, render_published(shown))
+    connection.output.show(shown, render_published(shown, gateway=connection.url))
 
 
 @contextmanager

@@ -229,7 +229,7 @@ def _check_same(directory: str, record: _Record, sha256: str) -> None:
 def _missing(package_id: str, version: str) -> NotFound:
     return NotFound(
         f"there is no version `{version}` of package `{package_id}`",
-        hint="`toolgate packages` lists those there are",
+        hint=f"`toolgate packages show {package_id}` lists those there are",
     )
 
 

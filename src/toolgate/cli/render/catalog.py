@@ -55,7 +55,7 @@ def render_found(answer: Answer) -> RenderableType:
 
 def render_backfill(done: Answer) -> RenderableType:
     """How much there was to do."""
-    text = f"{done['changed']:,} of {count(done['total'], 'package')} made anew, the others were as they are"
+    text = f"{count(done['total'], 'package')} looked at, {done['changed']:,} made anew"
     if not done["failed"]:
         return Text(text)
     table = facts(2)

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from toolgate.cli.defaults import url_option
 from toolgate.cli.escape import escape_block
 from toolgate.cli.render.layout import (
     BAD,
@@ -88,7 +89,7 @@ def render_package(package: Answer) -> RenderableType:
     return stack(cell(package["package_id"], "bold"), about, table if package["versions"] else None)
 
 
-def render_published(shown: Answer) -> RenderableType:
+def render_published(shown: Answer, *, gateway: str) -> RenderableType:
     """What became of a directory."""
     head = sentence(
         Text("✓ ", style=OK),
@@ -97,15 +98,18 @@ def render_published(shown: Answer) -> RenderableType:
         "" if shown["uploaded"] else ", published before",
     )
     if shown["install"] is None:
-        hint = verbatim(f"toolgate install {shown['package_id']}@{shown['version']}")
+        wanted = f"{shown['package_id']}@{shown['version']}"
+        hint = verbatim(f"toolgate install {wanted}{url_option(gateway)}")
         return stack(head, Group(Text("It is not installed. To do that:", style=DIM), hint))
-    return stack(head, render_installed(shown["install"], shown["server"], shown["url"]))
+    return stack(head, render_installed(shown["install"], shown["server"], shown["url"], gateway=gateway))
 
 
-def render_installed(answer: Answer, server: Answer | None, url: str) -> RenderableType:
-    """An installation that was made, how its server fares, and where to call it."""
+def render_installed(answer: Answer, server: Answer | None, url: str, *, gateway: str) -> RenderableType:
+    """An installation that was made at `gateway`, how its server fares, and the URL to call it at."""
     head = Group(_headline(answer, "is installed"), *map(indent, _tool_changes(answer["tools"])))
-    return stack(head, warnings(answer["warnings"]), _fares(server), _paste(answer["package_id"], url))
+    return stack(
+        head, warnings(answer["warnings"]), _fares(server), _paste(answer["package_id"], url, gateway)
+    )
 
 
 def render_install_plan(answer: Answer) -> RenderableType:
@@ -190,8 +194,9 @@ def _fares(server: Answer | None) -> RenderableType | None:
     )
 
 
-def _paste(package_id: str, url: str) -> RenderableType:
+def _paste(package_id: str, url: str, gateway: str) -> RenderableType:
+    connect = f"toolgate connect claude-code --servers {package_id} --write{url_option(gateway)}"
     return Group(
         Text("Paste this URL into a client, or let it be written there:", style=DIM),
-        verbatim(f"{url}\ntoolgate connect claude-code --servers {package_id} --write"),
+        verbatim(f"{url}\n{connect}"),
     )

@@ -1,7 +1,7 @@
 """What definitions cost a model: tool by tool, and beside what the full set would."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -9,6 +9,8 @@ from rich.text import Text
 from toolgate.cli.render.layout import BAD, DIM, cell, count, grid, sentence, stack, warnings
 
 Answer = Mapping[str, Any]
+
+FOUND: Final = Text("mode find: clients see three tools, which find and call these")
 
 
 def render_price(answer: Answer) -> RenderableType:
@@ -24,14 +26,19 @@ def render_price(answer: Answer) -> RenderableType:
     return stack(
         sentence(Text("refused: ", style=BAD), cell(refusal["message"])) if refusal else None,
         table if prices else None,
-        Group(
-            sentence(
-                Text(count(len(prices), "tool"), style="bold"),
-                f" of {answer['registered_tools']:,}, {saving(answer)}",
-            ),
-            sentence("at ", cell(answer["url"], "bold")),
-        ),
+        render_sum(answer, tools=len(prices)),
         warnings(answer["warnings"]),
+    )
+
+
+def render_sum(answer: Answer, *, tools: int) -> RenderableType:
+    """How much of all there is a URL shows, and how it is shown there."""
+    return Group(
+        sentence(
+            Text(count(tools, "tool"), style="bold"), f" of {answer['registered_tools']:,}, {saving(answer)}"
+        ),
+        sentence("at ", cell(answer["url"], "bold")),
+        *([FOUND] if answer["mode"] == "find" else []),
     )
 
 

@@ -21,10 +21,10 @@ from toolgate.cli.render.layout import (
     warnings,
 )
 from toolgate.cli.render.pins import point_to_diff
+from toolgate.cli.render.prices import FOUND, render_sum
 from toolgate.model.names import PROMPT, RESOURCE, kind_of
 
 _WORDS: Final = {PROMPT: "prompt", RESOURCE: "resource"}
-_FOUND: Final = Text("mode find: clients see three tools, which find and call these")
 Answer = Mapping[str, Any]
 Decision = Mapping[str, Any]
 
@@ -36,7 +36,9 @@ def render_tools(answer: Answer) -> RenderableType:
     table.columns[1].justify = "right"
     for tool in tools:
         table.add_row(cell(tool["name"], "bold"), cell(f"{tool['tokens']:,}"), cell(tool["rule"], DIM))
-    return stack(table if tools else None, _summary(answer), warnings(answer.get("warnings") or ()))
+    return stack(
+        table if tools else None, render_sum(answer, tools=len(tools)), warnings(answer.get("warnings") or ())
+    )
 
 
 def render_explanation(answer: Answer) -> RenderableType:
@@ -45,7 +47,7 @@ def render_explanation(answer: Answer) -> RenderableType:
     left_out = [one for one in answer["servers"] if not one["allowed"]]
     return stack(
         _refusal(answer["refusal"]),
-        _FOUND if answer.get("mode") == "find" else None,
+        FOUND if answer.get("mode") == "find" else None,
         _visible([one for one in tools if one["allowed"]]),
         _hidden([one for one in tools if not one["allowed"]], left_out),
         _waiting(tools),
@@ -56,19 +58,6 @@ def render_explanation(answer: Answer) -> RenderableType:
 def _waiting(tools: Sequence[Decision]) -> RenderableType | None:
     held = sorted({one["server_id"] for one in tools if one["reason"] == "quarantined"})
     return point_to_diff(held) if held else None
-
-
-def _summary(answer: Answer) -> RenderableType:
-    seen, registered = answer["tokens"], answer["registered_tokens"]
-    saved = f", {1 - seen / registered:.0%} less" if 0 < seen < registered else ""
-    return Group(
-        sentence(
-            Text(count(len(answer["tools"]), "tool"), style="bold"),
-            f" of {answer['registered_tools']:,}, {seen:,} of {registered:,} tokens{saved}",
-        ),
-        sentence("at ", cell(answer.get("url"), "bold")),
-        *([_FOUND] if answer.get("mode") == "find" else []),
-    )
 
 
 def _refusal(refusal: Answer | None) -> RenderableType | None:

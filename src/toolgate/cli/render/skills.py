@@ -19,7 +19,9 @@ def render_skill(answer: Answer) -> RenderableType:
     table = grid("TOOL", "TOKENS", "", flexible={""})
     table.columns[1].justify = "right"
     for tool in tools:
-        table.add_row(cell(tool["name"], "bold"), cell(f"{tool['tokens']:,}"), _state(tool))
+        table.add_row(
+            cell(tool["name"], "bold"), cell(f"{tool['tokens']:,}" if tool["tokens"] else "-"), _state(tool)
+        )
     callable_ones = sum(tool["state"] == "callable" for tool in tools)
     is_whole = callable_ones == len(tools)
     tail = sentence(

@@ -4,14 +4,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate import __version__
-from toolgate.cli.defaults import DEFAULT_URL
+from toolgate.cli.defaults import url_option
 from toolgate.cli.render.layout import DIM, cell, sentence, stack, verbatim
 from toolgate.model.addresses import is_loopback, parse_address
 
 
 def render_ready(url: str) -> RenderableType:
     """Where a gateway is, and the two things one does next."""
-    at = _at(url)
+    at = url_option(url)
     return stack(
         sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", cell(url, "bold")),
         verbatim(f"toolgate connect claude-code{at}\ntoolgate doctor{at}"),
@@ -29,7 +29,7 @@ def render_control_ready(url: str, grpc: str) -> RenderableType:
         Group(
             Text("A node needs a key, and is started with it:", style="bold"),
             verbatim(
-                f"toolgate keys add node-1 --role node --out node.key{_at(url)}\n"
+                f"toolgate keys add node-1 --role node --out node.key{url_option(url)}\n"
                 f"toolgate node --control {grpc} --control-key-file node.key{_beside(grpc)}"
             ),
         ),
@@ -44,7 +44,7 @@ def render_node_ready(url: str, control: str) -> RenderableType:
             sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", cell(url, "bold")),
             sentence("and follows ", cell(control, "bold")),
         ),
-        verbatim(f"toolgate connect claude-code{_at(url)}"),
+        verbatim(f"toolgate connect claude-code{url_option(url)}"),
         Text("Ctrl-C stops it and all its servers.", style=DIM),
     )
 
@@ -53,7 +53,3 @@ def _beside(grpc: str) -> str:
     """A node on the same machine needs an address and a directory of its own."""
     is_near = is_loopback(parse_address(grpc)[0])
     return " \\\n  --listen 127.0.0.1:8081 --data .toolgate-node" if is_near else ""
-
-
-def _at(url: str) -> str:
-    return "" if url == DEFAULT_URL else f" --url {url}"

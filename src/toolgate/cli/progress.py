@@ -1,4 +1,4 @@
-"""What the demo is doing, as it happens: a moving line on a terminal, plain lines anywhere else."""
+"""What a command is doing, as it happens: a moving line on a terminal, plain lines anywhere else."""
 
 import time
 from collections.abc import Callable, Iterator
