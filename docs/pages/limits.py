@@ -233,9 +233,8 @@ def _questions() -> Rows:
 
 
 def _packages() -> Rows:
-    path = (
-        f"{entries.MAX_PATH_BYTES:,} bytes, {entries.MAX_PATH_PARTS} parts of {entries.MAX_PART_BYTES} bytes"
-    )
+    path_parts = f"{entries.MAX_PATH_PARTS} parts of {entries.MAX_PATH_PART_BYTES} bytes"
+    path = f"{entries.MAX_PATH_BYTES:,} bytes, {path_parts}"
     diff = f"{tool_changes.MAX_DIFF_LINES:,}, {tool_changes.MAX_SHOWN_LINES:,}"
     parts = f"{uploads.MAX_PARTS} of {_size(uploads.MAX_PART_BYTES)} each"
     staged = f"{_size(uploads.MAX_OWN_BYTES)}, {_size(uploads.MAX_STAGED_BYTES)}"

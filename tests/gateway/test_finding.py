@@ -10,8 +10,8 @@ import pytest
 
 from tests.upstream.memory_link import definition, record
 from toolgate.catalog.definitions import check_list
+from toolgate.catalog.entries import Entry
 from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
-from toolgate.catalog.search import Entry
 from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway import finding
 from toolgate.gateway.caller import Caller

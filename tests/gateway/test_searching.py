@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from toolgate.catalog.search import Entry, SearchIndex
+from toolgate.catalog.entries import Entry
+from toolgate.catalog.search import SearchIndex
 from toolgate.errors import StartRefused
 from toolgate.gateway.embedding import Embedder, Vectors
 from toolgate.gateway.meaning import BATCH, Meaning

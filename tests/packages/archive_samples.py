@@ -6,10 +6,11 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, BinaryIO
 
 from toolgate.catalog.definitions import check_definition
 from toolgate.model.tools import ToolDefinition
+from toolgate.packages.archive import Inspected, normalise
 
 TOOL: dict[str, Any] = {
     "name": "create_workbook",
@@ -31,6 +32,11 @@ MANIFEST: dict[str, Any] = {
     "tools": [TOOL],
     "run": {"transport": "stdio", "command": "python3", "args": ["${PACKAGE_DIR}/server.py"]},
 }
+
+
+def inspect_archive(source: BinaryIO) -> Inspected:
+    """As an upload is, and nothing kept of it."""
+    return normalise(source, io.BytesIO())
 
 
 def encoded(document: object) -> bytes:

@@ -13,13 +13,14 @@ from tests.packages.archive_samples import (
     FILES,
     good_tar,
     good_zip,
+    inspect_archive,
     member,
     tar_of,
     zip_entry,
     zip_of,
 )
 from toolgate.errors import BodyTooLarge, InvalidRecord
-from toolgate.packages.archive import Inspected, inspect_archive, unpack_archive
+from toolgate.packages.archive import Inspected, unpack_archive
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES
 from toolgate.packages.tar_reader import MAX_EXTENSION_BYTES
 

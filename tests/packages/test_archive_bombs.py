@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.packages.archive_samples import FILES, member, tar_of, zip_of
+from tests.packages.archive_samples import FILES, inspect_archive, member, tar_of, zip_of
 from toolgate.errors import BodyTooLarge, InvalidRecord
-from toolgate.packages.archive import inspect_archive, unpack_archive
-from toolgate.packages.entries import MAX_ARCHIVE_BYTES, MAX_FILES, MAX_UNPACKED_BYTES
-from toolgate.packages.tar_reader import CHUNK_BYTES
+from toolgate.packages.archive import unpack_archive
+from toolgate.packages.entries import CHUNK_BYTES, MAX_ARCHIVE_BYTES, MAX_FILES, MAX_UNPACKED_BYTES
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB

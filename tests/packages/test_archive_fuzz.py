@@ -8,9 +8,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.packages.archive_samples import good_tar, good_zip, member, tar_of, zip_entry, zip_of
+from tests.packages.archive_samples import (
+    good_tar,
+    good_zip,
+    inspect_archive,
+    member,
+    tar_of,
+    zip_entry,
+    zip_of,
+)
 from toolgate.errors import BodyTooLarge, InvalidRecord
-from toolgate.packages.archive import inspect_archive, unpack_archive
+from toolgate.packages.archive import unpack_archive
 from toolgate.packages.entries import Entry, Ledger, parse_path
 
 WHOLE = {"tar": good_tar(), "zip": good_zip(), "streamed": good_zip(0)}

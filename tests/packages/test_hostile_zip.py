@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.packages.archive_samples import FILES, good_zip, zip_of
+from tests.packages.archive_samples import FILES, good_zip, inspect_archive, zip_of
 from toolgate.errors import BodyTooLarge, InvalidRecord
-from toolgate.packages.archive import inspect_archive, unpack_archive
-from toolgate.packages.zip_reader import CHUNK_BYTES
+from toolgate.packages.archive import unpack_archive
+from toolgate.packages.entries import CHUNK_BYTES
 
 LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.packages.archive_samples import encoded, good_tar
+from tests.packages.archive_samples import encoded, good_tar, inspect_archive
 from toolgate.errors import InvalidRecord
 from toolgate.model.packages import PackageRef
-from toolgate.packages.archive import inspect_archive, normalise, unpack_archive
+from toolgate.packages.archive import normalise, unpack_archive
 from toolgate.packages.manifest import Manifest, parse_manifest, server_body
 from toolgate.packages.mcpb import convert_mcpb, is_mcpb
 from toolgate.packages.opener import launch_within

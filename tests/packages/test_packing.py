@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.packages.archive_samples import FILES
+from tests.packages.archive_samples import FILES, inspect_archive
 from toolgate.errors import BodyTooLarge, InvalidRecord
-from toolgate.packages.archive import inspect_archive, pack_directory, unpack_archive
+from toolgate.packages.archive import pack_directory, unpack_archive
 from toolgate.packages.entries import Entry
 from toolgate.packages.gathering import gather
 

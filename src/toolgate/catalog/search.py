@@ -22,11 +22,9 @@ from itertools import compress
 from operator import and_, attrgetter
 from typing import Final, NamedTuple
 
-from toolgate.catalog.entries import Entry, entry_of, parameter_text
+from toolgate.catalog.entries import Entry
 from toolgate.catalog.synonyms import SYNONYMS
 from toolgate.catalog.words import query_terms, terms
-
-__all__ = ["Entry", "Hit", "SearchIndex", "entry_of", "parameter_text"]
 
 MAX_QUERY_CHARS: Final = 4_096
 MAX_QUERY_TERMS: Final = 48

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from toolgate.catalog.entries import Entry, parameter_text
 from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
 from toolgate.catalog.naming import door_name
 from toolgate.catalog.pages import encode_definition
-from toolgate.catalog.search import Entry, parameter_text
 from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway.routes import Route
 from toolgate.gateway.searching import Searching

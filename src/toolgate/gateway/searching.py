@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from toolgate.catalog.entries import Entry
 from toolgate.catalog.fusion import fuse
-from toolgate.catalog.search import Entry, Hit, SearchIndex
+from toolgate.catalog.search import Hit, SearchIndex
 from toolgate.errors import StartRefused
 
 if TYPE_CHECKING:

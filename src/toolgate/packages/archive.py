@@ -1,4 +1,4 @@
-"""The archives of packages: packed, looked through, unpacked, and taken over from other formats.
+"""The archives of packages: packed, looked through and taken over from other formats, unpacked.
 
 Hostile until proven otherwise. Sizes are counted while reading, never believed; nothing is written before
 its name was checked, and nothing outside the directory given; archives inside are files like others.
@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 
 from toolgate.catalog.members import shown
 from toolgate.packages.entries import (
+    CHUNK_BYTES,
     MAX_ARCHIVE_BYTES,
     Entry,
     Ledger,
@@ -25,7 +26,7 @@ from toolgate.packages.entries import (
 from toolgate.packages.gathering import gather
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 from toolgate.packages.mcpb import convert_mcpb, is_mcpb
-from toolgate.packages.tar_reader import CHUNK_BYTES, read_tar
+from toolgate.packages.tar_reader import read_tar
 from toolgate.packages.tar_writer import Packed, TarWriter
 from toolgate.packages.zip_reader import read_zip
 
@@ -60,11 +61,6 @@ def pack_directory(directory: Path, manifest: bytes, target: BinaryIO) -> Packed
     return writer.close()
 
 
-def inspect_archive(source: BinaryIO) -> Inspected:
-    """Read a whole archive and write nothing. Raises InvalidRecord, or BodyTooLarge past a limit."""
-    return _inspect(source)[0]
-
-
 def unpack_archive(source: BinaryIO, directory: Path) -> None:
     """Unpack into `directory`, which must not be there yet, and is not there if that fails."""
     directory.mkdir(mode=0o700)
@@ -77,7 +73,10 @@ def unpack_archive(source: BinaryIO, directory: Path) -> None:
 
 
 def normalise(source: BinaryIO, target: BinaryIO) -> Inspected:
-    """Write the archive as packages are kept: our own as they are, those of others packed anew."""
+    """Write the archive as packages are kept: our own as they are, those of others packed anew.
+
+    All of it is read before anything is written. Raises InvalidRecord, or BodyTooLarge past a limit.
+    """
     inspected, is_ours = _inspect(source)
     source.seek(0)
     if is_ours:
@@ -116,8 +115,7 @@ def _members(source: BinaryIO, ledger: Ledger) -> Iterator[Member]:
     read = _READERS.get(_magic(source))
     if read is None:
         raise refusal("it is neither a gzipped tar nor a zip")
-    members = read(source)
-    for entry, content in members:
+    for entry, content in read(source):
         ledger.enter(entry)
         if entry.path:
             yield entry, content

@@ -19,8 +19,10 @@ MAX_UNPACKED_BYTES: Final = 256 * 1024 * 1024
 MAX_FILES: Final = 10_000
 """Files and directories together, also those directories that only the path of a file names."""
 MAX_PATH_BYTES: Final = 1_024
-MAX_PART_BYTES: Final = 255
 MAX_PATH_PARTS: Final = 32
+MAX_PATH_PART_BYTES: Final = 255
+CHUNK_BYTES: Final = 64 * 1024
+"""Read, unpacked or written at once."""
 
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 _ROOT: Final = frozenset({".", "./"})
@@ -71,8 +73,8 @@ def parse_path(name: str) -> str:
         raise refusal(f"`{shown(path)}` is deeper than {MAX_PATH_PARTS} levels")
     if not {"", ".", ".."}.isdisjoint(parts):
         raise refusal(f"`{shown(path)}` does not lead straight down from the package's directory")
-    if any(len(part.encode()) > MAX_PART_BYTES for part in parts):
-        raise refusal(f"`{shown(path)}` has a part of more than {MAX_PART_BYTES} bytes")
+    if any(len(part.encode()) > MAX_PATH_PART_BYTES for part in parts):
+        raise refusal(f"`{shown(path)}` has a part of more than {MAX_PATH_PART_BYTES} bytes")
     return path
 
 

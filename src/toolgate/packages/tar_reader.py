@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 from toolgate.catalog.members import shown
 from toolgate.packages.entries import (
+    CHUNK_BYTES,
     MAX_FILES,
     MAX_UNPACKED_BYTES,
     Entry,
@@ -22,7 +23,6 @@ from toolgate.packages.entries import (
     too_large,
 )
 
-CHUNK_BYTES: Final = 64 * 1024
 MAX_EXTENSION_BYTES: Final = 8 * 1024
 """Of one extended header: room for a path at its limit, and for times and owners beside it."""
 

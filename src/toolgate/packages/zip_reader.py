@@ -17,6 +17,7 @@ from typing import BinaryIO, Final
 
 from toolgate.catalog.members import shown
 from toolgate.packages.entries import (
+    CHUNK_BYTES,
     MAX_FILES,
     MAX_UNPACKED_BYTES,
     Entry,
@@ -25,8 +26,6 @@ from toolgate.packages.entries import (
     refusal,
     too_large,
 )
-
-CHUNK_BYTES: Final = 64 * 1024
 
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
 _CENTRAL: Final = struct.Struct("<4s6H3L5H2L")

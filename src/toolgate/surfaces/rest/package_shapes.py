@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -16,8 +16,6 @@ from toolgate.registry.bodies import Body
 from toolgate.registry.fields import Patterns, Sha256, Version, refuse
 from toolgate.surfaces.rest.change_shapes import ChangeShown, PlanAnswer
 from toolgate.surfaces.rest.shapes import Revision, Shown
-
-MAX_SHOWN_TOOLS: Final = 2_000
 
 
 class UploadSent(Body):
