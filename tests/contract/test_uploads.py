@@ -204,6 +204,19 @@ async def test_no_more_files_are_made_than_are_taken_away(
     assert (await uploads.finish(ME, SHA256, parts=3)).exists()
 
 
+async def test_files_that_an_earlier_process_left_keep_nobody_out(
+    uploads: Uploads, objects: Objects, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_ASSEMBLED", 1)
+    await send(uploads)
+    left = await uploads.finish(ME, SHA256, parts=3)
+    later = Uploads(objects, tmp_path / "work", clock_ms=clock)
+    await send(later)
+    made = await later.finish(ME, SHA256, parts=3)
+
+    assert (left.exists(), made.exists()) == (False, True)
+
+
 async def test_what_a_stranger_has_put_there_is_passed_over(uploads: Uploads, objects: Objects) -> None:
     for name in ("uploads/notes.txt", f"uploads/{'0' * 64}/{'0' * 64}/abc"):
         await objects.put(name, b"x")

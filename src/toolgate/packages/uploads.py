@@ -9,9 +9,11 @@ import asyncio
 import hashlib
 import os
 import re
+import secrets
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -52,6 +54,8 @@ class Uploads:
     def __init__(self, objects: Objects, directory: Path, *, clock_ms: Callable[[], int]) -> None:
         self._objects = objects
         self._directory = directory
+        self._mark = f"{secrets.token_hex(8)}-"
+        """Before the names of files that this process has made: others are what an earlier one left."""
         self._clock_ms = clock_ms
         self._turn = asyncio.Lock()
         """Held from looking at what is staged until more is, so that the bounds hold."""
@@ -136,11 +140,11 @@ class Uploads:
     def _new_file(self) -> Path:
         self._sweep_files()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if sum(1 for _ in self._directory.iterdir()) >= MAX_ASSEMBLED:
+        if sum(1 for _ in self._directory.glob(f"{self._mark}*")) >= MAX_ASSEMBLED:
             raise SessionLimit(
                 "as many archives are checked at this moment as may be", hint="finish it again in a moment"
             )
-        descriptor, name = tempfile.mkstemp(dir=self._directory)
+        descriptor, name = tempfile.mkstemp(prefix=self._mark, dir=self._directory)
         os.close(descriptor)
         return Path(name)
 
@@ -149,8 +153,9 @@ class Uploads:
             return
         before_s = (self._clock_ms() - MAX_AGE_MS) / 1000
         for path in self._directory.iterdir():
-            if path.stat().st_mtime < before_s:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # whoever is done with one removes it, also at this moment
+                if not path.name.startswith(self._mark) or path.stat().st_mtime < before_s:
+                    path.unlink()
 
 
 def _hash(path: Path) -> str:
