@@ -77,6 +77,13 @@ def test_a_declared_tool_has_all_that_its_definition_says() -> None:
     )
 
 
+def test_a_title_among_the_annotations_is_one_too() -> None:
+    (older,) = rows(tools=(declared(annotations={"title": "Read"}),))
+    (newer,) = rows(tools=(declared(title="Read it", annotations={"title": "Read"}),))
+
+    assert (older.title, newer.title) == ("Read", "Read it")
+
+
 def test_what_the_server_lists_is_what_is_shown() -> None:
     same, new, changed = checked(), checked(name="new"), checked(name="moved", description="Now.")
     tools = (declared(), declared(name="moved", description="Then."), declared(name="gone"))

@@ -28,6 +28,7 @@ class _Shown(msgspec.Struct, rename="camel"):
 
 
 class _Hints(msgspec.Struct, rename="camel"):
+    title: str = ""
     read_only_hint: bool = False
 
 
@@ -106,7 +107,7 @@ def _defined(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogR
     return replace(
         blank,
         tool_name=members.name,
-        title=members.title,
+        title=members.title or hints.title,
         description=tool.description,
         input_schema=bytes(members.input_schema),
         output_schema=bytes(members.output_schema) or None,
