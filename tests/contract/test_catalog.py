@@ -67,7 +67,13 @@ async def test_rows_are_read_back_byte_for_byte_and_in_order(store: Store) -> No
 
 @pytest.mark.parametrize(
     "schema",
-    [rb'{"a": "\u0000"}', rb'{"a": "\ud800"}', b'{"a": 1e400}', b'{"a": 1' + b"0" * 10_000 + b"}", b"not JSON"],
+    [
+        rb'{"a": "\u0000"}',
+        rb'{"a": "\ud800"}',
+        b'{"a": 1e400}',
+        b'{"a": 1' + b"0" * 10_000 + b"}",
+        b"not JSON",
+    ],
 )
 async def test_what_no_json_column_takes_is_kept_all_the_same(store: Store, schema: bytes) -> None:
     row = replace(ROW, input_schema=schema, description="a\0b", title="\0", tags=("\0",), category="\0")
