@@ -144,3 +144,11 @@ def test_a_name_of_any_kind_becomes_a_server_id() -> None:
 def test_a_file_without_servers_is_refused(text: str) -> None:
     with pytest.raises(InvalidRecord):
         parse_imports(text, "mcpServers")
+
+
+@pytest.mark.parametrize("part", ["a", '"a\\"b"', "'a'"])
+def test_a_key_of_very_many_parts_is_refused_before_it_is_read(part: str) -> None:
+    key = ".".join([part] * 33)
+    for text in (f"{key} = 1", f"x = 1\n[[ {key} ]]", f"x = [1, {{{key} = 1}}]"):
+        with pytest.raises(InvalidRecord, match="more than 32 parts"):
+            parse_imports(text, "auto")
