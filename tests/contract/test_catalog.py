@@ -19,9 +19,9 @@ from tests.contract.stores import (
     open_sqlite,
     schema_url,
 )
+from toolgate.catalog.definitions import MAX_SCHEMA_BYTES
 from toolgate.errors import InvalidRecord, StorageFailed
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
-from toolgate.registry.catalog_rows import MAX_SCHEMA_BYTES
 from toolgate.registry.store import Store
 
 pytestmark = pytest.mark.anyio

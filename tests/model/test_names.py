@@ -14,12 +14,27 @@ from toolgate.model.names import (
     parse_sha256,
     parse_task_id,
     parse_version,
+    server_id_like,
 )
 
 
 @pytest.mark.parametrize("text", ["a", "0", "git-hub", "a_b-c", "a" * 40])
 def test_a_server_id_is_itself(text: str) -> None:
     assert parse_server_id(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("GitHub (work)", "github-work"), ("a" * 39 + "-b", "a" * 39), ("天气", "")]
+)
+def test_a_server_id_is_made_of_any_name(text: str, expected: str) -> None:
+    assert server_id_like(text) == expected
+
+
+@given(st.text())
+def test_what_is_made_of_a_name_is_a_server_id_or_nothing(text: str) -> None:
+    made = server_id_like(text)
+
+    assert not made or parse_server_id(made) == made
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`toolgate init`: a new package that works at once."""
 
-import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,13 +12,12 @@ from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.output import Output
 from toolgate.cli.render.packages import render_begun
 from toolgate.errors import InvalidRecord
-from toolgate.model.names import MAX_SERVER_ID, parse_server_id
+from toolgate.model.names import parse_server_id, server_id_like
 from toolgate.packages.gathering import IGNORE_NAME
 from toolgate.packages.manifest import MANIFEST_NAME
 
 FILES: Final = {"server.py": "server.py", "README.md": "README.md", "toolgateignore": IGNORE_NAME}
 """Of the template: its name there, and in the package."""
-_FOREIGN = re.compile(r"[^a-z0-9]+")
 
 app = typer.Typer(add_completion=False)
 
@@ -51,9 +49,8 @@ def init_command(
 
 
 def _package_id(directory: Path, given: str | None) -> str:
-    made = _FOREIGN.sub("-", directory.resolve().name.lower()).strip("-")[:MAX_SERVER_ID].strip("-")
     try:
-        return parse_server_id(made if given is None else given)
+        return parse_server_id(server_id_like(directory.resolve().name) if given is None else given)
     except InvalidRecord as exc:
         hint = "give one with --id" if given is None else exc.hint
         raise CommandFailed(str(exc), hint=hint, exit_code=Exit.USAGE) from exc

@@ -77,11 +77,12 @@ class Gateway:
         self._page_size = page_size
         self._views = Views()
         self.drift = Drift()
+        """What is held back because it changed after it was approved."""
         self._recording = Recording(audit, metrics, decide=self.decide)
         self.finding = Finding(Searching())
         """Finds tools. One that goes by meaning too may take its place before anybody calls."""
         self._counted = (-1, Registered(0, 0))
-        """What is held back because it changed after it was approved."""
+        """What all servers have together, and the serial of the snapshot in which they have it."""
         self._is_swap_due = False
         self._applied = asyncio.Event()
         self._swapped = asyncio.Event()

@@ -21,6 +21,7 @@ No tool name holds a colon, so the three kinds share one space of names and neve
 # `fullmatch` throughout: `$` would let a trailing newline pass.
 # No `__` and no `.` inside an id, so the doors' joined names always have one reading.
 _SERVER_ID = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
+_NOT_IN_SERVER_ID = re.compile(r"[^a-z0-9]+")
 _TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 # A version is a directory's name, too: nothing in it may lead elsewhere.
 _VERSION = re.compile(r"[0-9A-Za-z](?:[.+-]?[0-9A-Za-z])*")
@@ -55,6 +56,11 @@ def parse_server_id(text: str) -> str:
         f"`{text[:80]}` is not a server id",
         hint="use up to 40 lower-case letters and digits, single `-` or `_` between them",
     )
+
+
+def server_id_like(text: str, *, max_chars: int = MAX_SERVER_ID) -> str:
+    """`GitHub (work)` as a server id would spell it: `github-work`; empty where nothing of it is left."""
+    return _NOT_IN_SERVER_ID.sub("-", text.lower()).strip("-")[:max_chars].rstrip("-")
 
 
 def parse_task_id(text: str) -> str:

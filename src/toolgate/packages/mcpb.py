@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.names import MAX_SERVER_ID, is_tool_name
+from toolgate.model.names import is_tool_name, server_id_like
 from toolgate.model.raw import decode_members
 
 _VERSIONS: Final = ("manifest_version", "dxt_version")
@@ -20,7 +20,6 @@ _KNOWN: Final = ("0.1", "0.2", "0.3", "0.4")
 _PLATFORM: Final = "linux"
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 _DIRECTORY: Final = "${__dirname}"
-_NOT_IN_ID: Final = re.compile(r"[^a-z0-9]+")
 _NOT_IN_VARIABLE: Final = re.compile(r"[^A-Z0-9]+")
 _HOMES: Final = {"HOME": "", "DESKTOP": "/Desktop", "DOCUMENTS": "/Documents", "DOWNLOADS": "/Downloads"}
 _HOME: Final = "${ENV:HOME}"
@@ -49,7 +48,7 @@ def convert_mcpb(manifest: bytes) -> bytes:
     platforms = _object(document, "compatibility").get("platforms")
     if isinstance(platforms, list) and _PLATFORM not in platforms:
         raise InvalidRecord("the bundle is not made for Linux: its `compatibility` says so")
-    package_id = _slug(_text(document, "name"))
+    package_id = server_id_like(_text(document, "name"))
     ours = {
         "manifestSchemaVersion": "v2",
         "id": package_id,
@@ -153,10 +152,6 @@ def _summaries(document: Json) -> Iterator[dict[str, str]]:
         name = tool.get("name") if isinstance(tool, dict) else None
         if isinstance(name, str) and is_tool_name(name):
             yield {"name": name, "description": _text(tool, "description")}
-
-
-def _slug(name: str) -> str:
-    return _NOT_IN_ID.sub("-", name.lower()).strip("-")[:MAX_SERVER_ID].rstrip("-")
 
 
 def _variable(name: str) -> str:

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
+from toolgate.catalog.definitions import MAX_SCHEMA_BYTES
 from toolgate.errors import InvalidRecord
 from toolgate.model.packages import CatalogRow
 from toolgate.registry.change_count import ChangeCount
-
-MAX_SCHEMA_BYTES: Final = 256 * 1024
-"""Of each schema of a tool. Also the tables check it."""
 
 
 def check_rows(package_id: str, rows: Sequence[CatalogRow]) -> None:

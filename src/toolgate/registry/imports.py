@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, Final, Literal
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.names import MAX_SERVER_ID
+from toolgate.model.names import MAX_SERVER_ID, server_id_like
 from toolgate.registry.docker_catalog import docker_servers, is_docker_catalog, parse_docker_server
 from toolgate.registry.records import parse_server
 from toolgate.registry.server_json import is_server_json, parse_server_json, server_json_name
@@ -35,7 +35,6 @@ _COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
 # `${NAME}` and `${NAME:-default}` in Claude Code, `${env:NAME}` and `${input:name}` in VS Code and Cursor.
 _VARIABLE = re.compile(r"\$\{(?:(env|input):)?([A-Za-z_][\w-]*)(:-[^}]*)?\}")
-_NOT_IN_ID = re.compile(r"[^a-z0-9]+")
 # The one YAML there is here. No line of TOML begins so.
 _DOCKER_CATALOG = re.compile(r"^registry[ \t]*:", re.MULTILINE)
 
@@ -176,7 +175,7 @@ def _find_servers(document: object) -> Mapping[str, Any]:
 
 def _unique_id(name: str, taken: set[str]) -> str:
     """`GitHub (work)` becomes `github-work`, a second one `github-work-2`."""
-    stem = _NOT_IN_ID.sub("-", name.lower()).strip("-")[: MAX_SERVER_ID - 3].rstrip("-") or "server"
+    stem = server_id_like(name, max_chars=MAX_SERVER_ID - 3) or "server"
     server_id, number = stem, 1
     while server_id in taken:
         number += 1
