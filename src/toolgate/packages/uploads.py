@@ -153,8 +153,9 @@ class Uploads:
             return
         before_s = (self._clock_ms() - MAX_AGE_MS) / 1000
         for path in self._directory.iterdir():
+            name = path.name
             with suppress(FileNotFoundError):  # whoever is done with one removes it, also at this moment
-                if not path.name.startswith(self._mark) or path.stat().st_mtime < before_s:
+                if not name.startswith(self._mark) or path.stat().st_mtime < before_s:
                     path.unlink()
 
 
