@@ -1,4 +1,4 @@
-"""The command line as a test uses it: a fake gateway, and one call that runs a command."""
+"""The command line as a test uses it: a gateway, fake or not, and one call that runs a command."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.cli.fake_gateway import FakeGateway, open_fake_gateway
+from tests.cli.processes import running
 from toolgate.cli import main
 
 
@@ -51,3 +52,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Ran(code, captured.out, captured.err)
 
     return run_command
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a gateway that runs, may start any program, and has no record."""
+    data = tmp_path_factory.mktemp("data")
+    config = data / "settings.toml"
+    config.write_text('allowed_commands = ["*"]\n', "utf-8")
+    with running("up", "--listen", "127.0.0.1:0", "--data", str(data), "--config", str(config)) as (_, shown):
+        yield shown["url"]

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,11 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
-from tests.cli.processes import running
 from tests.registry.official import LIST, check_official
 from tests.scenarios.waiting import eventually
 from toolgate.cli.failure import Exit
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes_server.py"
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    data = tmp_path_factory.mktemp("data")
-    config = data / "settings.toml"
-    config.write_text('allowed_commands = ["*"]\n', "utf-8")
-    with running("up", "--listen", "127.0.0.1:0", "--data", str(data), "--config", str(config)) as (_, shown):
-        yield shown["url"]
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ import asyncio
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.contract.object_stores import KINDS, Dying, Killed, open_bucket, open_objects
+from tests.contract.object_stores import Dying, Killed
 from tests.contract.stores import Clock
 from toolgate.errors import (
     Conflict,
@@ -53,17 +52,6 @@ class Archive:
             size=len(self.content),
             at_ms=at_ms,
         )
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[dict[str, str]]:
-    with open_bucket() as environ:
-        yield environ
-
-
-@pytest.fixture(params=KINDS)
-def objects(request: pytest.FixtureRequest, tmp_path: Path, bucket: dict[str, str]) -> Objects:
-    return open_objects(request.param, tmp_path, bucket)
 
 
 @pytest.fixture

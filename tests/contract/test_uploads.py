@@ -2,13 +2,11 @@
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.contract.object_stores import KINDS, open_bucket, open_objects
 from tests.contract.stores import Clock
 from toolgate.errors import BodyTooLarge, InvalidRecord, InvalidRequest, SessionLimit
 from toolgate.packages import uploads as module
@@ -21,17 +19,6 @@ ME: Final = "key:me"
 YOU: Final = "key:you/../me"
 PIECES: Final = (b"a" * 1_000, b"b" * 1_000, b"c")
 SHA256: Final = hashlib.sha256(b"".join(PIECES)).hexdigest()
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[dict[str, str]]:
-    with open_bucket() as environ:
-        yield environ
-
-
-@pytest.fixture(params=KINDS)
-def objects(request: pytest.FixtureRequest, tmp_path: Path, bucket: dict[str, str]) -> Objects:
-    return open_objects(request.param, tmp_path, bucket)
 
 
 @pytest.fixture
