@@ -152,3 +152,19 @@ def test_a_key_of_very_many_parts_is_refused_before_it_is_read(part: str) -> Non
     for text in (f"{key} = 1", f"x = 1\n[[ {key} ]]", f"x = [1, {{{key} = 1}}]"):
         with pytest.raises(InvalidRecord, match="more than 32 parts"):
             parse_imports(text, "auto")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("{" + "/* " * 300_000, id="comments that nobody closes"),
+        pytest.param("{" + '"\\' * 300_000, id="strings that nobody closes"),
+        pytest.param(
+            json.dumps({"mcpServers": {"a": {"command": "a", "args": ["${A:-" * 200_000]}}}),
+            id="references that nobody closes",
+        ),
+    ],
+)
+def test_what_nobody_closes_is_read_once_and_not_once_for_each(text: str) -> None:
+    with suppress(InvalidRecord):
+        parse_imports(text, "auto")

@@ -31,10 +31,11 @@ _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp", "mc
 _URL_FIELDS: Final = ("url", "serverUrl", "httpUrl")
 
 # VS Code and Cursor keep comments and trailing commas in these files. A string is matched first, and kept.
-_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
+# What is not closed reaches to the end, so that nobody looks for its end again from the next sign on.
+_COMMENT = re.compile(r'("(?:\\.|[^"\\])*+(?:"|\\?\Z))|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*+(?:"|\\?\Z))|,(?=\s*[}\]])', re.DOTALL)
 # `${NAME}` and `${NAME:-default}` in Claude Code, `${env:NAME}` and `${input:name}` in VS Code and Cursor.
-_VARIABLE = re.compile(r"\$\{(?:(env|input):)?([A-Za-z_][\w-]*)(:-[^}]*)?\}")
+_VARIABLE = re.compile(r"\$\{(?:(env|input):)?([A-Za-z_][\w-]*)(:-(?:[^}$]|\$(?!\{))*+)?\}")
 # The one YAML there is here. No line of TOML begins so.
 _DOCKER_CATALOG = re.compile(r"^registry[ \t]*:", re.MULTILINE)
 
