@@ -33,8 +33,8 @@ def test_whatever_else_a_skill_says_is_nobodys_business() -> None:
         {**SEED, "name": " A\nreport\u202e ", "description": "For\tthe board", "steps": [1], "model": None}
     )
 
-    assert (found.name, found.description) == ("A report", "For the board")
-    assert parse_skill({**SEED, "name": 7, "description": None}).name == ""
+    assert found.name == "A report"
+    assert parse_skill({**SEED, "name": 7}).name == ""
 
 
 def test_tools_stand_once_in_their_order_and_may_be_patterns() -> None:

@@ -1,6 +1,6 @@
 """A skill's manifest: which tools the skill was written with, and so the scope it needs.
 
-Skills say much that is nobody's business here; only the id, the words for people and the tools are read.
+Skills say much that is nobody's business here; only the id, the name and the tools are read.
 """
 
 import json
@@ -29,7 +29,7 @@ class Skill:
     tools: tuple[ToolRef, ...]
     """In the order of the manifest, each once. A name may be a pattern."""
     name: str = ""
-    description: str = ""
+    """For people."""
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -74,7 +74,6 @@ def parse_skill(document: object) -> Skill:
         skill_id=skill_id,
         tools=tools,
         name=_words(document.get("name"))[:MAX_TITLE],
-        description=_words(document.get("description")),
     )
 
 

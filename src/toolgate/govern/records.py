@@ -19,7 +19,9 @@ async def find_record(control: Control, kind: Kind, record_id: str) -> Stored:
     """The record, or NotFound."""
     stored = await control.store.get(kind, record_id)
     if stored is None:
-        raise NotFound(f"there is no {kind} `{record_id}`")
+        raise NotFound(
+            f"there is no {kind} `{record_id}`", hint=f"`toolgate {kind}s list` shows those there are"
+        )
     return stored
 
 

@@ -27,20 +27,9 @@ _VERSION_SIGNS: Final = {"npm": "@", "nuget": "@", "pypi": "=="}
 """What parts an identifier from its version. Of an image the tag is part of the identifier."""
 _VALUED: Final = frozenset(
     {
-        *(
-            "-e",
-            "--env",
-            "-v",
-            "--volume",
-            "--mount",
-            "--network",
-            "--name",
-            "-u",
-            "--user",
-            "-w",
-            "--workdir",
-        ),
-        *("-p", "--publish", "--platform", "--security-opt", "--entrypoint", "--env-file", "--add-host"),
+        *("-e", "--env", "--env-file", "-v", "--volume", "--mount", "-u", "--user", "-w", "--workdir"),
+        *("-p", "--publish", "--network", "--add-host", "--name", "--platform", "--security-opt"),
+        "--entrypoint",
     }
 )
 """Options of `docker run` whose value is the next word."""
