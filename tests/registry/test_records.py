@@ -202,6 +202,12 @@ REFUSED = [
     pytest.param(
         changed(HTTP, "http.headers", {"X-A": "${ENV:}"}), "http.headers.X-A", id="broken reference"
     ),
+    pytest.param(
+        changed(STDIO, "stdio.args", ["${ENV:A:-${ENV:B}}"]), "stdio.args[0]", id="reference in a default"
+    ),
+    pytest.param(
+        changed(STDIO, "stdio.args", ["${ENV:A:-" * 3_600]), "stdio.args[0]", id="references left open"
+    ),
     pytest.param(changed(HTTP, "http.headers", {"X-A": "***"}), "http.headers.X-A", id="a mask sent back"),
     pytest.param(changed(HTTP, "http.auth_ref", "../secret"), "http.auth_ref", id="auth_ref with a path"),
     pytest.param(changed(STDIO, "stdio.env", {"A B": "x"}), "stdio.env.A B", id="variable with a space"),
@@ -286,6 +292,12 @@ def test_sec_1_a_refusal_never_repeats_a_value() -> None:
     with pytest.raises(InvalidRecord) as caught:
         parse_server(body)
     assert "c4n4ry" not in repr((caught.value, caught.value.data, caught.value.__cause__, caught.value.hint))
+
+
+def test_references_that_are_left_open_are_each_looked_at_once() -> None:
+    """Were each looked for to the end of the text, this would take minutes."""
+    with pytest.raises(InvalidRecord, match="a reference is written"):
+        parse_server(changed(STDIO, "stdio.args", ["${ENV:A:-" * 3_600] * 100))
 
 
 def test_many_problems_are_counted_not_all_told() -> None:
