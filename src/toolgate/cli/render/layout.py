@@ -1,4 +1,4 @@
-"""The few shapes all output is made of. All text passes `cell`, which escapes it."""
+"""The few shapes all output is made of. All text of others is escaped here."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from toolgate.cli.escape import escape_line
+from toolgate.cli.escape import escape_block, escape_line
 
 OK = "green"
 WARN = "yellow"
@@ -66,6 +66,12 @@ def indent(part: RenderableType) -> Padding:
 def verbatim(text: str) -> Text:
     """Lines to be copied: the terminal may break them, we may not. Nothing of a server's goes in here."""
     return Text("\n".join(f"  {line}" for line in text.splitlines()), no_wrap=True, overflow="ignore")
+
+
+def diff_line(line: str) -> Text:
+    """One line of a diff. None of it is lost, however long its words are."""
+    styles = {"+": OK, "-": BAD, "@": DIM}
+    return Text(escape_block(line), style=styles.get(line[:1], ""), overflow="fold")
 
 
 def warnings(found: Iterable[Any]) -> Group | None:

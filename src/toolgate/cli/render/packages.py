@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.defaults import url_option
-from toolgate.cli.escape import escape_block
 from toolgate.cli.render.layout import (
     BAD,
     DIM,
@@ -17,6 +16,7 @@ from toolgate.cli.render.layout import (
     WARN,
     cell,
     count,
+    diff_line,
     facts,
     grid,
     health_of,
@@ -171,12 +171,7 @@ def _tool_changes(tools: Answer) -> Iterator[RenderableType]:
     for one in tools["renamed"]:
         yield sentence(Text("~ ", style=WARN), cell(one["before"]), " is now ", cell(one["after"]))
     for name, lines in tools["changed"].items():
-        yield Group(sentence(Text("~ ", style=WARN), cell(name)), *map(indent, map(_diff_line, lines)))
-
-
-def _diff_line(line: str) -> Text:
-    styles = {"+": OK, "-": BAD, "@": DIM}
-    return Text(escape_block(line), style=styles.get(line[:1], ""))
+        yield Group(sentence(Text("~ ", style=WARN), cell(name)), *map(indent, map(diff_line, lines)))
 
 
 def _fares(server: Answer | None) -> RenderableType | None:

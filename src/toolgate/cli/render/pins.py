@@ -6,7 +6,6 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.escape import escape_block
 from toolgate.cli.render.layout import (
     BAD,
     DIM,
@@ -14,6 +13,7 @@ from toolgate.cli.render.layout import (
     WARN,
     cell,
     count,
+    diff_line,
     grid,
     indent,
     names,
@@ -30,7 +30,6 @@ _STATES: Final = {
     "renamed": ("+", WARN, "the new name of"),
     "missing": ("-", BAD, "approved, and not listed any more"),
 }
-_LINES: Final = {"+": OK, "-": BAD, "@": DIM}
 
 
 def render_pins(pins: Sequence[Answer]) -> RenderableType:
@@ -103,10 +102,8 @@ def _difference(one: Answer) -> RenderableType:
     if one["state"] == "changed" and one["listed"] == one["approved"]:
         head.append(", and has changed back; this is what it was in between")
     digests = [f"{name} {one[name][:12]}" for name in ("approved", "found") if one[name] is not None]
-    lines = [
-        Text(escape_block(line), style=_LINES.get(line[:1], ""), overflow="fold") for line in one["diff"]
-    ]
-    return Group(sentence(*head), indent(cell(", ".join(digests), DIM)), *map(indent, lines), *_remarks(one))
+    lines = map(indent, map(diff_line, one["diff"]))
+    return Group(sentence(*head), indent(cell(", ".join(digests), DIM)), *lines, *_remarks(one))
 
 
 def _remarks(one: Answer) -> list[RenderableType]:
