@@ -87,19 +87,19 @@ def _blank(package: Package | None, record: ServerRecord, at_ms: int) -> Catalog
 
 
 def _listed(blank: CatalogRow, tool: ToolDefinition, *, declared: str | None) -> CatalogRow:
-    row = _defined(blank, tool)
+    row = fill_row(blank, tool)
     return replace(row, source="manifest") if tool.digest == declared else replace(row, source="discovered")
 
 
 def _declared(blank: CatalogRow, tool: DeclaredTool) -> CatalogRow:
     if tool.digest is not None:
-        return replace(_defined(blank, tool), source="manifest")
+        return replace(fill_row(blank, tool), source="manifest")
     return replace(
         blank, tool_name=tool.name, description=tool.description, tokens=tool.tokens, source="summary"
     )
 
 
-def _defined(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogRow:
+def fill_row(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogRow:
     """A row of a definition that was checked, here or when its manifest was read."""
     members = msgspec.json.decode(tool.raw, type=_Shown)
     annotations = bytes(members.annotations)

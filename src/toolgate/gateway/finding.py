@@ -13,15 +13,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolgate.catalog.entries import Entry, parameter_text
+from toolgate.catalog.entries import entry_of
 from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
-from toolgate.catalog.naming import door_name
 from toolgate.catalog.pages import encode_definition
+from toolgate.catalog.rows import fill_row, project
 from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway.routes import Route
 from toolgate.gateway.searching import Searching
 from toolgate.gateway.view import View
-from toolgate.model.names import ToolRef
+from toolgate.model.packages import CatalogRow
 from toolgate.model.raw import Members
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
@@ -36,20 +36,6 @@ PATIENCE_S: Final = 30.0
 SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
 
 _encode = msgspec.json.encode
-
-
-class _Annotations(msgspec.Struct, rename="camel"):
-    title: str = ""
-    read_only_hint: bool = False
-
-
-class _Definition(msgspec.Struct, rename="camel"):
-    title: str = ""
-    annotations: _Annotations = msgspec.field(default_factory=_Annotations)
-    input_schema: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-_decode_definition = msgspec.json.Decoder(_Definition).decode
 
 
 class _Card(NamedTuple):
@@ -110,10 +96,9 @@ class Finding:
         for server_id, offer in servers.items():
             known = self._indexed.get(server_id)
             if known is None or not _is_same(known.offer, offer):
-                definitions = {name: _decode_definition(tool.raw) for name, tool in offer.tools.items()}
-                self._searching.put(server_id, [_entry(offer, *one) for one in definitions.items()])
-                cards = {offer.tools[name].digest: _card(one) for name, one in definitions.items()}
-                self._indexed[server_id] = _Indexed(offer, cards)
+                rows = _rows(offer)
+                self._searching.put(server_id, [entry_of(row) for row in rows])
+                self._indexed[server_id] = _Indexed(offer, {row.digest: _card(row) for row in rows})
         for server_id in self._indexed.keys() - servers.keys():
             self._searching.drop(server_id)
             del self._indexed[server_id]
@@ -155,7 +140,8 @@ class Finding:
         card = None if indexed is None else indexed.cards.get(route.digest)
         if card is None:  # the view is from another snapshot than the index
             assert route.tool is not None
-            card = _card(_decode_definition(route.tool.raw))
+            blank = CatalogRow(package_id=route.server_id, tool_name=route.name)
+            card = _card(fill_row(blank, route.tool))
         return card
 
     def _show(self, name: str, route: Route) -> dict[str, Any]:
@@ -181,23 +167,13 @@ def _is_same(known: ServerTools, offer: ServerTools) -> bool:
     return known is offer or (known.tools is offer.tools and known.record == offer.record)
 
 
-def _entry(offer: ServerTools, name: str, definition: _Definition) -> Entry:
-    record = offer.record
-    return Entry(
-        key=door_name(ToolRef(record.server_id, name)),
-        name=name,
-        server=record.server_id,
-        server_name=record.display_name,
-        title=definition.title or definition.annotations.title,
-        description=offer.tools[name].description,
-        parameters=parameter_text(definition.input_schema),
-        category=record.category,
-        tags=record.tags,
-    )
+def _rows(offer: ServerTools) -> Sequence[CatalogRow]:
+    """The tools as the catalog would have them: what is found there is found here, by the same words."""
+    return project(None, (), record=offer.record, offer=offer, at_ms=0) if offer.tools else ()
 
 
-def _card(definition: _Definition) -> _Card:
-    return _Card(definition.title or definition.annotations.title, definition.annotations.read_only_hint)
+def _card(row: CatalogRow) -> _Card:
+    return _Card(row.title, row.is_read_only)
 
 
 def _shortened(text: str) -> str:
