@@ -214,6 +214,13 @@ async def test_a_server_that_left_meanwhile_passes_no_filter() -> None:
     assert result(told)["total"] == 0
 
 
+async def test_a_server_without_a_category_is_uncategorized_as_in_the_catalog() -> None:
+    named = offer("two", definition("b"), of=record("two", allowed_tools=("*",), category="x"))
+    by, platform = Finding(Searching()), snapshot(offer("one", definition("a")), named)
+
+    assert await found(by, platform, "", category="uncategorized") == ["one.a"]
+
+
 async def test_a_tool_is_shown_with_its_title_and_the_beginning_of_a_long_description() -> None:
     long = offer("one", definition("read", title="Reader", description="page " * 100))
     platform = snapshot(long)

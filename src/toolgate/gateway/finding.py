@@ -21,7 +21,7 @@ from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.gateway.routes import Route
 from toolgate.gateway.searching import Searching
 from toolgate.gateway.view import View
-from toolgate.model.packages import CatalogRow
+from toolgate.model.packages import UNCATEGORIZED, CatalogRow
 from toolgate.model.raw import Members
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
@@ -130,7 +130,7 @@ class Finding:
         return (
             offer is not None
             and wanted.server in (None, route.server_id)
-            and wanted.category in (None, offer.record.category)
+            and wanted.category in (None, offer.record.category or UNCATEGORIZED)
             and (wanted.tag is None or wanted.tag in offer.record.tags)
             and wanted.read_only in (None, self._card(route).is_read_only)
         )

@@ -14,11 +14,9 @@ from toolgate.errors import NotFound
 from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.govern.control import Control
 from toolgate.govern.visibility import Visible
-from toolgate.model.packages import ALL_TOOLS, CatalogRow, Package, Source
+from toolgate.model.packages import ALL_TOOLS, UNCATEGORIZED, CatalogRow, Package, Source
 from toolgate.model.principals import Principal
 
-UNCATEGORIZED: Final = "uncategorized"
-"""The category of packages without one. Who writes it into a record means the same."""
 SEARCH: Final = "search"
 """What follows `/api/catalog/` is this, or the id of a category."""
 MAX_FOUND: Final = 1_000

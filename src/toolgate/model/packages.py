@@ -9,6 +9,8 @@ placeholder), or what the running server lists."""
 SchemaVersion = Literal["v2", "legacy"]
 """Of the manifest; servers without one have `legacy`."""
 
+UNCATEGORIZED = "uncategorized"
+"""The category of packages and servers without one. Who writes it into a record means the same."""
 ALL_TOOLS = "*"
 """The name in the row of a package of which no tool is known yet."""
 
