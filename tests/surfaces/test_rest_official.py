@@ -134,6 +134,24 @@ async def test_a_key_that_is_bound_to_tasks_gets_urls_that_work_for_it(
         assert entry["server"]["remotes"][0]["url"] == f"{BASE_URL}/api/mcp/s/git{query}"
 
 
+async def test_the_url_names_a_task_that_offers_something_of_the_server() -> None:
+    bound = "tg_bound" * 6
+    ceiling = {"tasks": ["a", "b", "c"]}
+    key = {"key_id": "bound", "role": "agent", "sha256": hash_key(bound), "ceiling": ceiling}
+    tasks = [
+        task("a", default_server_ids=["git"], tool_denylist=["*"]),
+        task("b", default_server_ids=["web"]),
+        task("c", default_server_ids=["git"]),
+    ]
+    async with open_rest(world()) as house:
+        await furnish(house)
+        await house.seed(key=[key], task=tasks)
+        listed = (await house.get(LISTED, key=bound))["servers"]
+
+        urls = [entry["server"]["remotes"][0]["url"].removeprefix(BASE_URL) for entry in listed]
+        assert urls == ["/api/mcp/s/git?task=c", "/api/mcp/s/web?task=b"]
+
+
 async def test_nothing_that_starts_a_server_is_shown() -> None:
     async with open_rest(world()) as house:
         await furnish(house)

@@ -15,7 +15,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.model.names import ToolRef
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
-from toolgate.model.principals import Ceiling
+from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.policy.compose import compose
@@ -24,6 +24,7 @@ from toolgate.policy.limits import Limits
 from toolgate.policy.offers import is_unlisted, may_hold
 from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import compiled
+from toolgate.policy.scope import Scope
 
 MAX_KEPT: Final = 32
 """Different reaches of keys that are remembered. Keys with the same share one."""
@@ -121,15 +122,13 @@ def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
 def _find(limits: Limits, state: _State, ceiling: Ceiling) -> Visible:
     platform, rows = state.snapshot, state.rows
     scopes = [
-        compose(
+        _scope(
+            limits,
             platform,
             ceiling,
             task=task,
             # All that the task allows, not only what it starts with.
-            request=SessionRequest(
-                servers=None if task is None else tuple(bind_task(platform, task).allowed)
-            ),
-            limits=replace(limits, on_too_many="find"),
+            servers=None if task is None else tuple(bind_task(platform, task).allowed),
         )
         for task in _tasks(platform, ceiling)
     ]
@@ -143,6 +142,41 @@ def _find(limits: Limits, state: _State, ceiling: Ceiling) -> Visible:
     }
     named = {name: row for name, row in state.named.items() if _is_shown(row, admitted, unknown)}
     return Visible(rows=named, packages=packages)
+
+
+def tasks_by_server(gateway: Gateway, principal: Principal, wanted: AbstractSet[str]) -> Mapping[str, str]:
+    """For a key that is bound to tasks: which of them to name for each of these servers.
+
+    The first that offers something of it, or else the first that may; its default task before others.
+    """
+    platform, default = gateway.snapshot, principal.default_task
+    offering: dict[str, str] = {}
+    reaching: dict[str, str] = {}
+    tasks = filter(None, _tasks(platform, principal.ceiling))
+    for task in sorted(tasks, key=lambda one: (one.task_id != default, one.task_id)):
+        if left := bind_task(platform, task).allowed & wanted - offering.keys():
+            scope = _scope(gateway.limits, platform, principal.ceiling, task=task, servers=tuple(left))
+            offering |= {ref.server_id: task.task_id for ref in scope.admitted}
+            reaching = dict.fromkeys(scope.servers, task.task_id) | reaching
+    return reaching | offering
+
+
+def _scope(
+    limits: Limits,
+    platform: Snapshot,
+    ceiling: Ceiling,
+    *,
+    task: TaskPolicy | None,
+    servers: tuple[str, ...] | None,
+) -> Scope:
+    """However many tools it has."""
+    return compose(
+        platform,
+        ceiling,
+        task=task,
+        request=SessionRequest(servers=servers),
+        limits=replace(limits, on_too_many="find"),
+    )
 
 
 def _is_shown(row: CatalogRow, admitted: AbstractSet[ToolRef], unknown: AbstractSet[str]) -> bool:

@@ -7,21 +7,18 @@ reaches it (commands, variables, URLs) is never said, and what the caller cannot
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
-from toolgate.gateway.caller import Caller
 from toolgate.govern.catalog import visible
 from toolgate.govern.control import Control
 from toolgate.govern.records import find_record, show_record
+from toolgate.govern.visibility import tasks_by_server
 from toolgate.model.addresses import is_loopback
-from toolgate.model.principals import Principal
 from toolgate.model.revisions import Stored
-from toolgate.policy.layers import SessionRequest
 from toolgate.registry.server_json_export import Identity, encode_server_json
 from toolgate.surfaces.rest.answers import JSON, Answer
 from toolgate.surfaces.rest.links import server_url
@@ -73,13 +70,13 @@ async def list_official(control: Control, call: Call[None]) -> Answer:
     # In a thread: to look at ten thousand takes longer than the loop may stand still.
     found = await asyncio.to_thread(_narrowed, servers, call.query, namespace=namespace, since_ms=since_ms)
     shown, next_cursor = page.cut(found, lambda one: one.record.id)
-    return _list(control, call, shown, next_cursor)
+    return await _list(control, call, shown, next_cursor)
 
 
 async def list_versions(control: Control, call: Call[None]) -> Answer:
     """The one version of a server there is here. One that you cannot reach is not there."""
     found = await _find(control, call)
-    return NOT_FOUND if found is None else _list(control, call, [found], None)
+    return NOT_FOUND if found is None else await _list(control, call, [found], None)
 
 
 async def read_version(control: Control, call: Call[None]) -> Answer:
@@ -88,7 +85,7 @@ async def read_version(control: Control, call: Call[None]) -> Answer:
     wanted = call.ids["server_version"]
     if found is None or wanted not in {LATEST, found.identity("").version}:
         return NOT_FOUND
-    return Answer(_show(control, call, found))
+    return Answer((await _show(control, call, [found]))[0])
 
 
 async def export_server(control: Control, call: Call[None]) -> Answer:
@@ -149,18 +146,26 @@ def _door(control: Control, call: Call[None]) -> str:
     return control.door_url() or call.base_url
 
 
-def _list(control: Control, call: Call[None], servers: Sequence[_Found], next_cursor: str | None) -> Answer:
+async def _list(
+    control: Control, call: Call[None], servers: Sequence[_Found], next_cursor: str | None
+) -> Answer:
     metadata: dict[str, Any] = {} if next_cursor is None else {"nextCursor": next_cursor}
     metadata["count"] = len(servers)
-    return Answer({"servers": [_show(control, call, one) for one in servers], "metadata": metadata})
+    return Answer({"servers": await _show(control, call, servers), "metadata": metadata})
 
 
-def _show(control: Control, call: Call[None], found: _Found) -> dict[str, Any]:
+async def _show(control: Control, call: Call[None], servers: Sequence[_Found]) -> list[dict[str, Any]]:
+    # In a thread: a key may be bound to many tasks.
+    ids = {one.record.id for one in servers}
+    tasks = await asyncio.to_thread(tasks_by_server, control.gateway, call.caller, ids)
+    return [_entry(control, call, one, tasks.get(one.record.id)) for one in servers]
+
+
+def _entry(control: Control, call: Call[None], found: _Found, task_id: str | None) -> dict[str, Any]:
+    """`task_id`: the one that a key which is bound to tasks reaches the server in."""
     door = _door(control, call)
-    remote: dict[str, Any] = {
-        "type": "streamable-http",
-        "url": server_url(door, found.record.id, _task_of(control, call.caller, found.record.id)),
-    }
+    named = None if task_id == call.caller.default_task else task_id
+    remote: dict[str, Any] = {"type": "streamable-http", "url": server_url(door, found.record.id, named)}
     if call.authorization is not None:
         remote["headers"] = [_KEY]
     at = datetime.fromtimestamp(found.updated_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -170,17 +175,6 @@ def _show(control: Control, call: Call[None], found: _Found) -> dict[str, Any]:
         "server": {**found.identity(namespace_of(door)).encode(), "remotes": [remote]},
         "_meta": {"io.modelcontextprotocol.registry/official": official},
     }
-
-
-def _task_of(control: Control, principal: Principal, server_id: str) -> str | None:
-    """The task that a key which is bound to tasks has to name in the URL of a server. None: it has not."""
-    bound_to = principal.ceiling.tasks
-    for task_id in () if bound_to is None else (principal.default_task, *sorted(bound_to)):
-        with suppress(NotFound):
-            caller = Caller(principal, task_id, SessionRequest(servers=(server_id,)), only_server=server_id)
-            if server_id in control.gateway.scope(caller).servers:
-                return task_id if task_id != principal.default_task else None
-    return None
 
 
 def _parse_since(query: Mapping[str, str]) -> float:
