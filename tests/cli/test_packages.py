@@ -258,10 +258,10 @@ def test_what_people_see_of_an_installation() -> None:
 
 
 def test_what_people_see_of_one_that_was_not_made() -> None:
-    lines = shown(render_install_plan(answer(plan=plan())))
+    lines = shown(render_install_plan(answer(plan=plan()), ["publish", "a dir", "--bump", "patch"]))
 
     assert lines[0] == "notes 1.1.0 would be installed (was 1.0.0)  revision 7"
-    assert lines[-12:] == [
+    assert lines[-13:] == [
         "~ pin notes",
         "~ server notes",
         "    stdio.command",
@@ -273,7 +273,8 @@ def test_what_people_see_of_one_that_was_not_made() -> None:
         "",
         "2 tasks unchanged; nothing was written",
         "",
-        "plan f00",
+        "To make exactly this change:",
+        "  toolgate publish 'a dir' --bump patch --require-plan f00",
     ]
 
 

@@ -55,7 +55,7 @@ def install_command(
         with progress.step("asking" if is_dry_run else "installing"):
             answer = install(client, package_id, {**how.body, **body, "dry_run": is_dry_run}, how.terms)
         if is_dry_run:
-            connection.output.show(answer, render_install_plan(answer))
+            connection.output.show(answer, render_install_plan(answer, ["install", package, *how.words]))
             return
         with progress.step("starting it at the gateway"):
             server = started(client, package_id)

@@ -47,6 +47,12 @@ class InstallOptions:
         return {**allowed, "pin": False} if self.is_unpinned else allowed
 
     @property
+    def words(self) -> list[str]:
+        """As they stand on a command line, but for the plan."""
+        allowed = [word for pattern in self.allow or () for word in ("--allow", pattern)]
+        return [*allowed, "--no-pin"] if self.is_unpinned else allowed
+
+    @property
     def terms(self) -> Terms:
         return Terms(plan_id=self.plan_id)
 

@@ -1,6 +1,5 @@
 """`toolgate plan`: what a change would do to each task, before it is made."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,9 +48,7 @@ def plan_command(
         answer = post_changes(client, PLAN, body, records)
     if out is not None:
         _write(out, answer)
-    connection.output.show(
-        answer, render_plan(answer, _apply_line(files, answer["id"], prune=prune) if not deletes else None)
-    )
+    connection.output.show(answer, render_plan(answer, None if deletes else _apply(files, prune=prune)))
 
 
 def _refuse_nothing(files: Sequence[Path] | None, deletes: Sequence[str] | None, *, prune: bool) -> None:
@@ -61,11 +58,9 @@ def _refuse_nothing(files: Sequence[Path] | None, deletes: Sequence[str] | None,
         raise CommandFailed("--prune needs --file", exit_code=Exit.USAGE)
 
 
-def _apply_line(files: Sequence[Path] | None, plan_id: str, *, prune: bool) -> str:
+def _apply(files: Sequence[Path] | None, *, prune: bool) -> list[str]:
     words = [word for file in files or () for word in ("-f", str(file))]
-    return shlex.join(
-        ["toolgate", "apply", *words, *(["--prune"] if prune else []), "--require-plan", plan_id]
-    )
+    return ["apply", *words, *(["--prune"] if prune else [])]
 
 
 def _write(path: Path, answer: Mapping[str, Any]) -> None:

@@ -65,7 +65,9 @@ def publish_command(
         if is_dry_run:
             offered = {"manifest": content.decode(), "sha256": packed.sha256, "dry_run": True}
             answer = install(client, manifest.id, {**how.body, **offered}, how.terms)
-            connection.output.show(answer, render_install_plan(answer))
+            raised = [] if bump is None else ["--bump", bump]
+            command = ["publish", str(directory), *raised, *how.words]
+            connection.output.show(answer, render_install_plan(answer, command))
             return
         is_there = check_version(client, manifest.id, manifest.version, packed.sha256)
         if not is_there:

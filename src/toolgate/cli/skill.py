@@ -96,8 +96,7 @@ def apply_command(
     with connection.open() as client:
         if is_dry_run:
             answer = post_changes(client, PLAN, body, [record])
-            words = ["toolgate", "skill", "apply", str(file), "--require-plan", answer["id"]]
-            connection.output.show(answer, render_plan(answer, shlex.join(words)))
+            connection.output.show(answer, render_plan(answer, ["skill", "apply", str(file)]))
             return
         answer = post_changes(client, APPLY, {**body, "plan": plan_id}, [record])
     url = door_url(connection.url, {"task": skill.skill_id})

@@ -8,7 +8,8 @@ from typer import Option
 from toolgate.cli.options import Connection
 from toolgate.cli.package_sending import DryRunOption, package_path
 from toolgate.cli.record_commands import IdArgument, TermsOptions
-from toolgate.cli.render.packages import render_uninstall_plan, render_uninstalled
+from toolgate.cli.render.packages import render_uninstalled
+from toolgate.cli.render.plans import render_records
 from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(add_completion=False)
@@ -30,5 +31,6 @@ def uninstall_command(
         query["dry_run"] = "true"
     with connection.open() as client:
         answer = client.delete_path(package_path(package_id), query, terms=on.terms)
-    render = render_uninstall_plan if is_dry_run else render_uninstalled
-    connection.output.show(answer, render(answer))
+    command = ["uninstall", package_id, *(["--purge"] if is_purged else [])]
+    shown = render_records(answer["plan"], command) if is_dry_run else render_uninstalled(answer)
+    connection.output.show(answer, shown)

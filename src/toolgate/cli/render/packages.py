@@ -112,15 +112,16 @@ def render_installed(answer: Answer, server: Answer | None, url: str, *, gateway
     )
 
 
-def render_install_plan(answer: Answer) -> RenderableType:
+def render_install_plan(answer: Answer, command: Sequence[str]) -> RenderableType:
     """An installation that was not made: how the tools differ, the records, and what tasks would notice."""
     changes = list(_tool_changes(answer["tools"]))
+    shown = {**answer["plan"], "changes": [_without_hashes(one) for one in answer["changes"]]}
     return stack(
         Group(
             _headline(answer, "would be installed"), *map(indent, changes or [Text("the same tools", DIM)])
         ),
         warnings(one for one in answer["warnings"] if one not in answer["plan"]["warnings"]),
-        render_records({**answer["plan"], "changes": [_without_hashes(one) for one in answer["changes"]]}),
+        render_records(shown, command),
     )
 
 
@@ -137,11 +138,6 @@ def render_uninstalled(answer: Answer) -> RenderableType:
     if removed:
         lines.append(indent(sentence("archives removed: ", names(removed))))  # type: ignore[arg-type]
     return stack(Group(*lines), warnings(answer["warnings"]))
-
-
-def render_uninstall_plan(answer: Answer) -> RenderableType:
-    """A removal that was not made."""
-    return render_records(answer["plan"])
 
 
 def render_removed_version(answer: Answer) -> RenderableType:

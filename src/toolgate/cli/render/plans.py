@@ -1,5 +1,6 @@
 """Changes of whole records, made or only looked at, and what they do to each task. Signs as in a diff."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -62,19 +63,19 @@ def render_difference(answer: Answer) -> RenderableType:
     return stack(_records(changes), warnings(answer["warnings"]), tail)
 
 
-def render_records(answer: Answer) -> RenderableType:
+def render_records(answer: Answer, command: Sequence[str]) -> RenderableType:
     """The records of a plan, each with the fields that change in it, and what each task would notice."""
     if not answer["changes"]:
         return Text("no difference: there is nothing to do")
-    return stack(_records(answer["changes"]), *_effect(answer), sentence("plan ", cell(answer["id"], "bold")))
+    return stack(_records(answer["changes"]), *_effect(answer), _apply_hint(answer["id"], command))
 
 
-def render_plan(answer: Answer, apply_line: str | None) -> RenderableType:
-    """What changes would add to and take from each task, and how to make exactly them."""
+def render_plan(answer: Answer, command: Sequence[str] | None) -> RenderableType:
+    """What changes would add to and take from each task, and how to make exactly them: by which command."""
     changes: Sequence[Answer] = answer["changes"]
     if not changes:
         return Text("no difference: there is nothing to apply")
-    return stack(Group(*map(_headline, changes)), *_effect(answer), _apply_hint(answer["id"], apply_line))
+    return stack(Group(*map(_headline, changes)), *_effect(answer), _apply_hint(answer["id"], command))
 
 
 def _effect(answer: Answer) -> Iterator[RenderableType | None]:
@@ -133,10 +134,11 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else encode_json(value)
 
 
-def _apply_hint(plan_id: str, apply_line: str | None) -> RenderableType:
-    if apply_line is None:
+def _apply_hint(plan_id: str, command: Sequence[str] | None) -> RenderableType:
+    if command is None:
         return sentence("plan ", cell(plan_id, "bold"))
-    return Group(Text("To make exactly this change:", style="bold"), verbatim(apply_line))
+    line = shlex.join(["toolgate", *command, "--require-plan", plan_id])
+    return Group(Text("To make exactly this change:", style="bold"), verbatim(line))
 
 
 def _task_change(change: Answer) -> RenderableType:
