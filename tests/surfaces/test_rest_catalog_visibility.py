@@ -162,6 +162,23 @@ async def test_a_task_that_is_not_enabled_lets_nothing_through() -> None:
     assert seen[""][1]["categories"] == []
 
 
+async def test_a_server_of_which_nothing_is_known_is_not_named_where_a_task_denies_all_of_it() -> None:
+    async def fails(_members: Any) -> Any:
+        raise OSError("not today")
+
+    net = net_of("open", "closed")
+    net.servers["open"].on_list = net.servers["closed"].on_list = fails
+    both = ["open", "closed"]
+    seen = await seen_with(
+        net,
+        server=[described("open"), described("closed")],
+        task=[task("review", default_server_ids=both, tool_denylist=["closed/*", "open/hid*"])],
+        key=[key(tasks=["review"])],
+    )
+
+    assert [one["fullName"] for one in seen["/search"][1]["tools"]] == ["open.*"]
+
+
 async def test_two_keys_do_not_share_what_they_see() -> None:
     other = {"key_id": "other", "sha256": hash_key("tg_other_" + "z" * 40), "role": "agent"}
     async with open_rest(net_of("open", "closed"), trusts_local=False) as house:

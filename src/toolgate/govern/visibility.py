@@ -18,13 +18,13 @@ from toolgate.model.packages import ALL_TOOLS, CatalogRow
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools, ToolDefinition
-from toolgate.policy.compose import compose
+from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.limits import Limits
 from toolgate.policy.offers import is_unlisted, may_hold
 from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import compiled
-from toolgate.policy.scope import Scope
+from toolgate.policy.scope import Reason, Scope
 
 MAX_KEPT: Final = 32
 """Different reaches of keys that are remembered. Keys with the same share one."""
@@ -121,20 +121,14 @@ def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
 
 def _find(limits: Limits, state: _State, ceiling: Ceiling) -> Visible:
     platform, rows = state.snapshot, state.rows
-    scopes = [
-        _scope(
-            limits,
-            platform,
-            ceiling,
-            task=task,
-            # All that the task allows, not only what it starts with.
-            servers=None if task is None else tuple(bind_task(platform, task).allowed),
-        )
-        for task in _tasks(platform, ceiling)
-    ]
-    admitted = frozenset(ref for scope in scopes for ref in scope.admitted)
-    reached = frozenset(server_id for scope in scopes for server_id in scope.servers)
-    unknown = {one for one in reached if _may_hold_some(platform.servers[one], ceiling)}
+    admitted: set[ToolRef] = set()
+    unknown: set[str] = set()
+    for task in _tasks(platform, ceiling):
+        # All that the task allows, not only what it starts with.
+        servers = None if task is None else tuple(bind_task(platform, task).allowed)
+        scope = _scope(limits, platform, ceiling, task=task, servers=servers)
+        admitted.update(scope.admitted)
+        unknown.update(one for one in scope.servers if _may_hold_some(platform, ceiling, task, one))
     packages = {
         package_id: shown
         for package_id in sorted(rows)
@@ -185,14 +179,18 @@ def _is_shown(row: CatalogRow, admitted: AbstractSet[ToolRef], unknown: Abstract
     return (row.package_id, row.tool_name) in admitted
 
 
-def _may_hold_some(offer: ServerTools, ceiling: Ceiling) -> bool:
-    """Whether a server of which no tool is known may be named: it could have one that the key reaches."""
-    everything = ToolRef(offer.record.server_id, ALL_TOOLS)
-    return (
-        is_unlisted(offer)
-        and (ceiling.allow is None or may_hold(offer, compiled(ceiling.allow)))
-        and compiled(ceiling.deny).first_match(everything) is None
-    )
+def _may_hold_some(platform: Snapshot, ceiling: Ceiling, task: TaskPolicy | None, server_id: str, /) -> bool:
+    """Whether a server of which no tool is known may be named: it could have one that the caller reaches."""
+    offer, everything = platform.servers[server_id], ToolRef(server_id, ALL_TOOLS)
+    if (
+        not is_unlisted(offer)
+        or (ceiling.allow is not None and not may_hold(offer, compiled(ceiling.allow)))
+        or compiled(ceiling.deny).first_match(everything) is not None
+    ):
+        return False
+    request = SessionRequest(servers=(server_id,))
+    decision = decide_one(platform, ceiling, task=task, request=request, ref=everything)
+    return decision.reason is not Reason.DENIED_BY_TASK
 
 
 def _tasks(platform: Snapshot, ceiling: Ceiling) -> Iterator[TaskPolicy | None]:
