@@ -6,13 +6,13 @@ The gateway checks what a record says; here only its outer form is read and put 
 import json
 import os
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.model.revisions import Kind
+from toolgate.registry.toml_documents import parse_toml
 
 WRITTEN_KINDS: Final[tuple[Kind, ...]] = ("server", "task", "profile")
 """What people write into files. The field `<kind>_id` names a record, and by being there tells its kind."""
@@ -102,7 +102,7 @@ def _parse_object(path: Path, text: str) -> dict[str, Any]:
 
 def _parse(path: Path, text: str) -> Any:
     try:
-        return tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
+        return parse_toml(text) if path.suffix.lower() == ".toml" else json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise CommandFailed(
             f"`{path}` is neither TOML nor JSON as its name says: {exc}",

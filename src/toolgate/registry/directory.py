@@ -19,6 +19,7 @@ from toolgate.errors import InvalidRecord, NotFound
 from toolgate.model.servers import ServerRecord
 from toolgate.registry.problems import printable
 from toolgate.registry.records import parse_server, unknown_fields
+from toolgate.registry.toml_documents import parse_toml
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_FILE_NAME: Final = 128
@@ -224,7 +225,7 @@ def _read(path: Path, file: str, findings: _Findings) -> str:
 def _parse(file: str, text: str) -> Mapping[str, Any]:
     try:
         if file.lower().endswith(".toml"):
-            return tomllib.loads(text)
+            return parse_toml(text)
         body = json.loads(text, object_pairs_hook=_unrepeated, parse_constant=_refuse_constant)
     except json.JSONDecodeError as exc:
         raise _bad(file, text, f"is not JSON: {exc.msg}", line=exc.lineno) from exc

@@ -19,13 +19,9 @@ from toolgate.model.names import MAX_SERVER_ID, server_id_like
 from toolgate.registry.docker_catalog import docker_servers, is_docker_catalog, parse_docker_server
 from toolgate.registry.records import parse_server
 from toolgate.registry.server_json import is_server_json, parse_server_json, server_json_name
+from toolgate.registry.toml_documents import parse_toml
 
 Format = Literal["auto", "registry", "mcpServers", "server.json", "docker"]
-
-_MAX_KEY_PARTS: Final = 32
-_KEY_PART: Final = r"""[ \t]*+(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
-# The library takes gigabytes for a key of some ten thousand parts.
-_DEEP_KEY: Final = re.compile(rf"(?:^|[{{,\[]){_KEY_PART}(?:\.{_KEY_PART}){{{_MAX_KEY_PARTS}}}", re.MULTILINE)
 
 _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp", "mcpServers"))
 _URL_FIELDS: Final = ("url", "serverUrl", "httpUrl")
@@ -81,10 +77,8 @@ def _parse_text(text: str, form: Format) -> object:
         # Not imported above: the library takes longer to load than a start should wait for.
         parse_yaml: Callable[[str], object] = import_module("toolgate.registry.yaml_documents").parse_yaml
         return parse_yaml(text)
-    if _DEEP_KEY.search(text):
-        raise InvalidRecord(f"a key of this TOML has more than {_MAX_KEY_PARTS} parts")
     try:
-        return tomllib.loads(text)
+        return parse_toml(text)
     except (tomllib.TOMLDecodeError, RecursionError) as exc:
         raise InvalidRecord(f"this is neither JSON nor TOML: {exc}") from exc
 
