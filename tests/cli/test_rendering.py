@@ -348,6 +348,10 @@ def test_the_demo_shows_what_each_task_sees_and_what_to_paste() -> None:
         "  toolgate tools --task review --url http://127.0.0.1:9000",
         "  toolgate explain --task review --url http://127.0.0.1:9000",
         "",
+        "Look for a tool, or let a model find its tools by itself:",
+        '  toolgate catalog search "what changed" --url http://127.0.0.1:9000',
+        "  http://127.0.0.1:9000/api/mcp/find",
+        "",
         "Ctrl-C stops the gateway and all its servers.",
     ]
 

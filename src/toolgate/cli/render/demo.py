@@ -42,6 +42,10 @@ def render_demo(
             Text("Another client, what it will see, and why it sees no more:", style="bold"),
             verbatim("\n".join(commands)),
         ),
+        Group(
+            Text("Look for a tool, or let a model find its tools by itself:", style="bold"),
+            verbatim(f'{program} catalog search "what changed"{at}\n{url}/api/mcp/find'),
+        ),
         Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
     )
 
