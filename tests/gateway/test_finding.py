@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import msgspec
@@ -212,6 +213,17 @@ async def test_a_server_that_left_meanwhile_passes_no_filter() -> None:
     told = await by.search(view(snapshot(ONE)), snapshot(serial=2), Search(server="one"))
 
     assert result(told)["total"] == 0
+
+
+async def test_a_server_that_is_described_otherwise_is_found_by_the_new_words() -> None:
+    by, before = Finding(Searching()), offer("one", definition("a"))
+    tagged = replace(before, record=replace(before.record, tags=("spreadsheet",)))
+    await found(by, snapshot(before), "spreadsheet")
+    told = await by.search(
+        view(snapshot(tagged, serial=2)), snapshot(tagged, serial=2), Search(query="spreadsheet")
+    )
+
+    assert "note" not in result(told)
 
 
 async def test_a_server_without_a_category_is_uncategorized_as_in_the_catalog() -> None:

@@ -242,3 +242,18 @@ async def test_a_gateway_that_is_suspended_shows_nothing() -> None:
         await house.cataloged()
         house.control.gateway.suspend(lambda: StorageUnavailable("gone"))
         assert error_of(await house.ask("GET", "/api/catalog", key=KEY)) == (503, "storage_unavailable")
+
+
+async def test_what_is_taken_away_is_gone_for_every_key_whoever_looks_first() -> None:
+    async with open_rest(net_of("open")) as house:
+        await house.seed(server=[described("open")], key=[key(servers=["open"])])
+        await house.cataloged()
+        before = await house.ask("GET", "/api/catalog/open/tools", key=KEY)
+        await house.seed(server=[described("open", allowed_tools=["shown"])])
+        await house.cataloged()
+        by_another = await house.get("/api/catalog/open/tools")
+        after = await house.ask("GET", "/api/catalog/open/tools", key=KEY)
+
+    assert [one["name"] for one in before.json()["tools"]] == ["hidden", "shown"]
+    assert [one["name"] for one in by_another["tools"]] == ["shown"]
+    assert [one["name"] for one in after.json()["tools"]] == ["shown"]
