@@ -317,6 +317,28 @@ async def test_fil_3_an_archive_that_is_installed_stays_and_another_goes_alone()
         ]
 
 
+async def test_an_archive_that_a_server_was_taken_back_to_stays() -> None:
+    async with open_rest() as house:
+        first = (await installed(house))["revision"]
+        await installed(house, version="2.0.0")
+        back = await house.ask("POST", f"{SERVERS}/notes/rollback", {"revision": first})
+        kept = await house.ask("DELETE", f"{PACKAGES}/notes/1.0.0")
+
+        assert back.is_success, back.text
+        assert error_of(kept) == (409, "conflict")
+
+
+async def test_a_server_that_somebody_made_their_own_stays_when_its_package_goes() -> None:
+    async with open_rest() as house:
+        await installed(house)
+        await house.ask("DELETE", f"{SERVERS}/notes")
+        await house.put(f"{SERVERS}/notes", stdio("notes"))
+        gone = await house.ask("DELETE", f"{PACKAGES}/notes")
+
+        assert [(one["kind"], one["id"]) for one in gone.json()["changes"]] == [("package", "notes")]
+        assert (await house.get(f"{SERVERS}/notes"))["server_id"] == "notes"
+
+
 async def test_pruning_leaves_what_was_installed_alone() -> None:
     async with open_rest() as house:
         await installed(house)
