@@ -134,10 +134,9 @@ def _without_hashes(change: Answer) -> Answer:
 def render_uninstalled(answer: Answer) -> RenderableType:
     """A package that is gone."""
     removed: Sequence[str] = answer["removed_versions"]
-    lines = [sentence(Text("✓ ", style=OK), "package ", cell(answer["package_id"], "bold"), " is gone")]
-    if removed:
-        lines.append(indent(sentence("archives removed: ", names(removed))))  # type: ignore[arg-type]
-    return stack(Group(*lines), warnings(answer["warnings"]))
+    head = sentence(Text("✓ ", style=OK), "package ", cell(answer["package_id"], "bold"), " is gone")
+    archives = [indent(sentence("archives removed: ", names(removed)))] if removed else []
+    return stack(Group(head, *archives), warnings(answer["warnings"]))
 
 
 def render_removed_version(answer: Answer) -> RenderableType:
