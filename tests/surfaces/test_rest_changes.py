@@ -395,3 +395,16 @@ async def test_a_pin_is_written_by_administrators_and_holds() -> None:
                 "revision": 4,
             }
         ]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param({"kind": "task", "id": None, "body": None}, id="no id"),
+        pytest.param({"kind": None, "id": "review", "body": None}, id="no kind"),
+        pytest.param({"changes": None, "prune": False}, id="no changes"),
+    ],
+)
+async def test_a_plan_of_nothing_is_refused(sent: dict[str, Any]) -> None:
+    async with open_rest() as house:
+        assert error_of(await house.ask("POST", PLAN, sent)) == (400, "invalid_request")

@@ -72,7 +72,9 @@ class PlanSent(Body):
     @model_validator(mode="after")
     def _one_or_many(self) -> "PlanSent":
         sent = self.model_fields_set
-        if not (sent == {"kind", "id", "body"} or ("changes" in sent and sent <= {"changes", "prune"})):
+        is_one = sent == {"kind", "id", "body"} and None not in (self.kind, self.id)
+        is_set = self.changes is not None and sent <= {"changes", "prune"}
+        if not (is_one or is_set):
             raise refuse("send `kind`, `id` and `body`, or `changes` and `prune`")
         _check_each_once(self.changes or [])
         return self
