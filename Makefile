@@ -61,8 +61,8 @@ bench: $(VENV)/.run ## Measure Toolgate beside the upstream called directly and 
 eval-search: $(VENV)/.semantic ## Measure what search finds, by words and by meaning, and how long it takes.
 	@$(BIN)/python bench/search/evaluate.py $(LIVEMCPBENCH)
 
-soak: $(VENV)/.test ## The long runs: kill -9 loops, crash cycles, many random cases.
-	TOOLGATE_SOAK=1 $(BIN)/pytest -m soak
+soak: $(VENV)/.test ## The long runs: kill -9 loops, crash cycles, many cases, and random ones never tried before.
+	TOOLGATE_SOAK=1 $(BIN)/pytest -m "soak or hypothesis"
 
 lock: ## Resolve the dependencies again.
 	for name in run test legacy demo; do uv pip compile --quiet --universal --python-version 3.11 \

@@ -1,6 +1,6 @@
 """One ranking made of several."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolgate.catalog.fusion import fuse
@@ -21,6 +21,7 @@ def test_one_ranking_stays_as_it_is() -> None:
 
 
 @given(RANKINGS, st.integers(0, 10))
+@example([list("bach"), list("bach"), list("bhca"), list("bhca")], 0)  # equals by an exact sum alone
 def test_nothing_is_made_up_or_lost_and_the_order_does_not_matter(
     rankings: list[list[str]], limit: int
 ) -> None:

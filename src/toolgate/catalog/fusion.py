@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import fsum
 from typing import Final
 
 from toolgate.catalog.search import Hit
@@ -12,9 +13,10 @@ _DAMPING: Final = 20
 
 def fuse(rankings: Sequence[Sequence[str]], *, limit: int) -> list[Hit]:
     """The keys of all `rankings` (each best first, without repetitions), best first; equals by key."""
-    scores: defaultdict[str, float] = defaultdict(float)
+    votes: defaultdict[str, list[float]] = defaultdict(list)
     for ranking in rankings:
         for place, key in enumerate(ranking, start=1):
-            scores[key] += 1 / (_DAMPING + place)
-    hits = [Hit(key, score) for key, score in scores.items()]
+            votes[key].append(1 / (_DAMPING + place))
+    # An exact sum: the order of the rankings must not decide between equals.
+    hits = [Hit(key, fsum(shares)) for key, shares in votes.items()]
     return sorted(hits, key=lambda hit: (-hit.score, hit.key))[:limit]
