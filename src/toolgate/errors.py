@@ -410,6 +410,61 @@ class ToolCallLimit(ToolgateError):
     default_hint = "finish with what is there, or start a new session"
 
 
+class InvalidChat(ToolgateError):
+    """A chat request that no model could be asked. `data["param"]` says which part of it."""
+
+    code = "invalid_chat"
+    default_hint = "send a request as the OpenAI API takes it; see `docs/guides/chat.md`"
+
+    def __init__(self, message: str, *, param: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, data={} if param is None else {"param": param})
+
+
+class UnknownModel(ToolgateError):
+    """No chat upstream serves a model of this name."""
+
+    code = "model_not_found"
+    default_hint = "list the models with `GET /v1/models`"
+
+
+class ModelUnavailable(ToolgateError):
+    """The model's server cannot be reached, or broke off."""
+
+    code = "model_unavailable"
+    default_hint = "try again; if it stays so, ask an operator for `toolgate chat-upstreams test`"
+    retryable = True
+
+
+class ModelTimedOut(ToolgateError):
+    """The model did not answer in time."""
+
+    code = "model_timeout"
+    default_hint = "try again, or ask an operator for a longer `answer_timeout_ms`"
+    retryable = True
+
+
+class ModelBusy(ToolgateError):
+    """As many requests as it may have are at the model's server already."""
+
+    code = "model_busy"
+    default_hint = "try again in a moment, or ask an operator for a higher `max_concurrency`"
+    retryable = True
+
+
+class ModelRefused(ToolgateError):
+    """The model's server answered with an error of its own. `data` holds its `status` and what it said."""
+
+    code = "model_refused"
+    default_hint = "what the model's server says is in the message"
+
+
+class StoppedByBudget(ToolgateError):
+    """A conversation ended before the model did. `data["reason"]` says which budget was used up."""
+
+    code = "budget_exceeded"
+    default_hint = "ask for less at once, or ask an operator for larger budgets"
+
+
 WIRE: Final[Mapping[str, Wire]] = {
     "internal": Wire(http=500, jsonrpc=-32603, grpc="INTERNAL", errno="EIO"),
     "parse_error": Wire(http=400, jsonrpc=-32700, grpc="INVALID_ARGUMENT", errno="EINVAL"),
@@ -452,6 +507,13 @@ WIRE: Final[Mapping[str, Wire]] = {
     "storage_unavailable": Wire(http=503, jsonrpc=-31018, grpc="UNAVAILABLE", errno="EAGAIN"),
     "import_refused": Wire(http=400, jsonrpc=-32602, grpc="FAILED_PRECONDITION", errno="EINVAL"),
     "start_refused": Wire(http=500, jsonrpc=-32603, grpc="FAILED_PRECONDITION", errno="EIO"),
+    "invalid_chat": Wire(http=400, jsonrpc=-32602, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "model_not_found": Wire(http=404, jsonrpc=-32602, grpc="NOT_FOUND", errno="ENOENT"),
+    "model_unavailable": Wire(http=502, jsonrpc=-31033, grpc="UNAVAILABLE", errno="EIO"),
+    "model_timeout": Wire(http=504, jsonrpc=-31034, grpc="DEADLINE_EXCEEDED", errno="ETIMEDOUT"),
+    "model_busy": Wire(http=429, jsonrpc=-31035, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
+    "model_refused": Wire(http=502, jsonrpc=-31036, grpc="FAILED_PRECONDITION", errno="EIO"),
+    "budget_exceeded": Wire(http=429, jsonrpc=-31037, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
     "mcp_unavailable": Wire(http=502, jsonrpc=-31020, grpc="UNAVAILABLE", errno="EIO"),
     "mcp_login_required": Wire(http=403, jsonrpc=-31028, grpc="FAILED_PRECONDITION", errno="EACCES"),
     "mcp_timeout": Wire(http=504, jsonrpc=-31021, grpc="DEADLINE_EXCEEDED", errno="ETIMEDOUT"),

@@ -100,6 +100,7 @@ class Gateway:
             tasks=state.tasks,
             profiles=state.profiles,
             keys=state.keys,
+            chat_upstreams=state.chat_upstreams,
         )
         self.drift.follow(state.pins)
         self.servers.apply(state.servers)

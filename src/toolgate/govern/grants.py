@@ -6,6 +6,7 @@ from typing import Final
 
 from toolgate.errors import Forbidden
 from toolgate.gateway.roles import reaches
+from toolgate.model.chat import ChatUpstream
 from toolgate.model.packages import Package
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling, Key, Principal, Role, Secret
@@ -22,6 +23,7 @@ WRITERS: Final[Mapping[Kind, Role]] = {
     "key": "admin",
     "pin": "admin",
     "package": "admin",
+    "chat_upstream": "admin",
 }
 """The least role that may write a kind. Nobody may write a `secret`: it is not here."""
 
@@ -55,6 +57,8 @@ def check_grant(actor: Principal, record: Record) -> None:
             _check_server(actor, record.server_id)
         case Package():
             _check_server(actor, record.package_id)
+        case ChatUpstream():
+            _check_unbound(actor)
         case Secret():
             raise AssertionError  # nobody's to write: see WRITERS
 
@@ -63,7 +67,7 @@ def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
     """Raises Forbidden when `actor` is bound to less than what it would take from others."""
     if kind == "task":
         _check_task_id(actor, record_id)
-    elif kind == "profile":
+    elif kind in {"profile", "chat_upstream"}:
         _check_unbound(actor)
     elif kind in {"server", "pin", "package"}:
         _check_server(actor, record_id)

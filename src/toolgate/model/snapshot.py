@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from toolgate.model.chat import ChatUpstream
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Key
 from toolgate.model.tasks import Environment, Profile, Task
@@ -24,3 +25,4 @@ class Snapshot:
     profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
     keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
     pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
+    chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from pydantic import ValidationError
 
 from toolgate.errors import InvalidRecord
+from toolgate.model.chat import ChatUpstream
 from toolgate.model.names import parse_server_id, parse_task_id
 from toolgate.model.packages import Package
 from toolgate.model.pins import Pin
@@ -28,11 +29,14 @@ from toolgate.registry.bodies import (
     TaskBody,
     default_namespace,
 )
+from toolgate.registry.chat_bodies import ChatUpstreamBody
 from toolgate.registry.package_bodies import PackageBody
 from toolgate.registry.problems import field_path, find_problems, invalid_record
 
-Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Package | Secret
-RecordBody: TypeAlias = ServerBody | TaskBody | ProfileBody | KeyBody | PinBody | PackageBody | SecretBody
+Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Package | ChatUpstream | Secret
+RecordBody: TypeAlias = (
+    ServerBody | TaskBody | ProfileBody | KeyBody | PinBody | PackageBody | ChatUpstreamBody | SecretBody
+)
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 ID_FIELDS: Final[Mapping[Kind, str]] = {
@@ -42,11 +46,13 @@ ID_FIELDS: Final[Mapping[Kind, str]] = {
     "key": "key_id",
     "pin": "server_id",
     "package": "package_id",
+    "chat_upstream": "upstream_id",
     "secret": "secret_id",
 }
 ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "server_id": parse_server_id,
     "package_id": parse_server_id,
+    "upstream_id": parse_server_id,
     "task_id": parse_task_id,
     "profile_id": parse_task_id,
     "key_id": parse_task_id,
@@ -60,6 +66,7 @@ BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
     "key": KeyBody,
     "pin": PinBody,
     "package": PackageBody,
+    "chat_upstream": ChatUpstreamBody,
     "secret": SecretBody,
 }
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, get_args
 
 from toolgate.errors import Compacted, InvalidRecord, StorageUnavailable, WatchLagged
+from toolgate.model.chat import ChatUpstream
 from toolgate.model.packages import Package
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Key, Secret
@@ -46,6 +47,7 @@ class RegistryState:
     keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
     pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
     packages: Mapping[str, Package] = field(default_factory=lambda: MappingProxyType({}))
+    chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))
     secrets: Mapping[str, Secret] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
