@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from pydantic import ValidationError
 
+from toolgate.chat.task_config import parse_task_chat
 from toolgate.errors import InvalidRecord
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.names import parse_server_id, parse_task_id
@@ -80,7 +81,7 @@ def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecor
 
 
 def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict: bool = True) -> Record:
-    """`body` as the record `record_id`, or InvalidRecord. The `config` of a task must be a valid policy.
+    """`body` as the record `record_id`, or InvalidRecord. The `config` of a task must say what it says soundly.
 
     The id may be left out of the body, but not differ from it.
     """
@@ -90,6 +91,7 @@ def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict:
     record = _validate(BODIES[kind], {id_field: record_id, **body}, strict=strict).value()
     if isinstance(record, Task):
         parse_task_policy(record)
+        parse_task_chat(record)
     return record
 
 

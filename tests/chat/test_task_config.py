@@ -1,0 +1,82 @@
+"""What a task may say of chats, and how it is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolgate.chat.budgets import parse_budgets
+from toolgate.chat.task_config import TaskChat, parse_task_chat
+from toolgate.errors import InvalidParams, InvalidRecord
+from toolgate.model.chat import BudgetsNarrowed, ChatBudgets
+from toolgate.model.tasks import Task
+
+
+def parse(**config: str) -> TaskChat:
+    return parse_task_chat(
+        Task(task_id="triage", config={key.replace("_", ".", 1): text for key, text in config.items()})
+    )
+
+
+def test_a_task_that_says_nothing_of_chats_narrows_nothing() -> None:
+    found = parse(mcp_enabled="true", chatty="yes")
+
+    assert found == TaskChat()
+    assert found.budgets.of(ChatBudgets()) == ChatBudgets()
+
+
+def test_present_but_partial_budgets_keep_the_rest() -> None:
+    found = parse(chat_mode='"passthrough"', chat_budgets='{"max_iterations": 2, "wall_clock_ms": 900000}')
+
+    assert found == TaskChat(
+        mode="passthrough", budgets=BudgetsNarrowed(max_iterations=2, wall_clock_ms=900_000)
+    )
+    assert found.budgets.of(ChatBudgets()) == ChatBudgets(max_iterations=2)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        pytest.param({"chat_mod": '"inject"'}, "`chat.mod` is not a key of a task", id="an unknown key"),
+        pytest.param({"chat_\n": "1"}, r"`chat.\n` is not a key of a task", id="an unprintable key"),
+        pytest.param({"chat_mode": "passthrough"}, "`chat.mode`: the value is not JSON", id="no JSON"),
+        pytest.param({"chat_mode": '"off"'}, "`chat.mode`: the value is not JSON", id="no mode"),
+        pytest.param({"chat_mode": "null"}, "`chat.mode`: the value is not JSON", id="null is no mode"),
+        pytest.param({"chat_mode": '"\ud800"'}, "`chat.mode`: the value is not JSON", id="no Unicode"),
+        pytest.param({"chat_budgets": "[]"}, "`chat.budgets`: the value is not JSON", id="no object"),
+        pytest.param({"chat_budgets": "null"}, "Expected `object`, got `null`", id="null is no object"),
+        pytest.param({"chat_budgets": '{"rounds": 1}'}, "unknown field `rounds`", id="an unknown budget"),
+        pytest.param({"chat_budgets": '{"max_iterations": null}'}, "max_iterations", id="null is no budget"),
+        pytest.param({"chat_budgets": '{"max_iterations": -1}'}, "max_iterations", id="less than none"),
+        pytest.param({"chat_budgets": '{"max_iterations": true}'}, "max_iterations", id="a flag"),
+        pytest.param({"chat_budgets": '{"max_iterations": 1.5}'}, "max_iterations", id="a part of one"),
+        pytest.param({"chat_budgets": '{"tool_timeout_ms": 0}'}, "tool_timeout_ms", id="no time at all"),
+        pytest.param({"chat_budgets": '{"max_tool_output_bytes": 9}'}, "bytes", id="no room for a result"),
+        pytest.param(
+            {"chat_budgets": '{"max_iterations": 1, "max_iterations": 9}'},
+            "`chat.budgets`: a name stands in it twice",
+            id="a budget twice",
+        ),
+    ],
+)
+def test_what_is_not_of_its_shape_is_refused_with_its_key(config: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRecord) as refused:
+        parse(**config)
+
+    assert str(refused.value).startswith("task `triage`: `chat.")
+    assert message in str(refused.value)
+    assert refused.value.hint
+
+
+@given(st.binary(max_size=40) | st.text(max_size=40))
+def test_whatever_is_sent_as_budgets_is_parsed_or_refused(sent: str | bytes) -> None:
+    try:
+        found = parse_budgets(sent)
+    except InvalidParams:
+        return
+
+    assert isinstance(found, BudgetsNarrowed)
+
+
+@given(st.builds(BudgetsNarrowed, max_iterations=st.none() | st.integers(0, 200)))
+def test_narrowing_never_widens(narrowed: BudgetsNarrowed) -> None:
+    assert narrowed.of(ChatBudgets()).max_iterations <= ChatBudgets().max_iterations
