@@ -1,4 +1,4 @@
-"""The data plane, as `up` and `node` both have it: servers, gateway, the MCP door beside REST."""
+"""The data plane, as `up` and `node` both have it: servers, gateway, doors for MCP and chat beside REST."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
@@ -17,6 +17,7 @@ from toolgate.settings import Settings
 from toolgate.surfaces.http.messages import Door, Request, Responder
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.target import is_mcp_path
+from toolgate.surfaces.openai.target import is_openai_path
 from toolgate.telemetry import Metrics
 from toolgate.upstream.children import Warden
 from toolgate.upstream.fetch import Fetcher
@@ -37,14 +38,17 @@ def _nothing() -> None:
 
 
 class Doors:
-    """One listener, two doors: the hot one first."""
+    """One listener, three doors: the hot one first."""
 
-    def __init__(self, mcp: Door, rest: Door) -> None:
+    def __init__(self, mcp: Door, chat: Door, rest: Door) -> None:
         self._mcp = mcp
+        self._chat = chat
         self._rest = rest
 
     def __call__(self, request: Request, responder: Responder) -> Awaitable[None]:
-        return (self._mcp if is_mcp_path(request.path) else self._rest)(request, responder)
+        if is_mcp_path(request.path):
+            return self._mcp(request, responder)
+        return (self._chat if is_openai_path(request.path) else self._rest)(request, responder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

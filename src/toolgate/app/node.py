@@ -45,6 +45,7 @@ from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.mcp.door import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.openai.door import OpenAiDoor
 from toolgate.surfaces.rest.app import node_app
 from toolgate.telemetry import Metrics
 
@@ -88,13 +89,14 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
             discovery=discovery_of(settings),
         )
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=serving.discovery)
+        chat = OpenAiDoor(identities, {}, discovery=serving.discovery)
         describe_doors(metrics, gateway, sessions)
         following.describe(metrics)
         rest = node_app(serving, elsewhere=f"this is a node: what it serves is governed at {_said(settings)}")
         yield App(
             settings=settings,
             gateway=gateway,
-            front=Guard(Doors(mcp, AsgiDoor(rest)), own_hosts(settings)),
+            front=Guard(Doors(mcp, chat, AsgiDoor(rest)), own_hosts(settings)),
             end_streams=mcp.close,
             on_listening=following.on_listening,
         )

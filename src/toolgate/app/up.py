@@ -32,6 +32,7 @@ from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.mcp.door import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
+from toolgate.surfaces.openai.door import OpenAiDoor
 from toolgate.surfaces.rest.app import rest_app
 from toolgate.telemetry import Metrics
 from toolgate.upstream.oauth.grants import GrantFiles
@@ -73,6 +74,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader, logins=logins))
         keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=discovery_of(settings))
+        chat = OpenAiDoor(identities, {}, discovery=discovery_of(settings))
         control = Control(
             gateway=gateway,
             store=store,
@@ -93,5 +95,5 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
             control.watches.close()
 
         describe_doors(metrics, gateway, sessions)
-        front = Guard(Doors(mcp, AsgiDoor(rest_app(control))), own_hosts(settings))
+        front = Guard(Doors(mcp, chat, AsgiDoor(rest_app(control))), own_hosts(settings))
         yield App(settings=settings, gateway=gateway, front=front, loader=loader, end_streams=end_streams)

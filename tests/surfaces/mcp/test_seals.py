@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import InputStateRefused, ServerUnavailable
+from toolgate.gateway.signing import Signer
 from toolgate.surfaces.mcp.seals import LIFETIME_S, MAX_STATE_BYTES, Seals, State, request_digest
-from toolgate.surfaces.mcp.signing import Signer
 from toolgate.upstream.link import Params
 
 KEY = b"k" * 32

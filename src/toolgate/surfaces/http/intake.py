@@ -1,4 +1,4 @@
-"""Queries and JSON bodies, checked once for every door: what could be read in two ways is refused."""
+"""Headers, queries and JSON bodies, checked once for all doors: what could be read in two ways is refused."""
 
 import asyncio
 import re
@@ -8,7 +8,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from toolgate.errors import InvalidRequest, ParseFailed
+from toolgate.errors import HeaderMismatch, InvalidRequest, ParseFailed, UnsupportedMedia
+from toolgate.surfaces.http.messages import Request
 
 MAX_QUERY_BYTES: Final = 16 * 1024
 MAX_DEPTH: Final = 64
@@ -25,6 +26,21 @@ T = TypeVar("T")
 _LONG_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_DIGITS + 1))
 _TWO_DIGITS = re.compile(rb"[0-9]{2}")
 _decode = msgspec.json.Decoder().decode
+
+
+def check_once(request: Request, names: Collection[bytes]) -> None:
+    """None of these headers stands twice: those who read the first copy and the last would disagree."""
+    for name in request.repeated.intersection(names):
+        raise HeaderMismatch(f"the header `{name.decode()}` stands more than once")
+
+
+def check_media(request: Request) -> None:
+    """A body is JSON by its own declaration. This is also what stops cross-site form posts."""
+    media = request.headers.get(b"content-type", b"")
+    if media != b"application/json" and media.split(b";")[0].strip().lower() != b"application/json":
+        raise UnsupportedMedia("the body must be `application/json`")
+    if request.headers.get(b"content-encoding", b"identity") != b"identity":
+        raise UnsupportedMedia("encoded bodies are not taken")
 
 
 def parse_query(query: bytes, known: Collection[str]) -> dict[str, str]:

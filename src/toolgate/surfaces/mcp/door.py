@@ -15,12 +15,12 @@ from toolgate.gateway.identity import Identities
 from toolgate.gateway.parking import Parking
 from toolgate.gateway.roles import reaches
 from toolgate.surfaces.http.challenges import refusal_headers
-from toolgate.surfaces.http.intake import LARGE_BYTES, parse_aside
+from toolgate.surfaces.http.intake import LARGE_BYTES, check_media, parse_aside
 from toolgate.surfaces.http.messages import Request, Responder
 from toolgate.surfaces.mcp.answers import send_empty, send_error
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import ClientAnswer, Message, parse_message
-from toolgate.surfaces.mcp.exchange import Exchange, check_headers, check_media, nothing_more
+from toolgate.surfaces.mcp.exchange import Exchange, check_headers, nothing_more
 from toolgate.surfaces.mcp.legacy import LegacyEra
 from toolgate.surfaces.mcp.modern import ModernEra, is_modern
 from toolgate.surfaces.mcp.rounds import Rounds

@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from toolgate.errors import HeaderMismatch, NotAcceptable, UnsupportedMedia
+from toolgate.errors import NotAcceptable
 from toolgate.model.principals import Principal
+from toolgate.surfaces.http.intake import check_once
 from toolgate.surfaces.http.messages import Request, Responder
 
 # First-copy and last-copy readers would disagree about these.
@@ -67,14 +68,4 @@ async def nothing_more() -> None:
 def check_headers(request: Request) -> None:
     """Headers that decide the routing stand once at most."""
     if request.repeated:
-        for name in _ONCE_ONLY & request.repeated:
-            raise HeaderMismatch(f"the header `{name.decode()}` stands more than once")
-
-
-def check_media(request: Request) -> None:
-    """A body is JSON by its own declaration. This is also what stops cross-site form posts."""
-    media = request.headers.get(b"content-type", b"")
-    if media != b"application/json" and media.split(b";")[0].strip().lower() != b"application/json":
-        raise UnsupportedMedia("the body must be `application/json`")
-    if request.headers.get(b"content-encoding", b"identity") != b"identity":
-        raise UnsupportedMedia("encoded bodies are not taken")
+        check_once(request, _ONCE_ONLY)

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from toolgate.errors import InputStateRefused, InvalidParams, ServerUnavailable
-from toolgate.surfaces.mcp.signing import Signer
+from toolgate.gateway.signing import Signer
 from toolgate.upstream.link import Params
 
 LIFETIME_S: Final = 600

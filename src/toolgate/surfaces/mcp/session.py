@@ -17,13 +17,13 @@ import msgspec
 
 from toolgate.errors import InvalidParams, SessionLimit, UnknownSession
 from toolgate.gateway.caller import Caller, Mode
+from toolgate.gateway.signing import Signer
 from toolgate.gateway.subscriptions import Subscription
 from toolgate.gateway.watches import Watch
 from toolgate.model.principals import Principal
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.mcp.asking import Asks
 from toolgate.surfaces.mcp.binding import Binding
-from toolgate.surfaces.mcp.signing import Signer
 from toolgate.upstream.link import NO_CAPABILITIES
 
 MAX_SESSIONS: Final = 10_000

@@ -1,0 +1,72 @@
+"""How the chat door answers: the shapes of the OpenAI API, and the one translation of errors."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.errors import MethodNotAllowed, ModelRefused, ToolgateError
+from toolgate.surfaces.http.events import EVENT_HEADERS
+from toolgate.surfaces.http.messages import Headers, Responder
+
+EVENTS: Final = EVENT_HEADERS
+DONE: Final = b"data: [DONE]\n\n"
+_TYPES: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
+_encode = msgspec.json.encode
+
+
+def encode_failure(exc: ToolgateError) -> tuple[int, bytes]:
+    """A failure as a client of the OpenAI API takes it: the status, and the body.
+
+    What a model's server said itself passes with its status, as it came.
+    """
+    if isinstance(exc, ModelRefused) and "body" in exc.data:
+        status, body = int(exc.data["status"]), _own_words(exc.data["body"])
+        if body is not None:
+            return status, body
+    status = int(exc.data.get("status", exc.wire.http)) if isinstance(exc, ModelRefused) else exc.wire.http
+    return status, _encode({"error": describe_failure(exc, status)})
+
+
+def describe_failure(exc: ToolgateError, status: int) -> dict[str, Any]:
+    """The members of `error`. The hint goes along with the message: clients show nothing else."""
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    message = f"{exc}. {exc.hint}" if exc.hint else str(exc)
+    return {"message": message, "type": kind, "param": exc.data.get("param"), "code": exc.code}
+
+
+def send_failure(responder: Responder, exc: ToolgateError, headers: Headers = ()) -> None:
+    """A failure as the whole answer."""
+    status, body = encode_failure(exc)
+    allowed = [(b"allow", ", ".join(exc.data["allowed"]).encode())] if _lists_methods(exc) else []
+    responder.send(status, body, [*headers, *allowed])
+
+
+def encode_chunk(data: bytes) -> bytes:
+    """One JSON value as an event, as clients of this API expect them: without a name."""
+    return b"data: %b\n\n" % data.translate(_LINE_ENDS)
+
+
+def encode_broken(exc: ToolgateError) -> bytes:
+    """How a stream ends that cannot go on: clients raise what stands in it."""
+    return encode_chunk(encode_failure(exc)[1]) + DONE
+
+
+def _lists_methods(exc: ToolgateError) -> bool:
+    return isinstance(exc, MethodNotAllowed) and "allowed" in exc.data
+
+
+def _own_words(body: object) -> bytes | None:
+    """An answer that has the shape clients look for; None for any other."""
+    raw = body.encode() if isinstance(body, str) else body
+    try:
+        said = msgspec.json.decode(raw) if isinstance(raw, bytes) else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return raw if isinstance(raw, bytes) and isinstance(said, dict) and "error" in said else None

@@ -1,0 +1,111 @@
+"""The chat door: the OpenAI API, with the tools of the caller's scope.
+
+Order of things: who calls, what the URL asks for, one JSON body, then the handler of that resource. Nothing
+here asks a model or calls a tool; the gateway does.
+"""
+
+import secrets
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from toolgate.errors import Forbidden, MethodNotAllowed, NotFound, ParseFailed, ToolgateError
+from toolgate.gateway.discovery import Discovery
+from toolgate.gateway.identity import Identities
+from toolgate.gateway.roles import reaches
+from toolgate.model.principals import Principal
+from toolgate.model.raw import Members
+from toolgate.surfaces.http.challenges import refusal_headers
+from toolgate.surfaces.http.intake import check_media, check_once, parse_aside, parse_json
+from toolgate.surfaces.http.messages import Headers, Request, Responder
+from toolgate.surfaces.openai.answers import send_failure
+from toolgate.surfaces.openai.exchange import Exchange, Handler
+from toolgate.surfaces.openai.target import TASK_HEADER, parse_target
+
+_ONCE_ONLY: Final = frozenset({b"authorization", b"content-encoding", b"content-type", TASK_HEADER})
+_NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Served(NamedTuple):
+    """How a resource is asked for, and who answers."""
+
+    method: str
+    handler: Handler
+
+
+class OpenAiDoor:
+    """Serves `/v1/…` and `/t/<task_id>/v1/…`."""
+
+    def __init__(
+        self,
+        identities: Identities,
+        handlers: Mapping[str, Served],
+        *,
+        discovery: Discovery | None = None,
+    ) -> None:
+        """`discovery`: where the tokens come from that this gateway takes beside its own keys."""
+        self._identities = identities
+        self._handlers = handlers
+        self._discovery = discovery
+
+    async def __call__(self, request: Request, responder: Responder) -> None:
+        request_id = f"req_{secrets.token_hex(16)}"
+        try:
+            check_once(request, _ONCE_ONLY)
+            principal = await self._admit(request)
+            target = parse_target(request)
+            served = self._handlers.get(target.resource)
+            if served is None:
+                raise NotFound(f"`{target.resource}` is not served here")
+            if request.method != served.method:
+                raise MethodNotAllowed(
+                    f"`{request.method}` is not served here",
+                    hint=f"use {served.method}",
+                    data={"allowed": [served.method]},
+                )
+            body = await _parse_body(request) if served.method == "POST" else {}
+            exchange = Exchange(
+                request=request,
+                responder=responder,
+                principal=principal,
+                target=target,
+                body=body,
+                request_id=request_id,
+            )
+            await served.handler(exchange)
+        except ToolgateError as exc:
+            send_failure(responder, exc, [*self._refusal_headers(request, exc), _told(request_id), _NO_SNIFF])
+
+    async def _admit(self, request: Request) -> Principal:
+        sent = request.headers.get(b"authorization")
+        authorization = None if sent is None else sent.decode("latin-1")
+        principal = await self._identities.admit(authorization, peer=request.peer, place=request.path)
+        if not reaches(principal.role, "agent"):
+            raise Forbidden(f"a credential of role `{principal.role}` asks no models")
+        return principal
+
+    def _refusal_headers(self, request: Request, exc: ToolgateError) -> Headers:
+        url = None
+        if self._discovery is not None:
+            called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
+            url = self._discovery.metadata_url(called_url, "")
+        headers = refusal_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
+        return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def _told(request_id: str) -> tuple[bytes, bytes]:
+    return b"x-request-id", request_id.encode()
+
+
+async def _parse_body(request: Request) -> Members:
+    """One JSON object that anybody can read again. Raises ParseFailed, UnsupportedMedia."""
+    check_media(request)
+    return await parse_aside(_parse_members, request.body)
+
+
+def _parse_members(body: bytes) -> Members:
+    if not isinstance(parse_json(body), dict):
+        raise ParseFailed("the body is not a JSON object", hint="send one JSON object as UTF-8 JSON")
+    return _decode_members(body)
