@@ -142,8 +142,10 @@ def test_the_fields_that_hold_a_secret_themselves_are_named() -> None:
         },
     }
 
-    assert hidden_fields(body) == ["stdio.args[1]", "stdio.env.API_KEY", "stdio.env.DEFAULT_KEY"]
-    assert hidden_fields({"http": {"url": "https://u:p@h/", "headers": {"X-Token": "hunter2"}}}) == [
+    assert hidden_fields("server", body) == ["stdio.args[1]", "stdio.env.API_KEY", "stdio.env.DEFAULT_KEY"]
+    assert hidden_fields(
+        "server", {"http": {"url": "https://u:p@h/", "headers": {"X-Token": "hunter2"}}}
+    ) == [
         "http.url",
         "http.headers.X-Token",
     ]

@@ -17,11 +17,12 @@ from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft, Edit, parse_draft
 from toolgate.govern.foresight import foresee, warn_of
 from toolgate.govern.grants import check_grant, check_removal, check_writer
+from toolgate.govern.masks import HIDING
 from toolgate.govern.planning import plan_edits
 from toolgate.govern.records import find_record
 from toolgate.govern.terms import PLANNED, check_plan, check_terms
 from toolgate.model.principals import Principal
-from toolgate.model.revisions import Kind, Listing, Stored, Write
+from toolgate.model.revisions import Kind, Listing, Stored, Write, spoken
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.registry.records import namespace_of
@@ -110,8 +111,8 @@ async def check_drafts(
 ) -> tuple[tuple[Edit, ...], Listing]:
     """What `drafts` would change, and in what. Raises whatever would keep them from being stored.
 
-    With `prune` every server, task and profile that is not among them would go, except for those that the
-    registry directory keeps, and those of packages.
+    With `prune` every record of a kind that plans show and that is not among them would go, except for those
+    that the registry directory keeps, and those of packages.
     """
     kinds = {draft.kind for draft in drafts}
     listing = await control.store.list(kinds.pop() if len(kinds) == 1 and not prune else None)
@@ -170,7 +171,7 @@ def _naming(draft: Draft) -> Iterator[None]:
         if not draft.is_declared:
             raise
         named = {**exc.data, "kind": draft.kind, "id": draft.id}
-        raise InvalidRecord(f"{draft.kind} `{draft.id}`: {exc}", hint=exc.hint, data=named) from exc
+        raise InvalidRecord(f"{spoken(draft.kind)} `{draft.id}`: {exc}", hint=exc.hint, data=named) from exc
 
 
 def _check_one(control: Control, actor: Principal, edit: Edit) -> None:
@@ -235,10 +236,11 @@ async def _commit(control: Control, actor: Principal, edits: Sequence[Edit], *, 
 def _secrets(edits: Sequence[Edit]) -> list[str]:
     """Which of the changes store a secret that should stand where nodes alone can read it."""
     return [
-        f"server `{edit.draft.id}`, `{field}`: a secret stands here itself; use `${{ENV:NAME}}`"
+        f"{spoken(edit.draft.kind)} `{edit.draft.id}`, `{field}`: a secret stands here itself;"
+        " use `${ENV:NAME}`"
         for edit in edits
-        if edit.draft.kind == "server" and edit.body is not None
-        for field in hidden_fields(edit.body)
+        if edit.draft.kind in HIDING and edit.body is not None
+        for field in hidden_fields(edit.draft.kind, edit.body)
     ]
 
 
@@ -261,7 +263,7 @@ def _check_together(listing: Listing, edits: Sequence[Edit]) -> None:
     for kind in {edit.draft.kind for edit in edits if edit.before is None}:
         if counts[kind] > MAX_RECORDS:
             raise InvalidRecord(
-                f"the registry holds {MAX_RECORDS} records of kind {kind}, and takes no more",
+                f"the registry holds {MAX_RECORDS} records of kind {spoken(kind)}, and takes no more",
                 hint="delete what is not needed any more",
             )
     owners = {namespace_of(one): one.id for one in staying if one.kind == "server"}

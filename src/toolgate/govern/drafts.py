@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from toolgate.errors import InvalidRecord
-from toolgate.govern.masks import restore_hidden
+from toolgate.govern.masks import HIDING, restore_hidden
 from toolgate.govern.quarantine import changed_after
 from toolgate.govern.records import SHOWN_ONLY, fill_in, show_body
 from toolgate.model.revisions import Body, Kind, Stored
@@ -65,9 +65,9 @@ def parse_draft(draft: Draft, before: Stored | None) -> Edit:
         return Edit(draft=draft, before=before, record=None, body=None)
     kept = {} if before is None else _pick(before.body, draft.keeping)
     body = kept | {name: value for name, value in draft.sent.items() if name not in SHOWN_ONLY}
-    if draft.kind == "server":
+    if draft.kind in HIDING:
         known = fill_in(before) if before is not None else {}
-        body = restore_hidden(body, show_body("server", known), known)
+        body = restore_hidden(draft.kind, body, shown=show_body(draft.kind, known), stored=known)
     elif draft.kind == "task" and isinstance(config := body.get("config"), Mapping):
         body["config"] = {key: _json_text(value) for key, value in config.items()}
     elif draft.kind == "pin":

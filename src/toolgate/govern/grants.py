@@ -10,7 +10,7 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.model.packages import Package
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling, Key, Principal, Role, Secret
-from toolgate.model.revisions import Kind
+from toolgate.model.revisions import Kind, spoken
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task
 from toolgate.policy.layers import parse_task_policy
@@ -32,7 +32,7 @@ def check_writer(actor: Principal, kind: Kind) -> None:
     """Raises Forbidden when the role of `actor` does not reach to records of this kind."""
     needed = WRITERS.get(kind)
     if needed is None or not reaches(actor.role, needed):
-        raise Forbidden(f"writing a {kind} needs the role `{needed or 'of the gateway itself'}`")
+        raise Forbidden(f"writing a {spoken(kind)} needs the role `{needed or 'of the gateway itself'}`")
 
 
 def check_grant(actor: Principal, record: Record) -> None:
@@ -58,7 +58,7 @@ def check_grant(actor: Principal, record: Record) -> None:
         case Package():
             _check_server(actor, record.package_id)
         case ChatUpstream():
-            _check_unbound(actor)
+            _check_boundless(actor)
         case Secret():
             raise AssertionError  # nobody's to write: see WRITERS
 
@@ -67,8 +67,10 @@ def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
     """Raises Forbidden when `actor` is bound to less than what it would take from others."""
     if kind == "task":
         _check_task_id(actor, record_id)
-    elif kind in {"profile", "chat_upstream"}:
+    elif kind == "profile":
         _check_unbound(actor)
+    elif kind == "chat_upstream":
+        _check_boundless(actor)
     elif kind in {"server", "pin", "package"}:
         _check_server(actor, record_id)
     elif actor.ceiling != Ceiling():
@@ -101,6 +103,15 @@ def _check_unbound(actor: Principal) -> None:
     """Raises Forbidden for who is bound to tasks: others may use the same profile."""
     if actor.ceiling.tasks is not None:
         raise Forbidden("your key is bound to tasks, and a profile is for all of them")
+
+
+def _check_boundless(actor: Principal) -> None:
+    """Raises Forbidden for who is bound at all: what all callers say to models goes to a chat upstream."""
+    if actor.ceiling != Ceiling():
+        raise Forbidden(
+            "your key is bound, and a chat upstream is for all callers",
+            hint="ask for a key without a `ceiling`",
+        )
 
 
 def _check_task_id(actor: Principal, task_id: str) -> None:

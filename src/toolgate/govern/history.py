@@ -7,7 +7,7 @@ from toolgate.errors import Compacted, InvalidRequest, NotFound
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
 from toolgate.govern.quarantine import rolled_back
-from toolgate.model.revisions import Body, Change, Kind, Operation
+from toolgate.model.revisions import Body, Change, Kind, Operation, spoken
 from toolgate.registry.diff import FieldDiff, diff_fields
 
 MAX_HISTORY: Final = 500
@@ -30,7 +30,7 @@ async def read_history(
     """The newest changes of a record, newest first, as far as the log reaches. Raises NotFound."""
     changes = await control.store.history(kind, record_id, limit=min(limit, MAX_HISTORY))
     if not changes and await control.store.get(kind, record_id) is None:
-        raise NotFound(f"there is no {kind} `{record_id}`")
+        raise NotFound(f"there is no {spoken(kind)} `{record_id}`")
     return [_entry(change) for change in changes]
 
 
@@ -51,7 +51,7 @@ async def diff_revisions(
     before = await body_at(control, kind, record_id, revision=since)
     after = await body_at(control, kind, record_id, revision=upto)
     if before is None and after is None:
-        raise NotFound(f"there is no {kind} `{record_id}` at either revision")
+        raise NotFound(f"there is no {spoken(kind)} `{record_id}` at either revision")
     return diff_fields(kind, before, after)
 
 
@@ -62,7 +62,7 @@ async def draft_rollback(
     then = await body_at(control, kind, record_id, revision=revision)
     now = await control.store.get(kind, record_id)
     if then is None and now is None:
-        raise NotFound(f"there is no {kind} `{record_id}`, now or at revision {revision}")
+        raise NotFound(f"there is no {spoken(kind)} `{record_id}`, now or at revision {revision}")
     if kind == "pin":
         then = rolled_back(now, then)
     return Draft(kind=kind, id=record_id, sent=then, if_revision=if_revision)
@@ -83,5 +83,7 @@ async def body_at(control: Control, kind: Kind, record_id: str, *, revision: int
     changes = await control.store.history(kind, record_id, limit=MAX_HISTORY + 1)
     later = [change for change in changes if change.revision > revision]
     if len(later) > MAX_HISTORY:
-        raise Compacted(f"{kind} `{record_id}` was changed more than {MAX_HISTORY} times since {revision}")
+        raise Compacted(
+            f"{spoken(kind)} `{record_id}` was changed more than {MAX_HISTORY} times since {revision}"
+        )
     return later[-1].before if later else None

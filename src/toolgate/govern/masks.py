@@ -10,21 +10,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.revisions import Body
-from toolgate.registry.redaction import MASK, redact_server
+from toolgate.model.revisions import Body, Kind
+from toolgate.registry.redaction import MASK, redact_record
 
-_HIDING: Final = ("stdio", "http")
-"""The members of a server in which values are hidden. Elsewhere `***` is what it says: a pattern, a title."""
+HIDING: Final[Mapping[Kind, Sequence[str]]] = {
+    "server": ("stdio", "http"),
+    "chat_upstream": ("base_url", "headers"),
+}
+"""The members in which values are hidden. Elsewhere `***` is what it says: a pattern, a title."""
 
 
-def restore_hidden(sent: Body, shown: Body, stored: Body) -> dict[str, Any]:
-    """A server's body with every hidden value replaced by what is stored. `shown` is how that was shown."""
+def restore_hidden(kind: Kind, sent: Body, *, shown: Body, stored: Body) -> dict[str, Any]:
+    """A body with every hidden value replaced by what is stored. `shown` is how that was shown."""
+    hiding = HIDING[kind]
     restored = {
-        name: _restore(value, shown.get(name), stored.get(name), name) if name in _HIDING else value
+        name: _restore(value, shown.get(name), stored.get(name), name) if name in hiding else value
         for name, value in sent.items()
     }
-    shown_again = redact_server(restored)
-    for name in _HIDING:
+    shown_again = redact_record(kind, restored)
+    for name in hiding:
         _check_hidden(sent.get(name), shown_again.get(name), name)
     return restored
 

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from toolgate.errors import NotFound
 from toolgate.govern.control import Control
-from toolgate.model.revisions import Body, Kind, Stored
+from toolgate.model.revisions import Body, Kind, Stored, spoken
 from toolgate.registry.bodies import default_namespace
 from toolgate.registry.records import BODIES
 from toolgate.registry.redaction import redact_record
@@ -20,7 +20,8 @@ async def find_record(control: Control, kind: Kind, record_id: str) -> Stored:
     stored = await control.store.get(kind, record_id)
     if stored is None:
         raise NotFound(
-            f"there is no {kind} `{record_id}`", hint=f"`toolgate {kind}s list` shows those there are"
+            f"there is no {spoken(kind)} `{record_id}`",
+            hint=f"`toolgate {kind.replace('_', '-')}s list` shows those there are",
         )
     return stored
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from toolgate.errors import InvalidRecord, PlanRequired
+from toolgate.model.chat import ChatUpstream
 from toolgate.model.references import REFERENCE
 from toolgate.model.revisions import Kind
 from toolgate.model.servers import ServerRecord, StdioLaunch
@@ -14,8 +15,8 @@ from toolgate.upstream.egress import Egress, EgressRefused, parse_target
 ANY_COMMAND: Final = "*"
 FINDERS: Final = frozenset({"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"})
 """Variables by which a program of an allowed name would be another one."""
-PLANNED: Final[frozenset[Kind]] = frozenset({"server", "task", "profile"})
-"""The kinds a plan can show: what each task gains and loses."""
+PLANNED: Final[frozenset[Kind]] = frozenset({"server", "task", "profile", "chat_upstream"})
+"""The kinds a plan can show: what changes, and what each task gains and loses by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Terms:
     requires_plan: bool = False
     """Whether a change must name the plan that showed it."""
     egress: Egress = field(default_factory=lambda: Egress(allow_private=True))
-    """Where servers may be."""
+    """Where servers and chat upstreams may be."""
 
 
 def check_plan(terms: Terms, kind: Kind, plan_id: str | None) -> None:
@@ -38,9 +39,14 @@ def check_plan(terms: Terms, kind: Kind, plan_id: str | None) -> None:
 
 
 def check_terms(terms: Terms, record: Record) -> None:
-    """Raises InvalidRecord for a server that this gateway would not start or connect to."""
-    if not isinstance(record, ServerRecord):
-        return
+    """Raises InvalidRecord for what this gateway would not start or connect to."""
+    if isinstance(record, ChatUpstream):
+        _check_address(terms, record.base_url, "base_url")
+    elif isinstance(record, ServerRecord):
+        _check_server(terms, record)
+
+
+def _check_server(terms: Terms, record: ServerRecord) -> None:
     if record.stdio is not None:
         _check_command(terms, record.stdio, is_packaged=record.package is not None)
     if record.http is not None:

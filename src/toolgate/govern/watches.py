@@ -18,7 +18,7 @@ from toolgate.model.revisions import Batch, Kind
 
 MAX_WATCHES: Final = 100
 """Open at once, of each principal."""
-WATCHED: Final[tuple[Kind, ...]] = ("server", "task", "profile", "pin")
+WATCHED: Final[tuple[Kind, ...]] = ("server", "task", "profile", "pin", "chat_upstream")
 """The kinds every reader of the registry may follow."""
 
 

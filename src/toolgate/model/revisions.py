@@ -9,6 +9,11 @@ Operation = Literal["put", "delete"]
 Body = Mapping[str, Any]
 
 
+def spoken(kind: Kind) -> str:
+    """What people call a record of this kind."""
+    return kind.replace("_", " ")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """One record at the revision that last wrote it."""

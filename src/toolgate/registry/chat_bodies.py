@@ -1,13 +1,21 @@
 """The shape of a chat upstream as it is written and stored."""
 
 from types import MappingProxyType
-from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from toolgate.model.chat import ChatBudgets, ChatMode, ChatUpstream, NameProfile, OtherTools
 from toolgate.registry.bodies import Body
-from toolgate.registry.fields import HeaderName, HeaderValue, Label, SecretName, ServerId, Title, Url, refuse
+from toolgate.registry.fields import (
+    HeaderName,
+    HeaderValue,
+    ModelPattern,
+    SecretName,
+    ServerId,
+    Title,
+    Url,
+    refuse,
+)
 
 _BUDGETS = ChatBudgets()
 
@@ -43,7 +51,7 @@ class ChatUpstreamBody(Body):
     base_url: Url
     """What `/chat/completions`, `/responses` and `/models` are appended to, like `https://api.openai.com/v1`."""
 
-    models: list[Annotated[Label, Field(min_length=1)]] = Field(min_length=1, max_length=256)
+    models: list[ModelPattern] = Field(min_length=1, max_length=256)
     """The models it is asked for, by name; `*` and `?` stand for others."""
 
     display_name: Title = ""

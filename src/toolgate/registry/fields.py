@@ -138,6 +138,7 @@ Argument = Annotated[
     str, Field(max_length=32_768), _without_controls("\t\r\n"), AfterValidator(_check_references)
 ]
 Label = Annotated[str, Field(max_length=64), AfterValidator(_check_label)]
+ModelPattern = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_label)]
 Tag = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_label)]
 JsonText = Annotated[str, Field(max_length=262_144), _without_controls("\t\r\n")]
 VariableName = Annotated[

@@ -81,7 +81,7 @@ def parse_server(body: Mapping[str, Any], *, strict: bool = True) -> ServerRecor
 
 
 def parse_record(kind: Kind, record_id: str, body: Mapping[str, Any], *, strict: bool = True) -> Record:
-    """`body` as the record `record_id`, or InvalidRecord. The `config` of a task must say what it says soundly.
+    """`body` as the record `record_id`, or InvalidRecord. The `config` of a task must be sound.
 
     The id may be left out of the body, but not differ from it.
     """

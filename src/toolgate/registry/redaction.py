@@ -32,6 +32,8 @@ def redact_record(kind: Kind, body: Body) -> dict[str, Any]:
     """`body` of any kind as it may be shown."""
     if kind == "server":
         return redact_server(body)
+    if kind == "chat_upstream":
+        return _redact_endpoint(body, url_field="base_url")
     if kind == "key" and "sha256" in body:
         return {**body, "sha256": MASK}
     if kind == "secret":
@@ -45,13 +47,13 @@ def redact_server(body: Body) -> dict[str, Any]:
     if isinstance(stdio := body.get("stdio"), Mapping):
         shown["stdio"] = _redact_stdio(stdio)
     if isinstance(http := body.get("http"), Mapping):
-        shown["http"] = _redact_http(http)
+        shown["http"] = _redact_endpoint(http, url_field="url")
     return shown
 
 
-def hidden_fields(body: Body) -> list[str]:
-    """Where a server's body holds what is masked when it is shown, such as `stdio.env.TOKEN`."""
-    return list(_differing(body, redact_server(body), ""))
+def hidden_fields(kind: Kind, body: Body) -> list[str]:
+    """Where a body holds what is masked when it is shown, such as `stdio.env.TOKEN`."""
+    return list(_differing(body, redact_record(kind, body), ""))
 
 
 def _differing(body: Any, shown: Any, where: str) -> Iterator[str]:
@@ -74,12 +76,12 @@ def _redact_stdio(stdio: Body) -> dict[str, Any]:
     return shown
 
 
-def _redact_http(http: Body) -> dict[str, Any]:
-    shown = dict(http)
-    if isinstance(headers := http.get("headers"), Mapping):
+def _redact_endpoint(endpoint: Body, *, url_field: str) -> dict[str, Any]:
+    shown = dict(endpoint)
+    if isinstance(headers := endpoint.get("headers"), Mapping):
         shown["headers"] = _redact_named(headers)
-    if isinstance(url := http.get("url"), str):
-        shown["url"] = redact_text(url)
+    if isinstance(url := endpoint.get(url_field), str):
+        shown[url_field] = redact_text(url)
     return shown
 
 

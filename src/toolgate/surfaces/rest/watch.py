@@ -117,7 +117,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         query=(
             Parameter("since", "The revision to begin after. Without it, the newest.", form="number"),
             Parameter("epoch", "The epoch `since` is of: another one is refused as `compacted`."),
-            Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,key`."),
+            Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
         ),
         headers=(LAST_ID,),
         answer=EVENTS,
