@@ -1,0 +1,251 @@
+"""Calls of what a request does not declare never pass; everything else does, as it came."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolgate.chat.filtered_answers import StreamFilter
+from toolgate.chat.filtering import Declared, find_declared
+from toolgate.model.raw import decode_members
+
+DECLARED = Declared(functions=frozenset({"mine", "also_mine"}), customs=frozenset({"grammar"}))
+NAMES = ["mine", "also_mine", "mcp__fs__read", "theirs"]
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, *, index: int = 0, **more: Any) -> bytes:
+    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+    # Spaces and an unknown member: what is not touched is not respelled either.
+    return json.dumps({"id": "c1", "created": 7, "odd": {"a": 1}, "choices": [choice], **more}).encode()
+
+
+def piece(index: int | None = 0, name: str | None = None, arguments: str = "", **more: Any) -> dict[str, Any]:
+    function = {"arguments": arguments} if name is None else {"name": name, "arguments": arguments}
+    return {"function": function, **({} if index is None else {"index": index}), **more}
+
+
+def sift(stream: list[bytes], declared: Declared = DECLARED) -> list[bytes]:
+    kept = StreamFilter(declared)
+    return [data for one in stream if (data := kept.feed(one)) is not None]
+
+
+def deltas(stream: list[bytes]) -> Iterator[dict[str, Any]]:
+    for data in stream:
+        for choice in json.loads(data)["choices"]:
+            yield choice["delta"]
+
+
+def accumulate(stream: list[bytes]) -> list[dict[str, str]]:
+    """As clients add calls up: by their index, which must be the next or one there is."""
+    calls: list[dict[str, str]] = []
+    for delta in deltas(stream):
+        for one in delta.get("tool_calls", []):
+            assert one["index"] <= len(calls)
+            if one["index"] == len(calls):
+                calls.append({"id": "", "name": "", "arguments": ""})
+            call = calls[one["index"]]
+            call["id"] = one.get("id") or call["id"]
+            call["name"] += one["function"].get("name") or ""
+            call["arguments"] += one["function"].get("arguments") or ""
+    return calls
+
+
+@st.composite
+def streams(
+    draw: st.DrawFn, names: list[str], *, may_name_late: bool = True
+) -> tuple[list[dict[str, str]], str, list[bytes]]:
+    """Calls and text, in pieces of any size that come in any order in which a call's own pieces stay."""
+    calls = [
+        {"id": f"call_{at}", "name": name, "arguments": draw(st.text(max_size=6))}
+        for at, name in enumerate(draw(st.lists(st.sampled_from(names), max_size=5)))
+    ]
+    text = draw(st.text(alphabet="ab ☃", max_size=5))
+    repeats_ids, named_late = draw(st.booleans()), may_name_late and draw(st.booleans())
+    queues: list[list[list[dict[str, Any]]]] = [[[{"content": letter}] for letter in text]]
+    for at, call in enumerate(calls):
+        head = [piece(at, None if named_late else call["name"], id=call["id"], type="function")]
+        head += [piece(at, call["name"])] if named_late else []
+        again = {"id": call["id"]} if repeats_ids else {}
+        rest = [[piece(at, arguments=letter, **again)] for letter in call["arguments"]]
+        queues.append([[{"tool_calls": [one]} for one in together] for together in (head, *rest)])
+    pieces: list[dict[str, Any]] = []
+    opened = 1
+    while any(queues):
+        # A call begins after the one before it has: indexes come in order.
+        at = draw(st.sampled_from([at for at in range(min(opened + 1, len(queues))) if queues[at]]))
+        opened = max(opened, at + 1)
+        pieces += queues[at].pop(0)
+    end = "tool_calls" if calls else "stop"
+    stream = [chunk({"role": "assistant", "content": None}), *(chunk(one) for one in pieces), chunk({}, end)]
+    return calls, text, stream
+
+
+@given(streams(NAMES))
+def test_exactly_the_declared_calls_pass_in_any_chunking(
+    drawn: tuple[list[dict[str, str]], str, list[bytes]],
+) -> None:
+    calls, text, stream = drawn
+
+    passed = sift(stream)
+
+    assert accumulate(passed) == [call for call in calls if call["name"] in DECLARED.functions]
+    assert "".join(delta.get("content") or "" for delta in deltas(passed)) == text
+    assert sift(passed) == passed
+
+
+@given(streams(["mine", "also_mine"], may_name_late=False))
+def test_a_stream_of_declared_calls_passes_byte_for_byte(
+    drawn: tuple[list[dict[str, str]], str, list[bytes]],
+) -> None:
+    _, _, stream = drawn
+
+    assert sift(stream) == stream
+
+
+@given(streams(["theirs"]))
+def test_how_a_stream_ends_follows_from_what_remains(
+    drawn: tuple[list[dict[str, str]], str, list[bytes]],
+) -> None:
+    calls, text, stream = drawn
+    kept = StreamFilter(DECLARED)
+
+    ends = [json.loads(data)["choices"][0]["finish_reason"] for one in stream if (data := kept.feed(one))]
+
+    is_unanswered = bool(calls) and not text
+    assert [end for end in ends if end] == ([] if is_unanswered else ["stop"])
+    assert set(kept.unanswered) == ({0} if is_unanswered else set())
+
+
+def test_a_call_after_one_that_was_taken_out_has_its_index() -> None:
+    stream = [
+        chunk({"tool_calls": [piece(0, "theirs", id="a"), piece(1, "mine", id="b")]}),
+        chunk({"tool_calls": [piece(1, arguments="{}")]}),
+    ]
+
+    calls = [one for delta in deltas(sift(stream)) for one in delta["tool_calls"]]
+
+    assert calls == [piece(0, "mine", id="b"), piece(0, arguments="{}")]
+
+
+def test_calls_that_all_have_index_zero_are_told_apart_by_their_ids() -> None:
+    stream = [
+        chunk({"tool_calls": [piece(0, "theirs", "{", id="a")]}),
+        chunk({"tool_calls": [piece(0, "mine", "{", id="b")]}),
+        chunk({"tool_calls": [piece(0, None, "1", id="a")]}),
+        chunk({"tool_calls": [piece(0, None, "2", id="b")]}),
+        chunk({"tool_calls": [piece(0, None, "3")]}),
+        chunk({"tool_calls": [piece(0, "theirs", "{}")]}),
+    ]
+
+    assert sift(stream) == [stream[1], stream[3], stream[4]]
+
+
+def test_an_index_that_is_taken_is_not_given_twice() -> None:
+    stream = [
+        chunk({"tool_calls": [piece(0, "theirs", id="a")]}),
+        chunk({"tool_calls": [piece(1, "mine", id="b")]}),
+        chunk({"tool_calls": [piece(0, "mine", id="c")]}),
+    ]
+
+    calls = [one for delta in deltas(sift(stream)) for one in delta["tool_calls"]]
+
+    assert [(one["id"], one["index"]) for one in calls] == [("b", 0), ("c", 1)]
+
+
+def test_indexes_a_server_begins_at_one_stay_where_nothing_is_taken_out() -> None:
+    stream = [
+        chunk({"tool_calls": [piece(1, "mine", id="a")]}),
+        chunk({"tool_calls": [piece(2, "mine", id="b")]}),
+    ]
+
+    assert sift(stream) == stream
+
+
+def test_a_call_without_an_index_passes_by_its_name() -> None:
+    stream = [
+        chunk({"tool_calls": [piece(None, "theirs", id="a")]}),
+        chunk({"tool_calls": [piece(None, "mine", id="b")]}),
+    ]
+
+    assert sift(stream) == stream[1:]
+
+
+@pytest.mark.parametrize(
+    ("call", "passes"),
+    [
+        pytest.param({"type": "function", "function": {"name": "mine"}}, True, id="a declared function"),
+        pytest.param({"type": "", "function": {"name": "mine"}}, True, id="without a type"),
+        pytest.param({"type": "function", "function": {"name": "grammar"}}, False, id="of another type"),
+        pytest.param({"type": "custom", "custom": {"name": "grammar"}}, True, id="a declared custom tool"),
+        pytest.param({"custom": {"name": "grammar"}}, True, id="a custom tool without a type"),
+        pytest.param(
+            {"type": "custom", "custom": {"name": "mine"}}, False, id="a custom tool is no function"
+        ),
+        pytest.param(
+            {"type": "mcp", "function": {"name": "mine"}}, False, id="CHT-5 a call of a hosted tool"
+        ),
+        pytest.param({"type": "function", "function": None}, False, id="never named"),
+    ],
+)
+def test_what_a_call_names_decides(call: dict[str, Any], passes: bool) -> None:
+    data = chunk({"content": "x", "tool_calls": [{"index": 0, **call}]})
+
+    assert (sift([data]) == [data]) is passes
+
+
+@pytest.mark.parametrize("name", ["mine", "theirs"])
+def test_a_legacy_function_call_is_filtered_like_the_others(name: str) -> None:
+    stream = [
+        chunk({"role": "assistant", "content": None, "function_call": {"name": name, "arguments": ""}}),
+        chunk({"function_call": {"arguments": "{}"}}),
+        chunk({"content": "said"}),
+        chunk({}, "function_call"),
+    ]
+
+    passed = sift(stream)
+
+    if name == "mine":
+        assert passed == stream
+    else:
+        assert list(deltas(passed)) == [{"role": "assistant", "content": None}, {"content": "said"}, {}]
+        assert json.loads(passed[-1])["choices"][0]["finish_reason"] == "stop"
+
+
+def test_usage_beside_a_call_that_is_taken_out_passes() -> None:
+    data = chunk({"tool_calls": [piece(0, "theirs")]}, usage={"total_tokens": 3})
+
+    (passed,) = sift([data])
+
+    assert json.loads(passed) == {
+        "id": "c1",
+        "created": 7,
+        "odd": {"a": 1},
+        "choices": [],
+        "usage": {"total_tokens": 3},
+    }
+
+
+def test_what_a_request_declares() -> None:
+    request = decode_members(
+        json.dumps(
+            {
+                "tools": [
+                    {"type": "function", "function": {"name": "mine"}},
+                    {"type": "custom", "custom": {"name": "grammar"}},
+                    {"type": "mcp", "server_url": "https://mcp.example", "name": "not_this"},
+                    {"type": "function", "function": {"name": 7}},
+                    {"type": "function"},
+                    "odd",
+                ],
+                "functions": [{"name": "also_mine"}],
+            }
+        ).encode()
+    )
+
+    assert find_declared(request) == DECLARED
+    assert find_declared({}) == Declared()
+    assert find_declared({"tools": msgspec.Raw(b"null")}) == Declared()
