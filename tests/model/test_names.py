@@ -13,6 +13,7 @@ from toolgate.model.names import (
     parse_server_id,
     parse_sha256,
     parse_task_id,
+    parse_upstream_id,
     parse_version,
     server_id_like,
 )
@@ -85,7 +86,9 @@ def test_a_sha256_is_sixty_four_hexadecimal_digits() -> None:
             parse_sha256(text)
 
 
-@pytest.mark.parametrize("parse", [parse_server_id, parse_task_id, parse_version, parse_sha256])
+@pytest.mark.parametrize(
+    "parse", [parse_server_id, parse_upstream_id, parse_task_id, parse_version, parse_sha256]
+)
 def test_a_refusal_quotes_no_more_than_it_must(parse: Callable[[str], str]) -> None:
     with pytest.raises(InvalidRecord, match=r"`x{80}` is not"):
         parse("x" * 10_000)

@@ -50,6 +50,7 @@ TASKS: Final = "/admin/api/tasks"
 PROFILES: Final = "/admin/api/profiles"
 KEYS: Final = "/admin/api/keys"
 PINS: Final = "/admin/api/pins"
+CHAT_UPSTREAMS: Final = "/admin/api/chat-upstreams"
 WATCH: Final = "/admin/api/watch"
 
 # Has no type information, which the strict checker would hold against a plain import.
@@ -82,6 +83,11 @@ def task(task_id: str, **config: Any) -> Json:
     """The body of a task that is enabled; `default_server_ids` and the like are the ends of `mcp.` keys."""
     texts = {f"mcp.{name}": json.dumps(value) for name, value in ({"enabled": True} | config).items()}
     return {"task_id": task_id, "config": texts}
+
+
+def chat_upstream(upstream_id: str, **fields: Any) -> Json:
+    """The body of a chat upstream. Nothing listens there."""
+    return {"upstream_id": upstream_id, "base_url": "https://models.example/v1", "models": ["*"], **fields}
 
 
 @dataclass
@@ -295,6 +301,6 @@ def operations() -> Iterator[tuple[str, str]]:
 
 def _kind(text: str) -> Kind:
     match text:
-        case "server" | "task" | "profile" | "key" | "pin" | "package":
+        case "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream":
             return text
     raise AssertionError(text)

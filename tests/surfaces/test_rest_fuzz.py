@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.surfaces.rest_house import (
     DOCUMENT,
+    chat_upstream,
     check_documented,
     http,
     open_rest,
@@ -42,6 +43,7 @@ GOOD_IDS: Final = {
     "server_id": "git",
     "task_id": "review",
     "profile_id": "coding",
+    "upstream_id": "local",
     "key_id": "spare",
     "package_id": "notes",
     "version": "1.0.0",
@@ -61,6 +63,7 @@ GOOD_BODIES: Final[dict[str, Any]] = {
     "KeySent": {"key_id": "new", "role": "agent"},
     "PlanSent": {"kind": "server", "id": "git", "body": http("git")},
     "PinSent": {"server_id": "git", "tools": {"log": "0" * 64}},
+    "ChatUpstreamSent": chat_upstream("local", headers={"api-key": "***"}),
     "RollbackSent": {"revision": 1},
     "LoginSent": {"redirect_uri": "http://127.0.0.1:9/callback"},
     "LoginFinishSent": {"state": "s", "code": "c", "iss": "https://login.example"},

@@ -10,6 +10,7 @@ from tests.surfaces.rest_house import (
     ROLES,
     SERVERS,
     TASKS,
+    chat_upstream,
     error_of,
     open_rest,
     operations,
@@ -72,6 +73,15 @@ MATRIX: Final = {
     "GET /admin/api/pins/{server_id}/history": "401 401 401 403 403 200 200 200",
     "GET /admin/api/pins/{server_id}/diff": "401 401 401 403 403 200 200 200",
     "POST /admin/api/pins/{server_id}/rollback": "401 401 401 403 403 403 403 200",
+    "GET /admin/api/chat-upstreams": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/chat-upstreams": "401 401 401 403 403 403 403 201",
+    "GET /admin/api/chat-upstreams/{upstream_id}": "401 401 401 403 403 200 200 200",
+    "PUT /admin/api/chat-upstreams/{upstream_id}": "401 401 401 403 403 403 403 200",
+    "DELETE /admin/api/chat-upstreams/{upstream_id}": "401 401 401 403 403 403 403 200",
+    "GET /admin/api/chat-upstreams/{upstream_id}/history": "401 401 401 403 403 200 200 200",
+    "GET /admin/api/chat-upstreams/{upstream_id}/diff": "401 401 401 403 403 200 200 200",
+    "POST /admin/api/chat-upstreams/{upstream_id}/rollback": "401 401 401 403 403 403 403 200",
+    "POST /admin/api/chat-upstreams/{upstream_id}/test": "401 401 401 403 403 403 403 404",
     "GET /admin/api/keys": "401 401 401 403 403 200 200 200",
     "POST /admin/api/keys": "401 401 401 403 403 403 403 201",
     "GET /admin/api/keys/{key_id}": "401 401 401 403 403 200 200 200",
@@ -126,6 +136,8 @@ BODIES: Final[dict[str, Any]] = {
     "PUT /admin/api/tasks/{task_id}": task("review", default_server_ids=["git"]),
     "POST /admin/api/profiles": {"profile_id": "new"},
     "PUT /admin/api/profiles/{profile_id}": {"deny": ["push"]},
+    "POST /admin/api/chat-upstreams": chat_upstream("new"),
+    "PUT /admin/api/chat-upstreams/{upstream_id}": chat_upstream("local", display_name="Local"),
     "POST /admin/api/keys": {"key_id": "new", "role": "agent"},
     "POST /admin/api/pins": {"server_id": "web"},
     "PUT /admin/api/pins/{server_id}": {"tools": {"log": "0" * 64}},
@@ -142,6 +154,7 @@ BODIES: Final[dict[str, Any]] = {
         "/admin/api/tasks/{task_id}",
         "/admin/api/profiles/{profile_id}",
         "/admin/api/pins/{server_id}",
+        "/admin/api/chat-upstreams/{upstream_id}",
     )
 }
 SECRETS: Final = {"none": None, "wrong": "tg_wrong", "expired": "tg_late" * 8} | {
@@ -151,6 +164,7 @@ IDS: Final = {
     "server_id": "git",
     "task_id": "review",
     "profile_id": "coding",
+    "upstream_id": "local",
     "key_id": "spare",
     "package_id": "notes",
     "package": "git",
@@ -187,6 +201,7 @@ async def test_adm_1_every_route_answers_every_caller_as_the_matrix_says(row: st
                 profile=[{"profile_id": "coding"}],
                 key=[late, spare],
                 pin=[{"server_id": "git"}],
+                chat_upstream=[chat_upstream("local")],
             )
             answer = await house.ask(method, url_of(path), BODIES.get(row), key=SECRETS[caller])
         found.append(str(answer.status_code))
@@ -271,6 +286,7 @@ async def test_adm_2_no_get_changes_state() -> None:
             task=[task("review")],
             profile=[{"profile_id": "coding"}],
             pin=[{"server_id": "git"}],
+            chat_upstream=[chat_upstream("local")],
             key=[{"key_id": "spare", "role": "agent", "sha256": "0" * 64}],
         )
         before = await house.store.list()

@@ -50,10 +50,19 @@ def kind_of(name: str) -> str:
 
 def parse_server_id(text: str) -> str:
     """`text` as a server id, or InvalidRecord."""
+    return _parse_short_id(text, "a server id")
+
+
+def parse_upstream_id(text: str) -> str:
+    """`text` as the id of a chat upstream, or InvalidRecord. It has no `/`: one parts it from a model."""
+    return _parse_short_id(text, "the id of a chat upstream")
+
+
+def _parse_short_id(text: str, wanted: str) -> str:
     if len(text) <= MAX_SERVER_ID and _SERVER_ID.fullmatch(text):
         return text
     raise InvalidRecord(
-        f"`{text[:80]}` is not a server id",
+        f"`{text[:80]}` is not {wanted}",
         hint="use up to 40 lower-case letters and digits, single `-` or `_` between them",
     )
 

@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from toolgate.model.chat import ChatBudgets, ChatMode, ChatUpstream, NameProfile, OtherTools
 from toolgate.registry.bodies import Body
@@ -11,8 +11,8 @@ from toolgate.registry.fields import (
     HeaderValue,
     ModelPattern,
     SecretName,
-    ServerId,
     Title,
+    UpstreamId,
     Url,
     refuse,
 )
@@ -45,7 +45,7 @@ class ChatBudgetsBody(Body):
 class ChatUpstreamBody(Body):
     """An OpenAI-compatible endpoint that serves models."""
 
-    upstream_id: ServerId
+    upstream_id: UpstreamId
     """Its name. `<upstream_id>/<model>` asks for a model of this very upstream."""
 
     base_url: Url
@@ -83,6 +83,13 @@ class ChatUpstreamBody(Body):
 
     enabled: bool = True
     """Whether it is asked at all."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _extensible(cls, url: str) -> str:
+        if "?" in url:
+            raise refuse("paths are appended to it, so it carries no query: use `headers`")
+        return url.rstrip("/")
 
     @model_validator(mode="after")
     def _one_credential(self) -> "ChatUpstreamBody":

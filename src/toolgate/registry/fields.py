@@ -14,7 +14,13 @@ from pydantic_core import PydanticCustomError
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.headers import HEADER_NAME, is_own_header
-from toolgate.model.names import parse_server_id, parse_sha256, parse_task_id, parse_version
+from toolgate.model.names import (
+    parse_server_id,
+    parse_sha256,
+    parse_task_id,
+    parse_upstream_id,
+    parse_version,
+)
 from toolgate.model.references import REFERENCE, SECRET_NAME
 from toolgate.policy.patterns import check_patterns, parse_pattern
 from toolgate.registry.redaction import MASK
@@ -170,6 +176,7 @@ Namespace = Annotated[
 Pattern = Annotated[str, _by(parse_pattern)]
 Patterns = Annotated[list[Pattern], AfterValidator(_check_patterns)]
 ServerId = Annotated[str, _by(parse_server_id)]
+UpstreamId = Annotated[str, _by(parse_upstream_id)]
 Name = Annotated[str, _by(parse_task_id)]
 Sha256 = Annotated[str, _by(parse_sha256)]
 Version = Annotated[str, _by(parse_version)]

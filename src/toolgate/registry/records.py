@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from toolgate.chat.task_config import parse_task_chat
 from toolgate.errors import InvalidRecord
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.names import parse_server_id, parse_task_id
+from toolgate.model.names import parse_server_id, parse_task_id, parse_upstream_id
 from toolgate.model.packages import Package
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Key, Secret
@@ -53,7 +53,7 @@ ID_FIELDS: Final[Mapping[Kind, str]] = {
 ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "server_id": parse_server_id,
     "package_id": parse_server_id,
-    "upstream_id": parse_server_id,
+    "upstream_id": parse_upstream_id,
     "task_id": parse_task_id,
     "profile_id": parse_task_id,
     "key_id": parse_task_id,

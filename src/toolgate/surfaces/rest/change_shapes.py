@@ -20,7 +20,7 @@ from toolgate.surfaces.rest.shapes import Revision, Shown
 
 MAX_CHANGES: Final = 5_000
 
-ChangedKind = Literal["server", "task", "profile", "pin"]
+ChangedKind = Literal["server", "task", "profile", "pin", "chat_upstream"]
 RecordSent = Annotated[
     dict[str, Any] | None, Field(description="The record as it shall be; null: it shall be gone.")
 ]
@@ -41,8 +41,8 @@ class ChangeSetSent(Body):
     changes: Annotated[list[ChangeSent], Field(max_length=MAX_CHANGES)]
     """Each record once."""
     prune: bool = False
-    """Also remove every server, task and profile that is not among them and comes from no registry file and
-    no package."""
+    """Also remove every server, task, profile and chat upstream that is not among them and comes from no
+    registry file and no package."""
 
     @model_validator(mode="after")
     def _each_once(self) -> "ChangeSetSent":

@@ -1,4 +1,4 @@
-"""The endpoints that servers, tasks, profiles and pins have alike: list, read, write, and what they were."""
+"""The endpoints that most kinds of records have alike: list, read, write, and what they were."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from toolgate.govern.grants import WRITERS
 from toolgate.govern.history import draft_rollback
 from toolgate.govern.records import find_record, show_record
 from toolgate.model.reports import NodeReport
-from toolgate.model.revisions import Kind, Stored
+from toolgate.model.revisions import Kind, Stored, spoken
 from toolgate.registry.records import ID_FIELDS
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.change_shapes import RollbackSent
@@ -133,14 +133,14 @@ class Collection:
 
 def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:
     """The rows of `collection`."""
-    kind, every = collection.kind, collection.path
+    kind, every, name = collection.kind, collection.path, spoken(collection.kind)
     one = f"{every}/{{{collection.id_field}}}"
     past = Past(kind)
     writes = partial(Endpoint, role=WRITERS[kind], headers=(PLAN,), is_conditional=True)
     put: Endpoint[Any] = writes(
         method="PUT",
         path=one,
-        summary=f"Create or replace the {kind} of this id",
+        summary=f"Create or replace the {name} of this id",
         handler=collection.put,
         body=unchecked(collection.sent),
         answer=collection.written,
@@ -152,19 +152,19 @@ def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:
             method="GET",
             path=every,
             role="viewer",
-            summary=f"List the {kind}s",
+            summary=f"List the {name}s",
             handler=collection.list,
             query=(*PAGING, *collection.query),
             answer=collection.listed,
         ),
         replace(
-            put, method="POST", path=every, summary=f"Create or replace a {kind}", handler=collection.post
+            put, method="POST", path=every, summary=f"Create or replace a {name}", handler=collection.post
         ),
         Endpoint(
             method="GET",
             path=one,
             role="viewer",
-            summary=f"Read a {kind}",
+            summary=f"Read a {name}",
             handler=collection.read,
             answer=collection.shown,
             errors=(NotFound,),
@@ -173,7 +173,7 @@ def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:
         writes(
             method="DELETE",
             path=one,
-            summary=f"Delete a {kind}",
+            summary=f"Delete a {name}",
             handler=collection.delete,
             answer=Deleted,
             errors=(NotFound, *WRITE_ERRORS),
@@ -183,7 +183,7 @@ def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:
         writes(
             method="POST",
             path=f"{one}/rollback",
-            summary=f"Take a {kind} back to what it was",
+            summary=f"Take a {name} back to what it was",
             handler=collection.rollback,
             body=checked(RollbackSent),
             answer=collection.written | Deleted,

@@ -6,7 +6,7 @@ from typing import Any, Final
 from toolgate.errors import Compacted, InvalidRequest, NotFound
 from toolgate.govern.control import Control
 from toolgate.govern.history import MAX_HISTORY, HistoryEntry, diff_revisions, read_history
-from toolgate.model.revisions import Kind
+from toolgate.model.revisions import Kind, spoken
 from toolgate.registry.records import ID_FIELDS
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.change_shapes import DiffAnswer, EntryShown, HistoryAnswer, show_fields
@@ -63,7 +63,7 @@ def history_endpoint(past: Past, one: str) -> Endpoint[Any]:
         method="GET",
         path=f"{one}/history",
         role="viewer",
-        summary=f"Show what changed a {past.kind}",
+        summary=f"Show what changed a {spoken(past.kind)}",
         handler=past.history,
         query=(
             Parameter("limit", f"How many at most: 1 to {MAX_HISTORY}, {ENTRIES} by default.", form="number"),
@@ -79,7 +79,7 @@ def diff_endpoint(past: Past, one: str) -> Endpoint[Any]:
         method="GET",
         path=f"{one}/diff",
         role="viewer",
-        summary=f"Compare two revisions of a {past.kind}",
+        summary=f"Compare two revisions of a {spoken(past.kind)}",
         handler=past.diff,
         query=(
             Parameter("since", "The revision of the registry to compare with.", form="number"),

@@ -63,7 +63,7 @@ class PinShown(PinBody, use_attribute_docstrings=False):
 
 NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: there is none.")]
 
-_ID: Final = Field(description="Its name. May be left out where the path has it.")
+ID: Final = Field(description="Its name. May be left out where the path has it.")
 _CHANGED: Final = Field(
     description="What is stored here stays as long as `tools` approves of the same definition. A tool that "
     "is named with null is approved of as it is in `tools`."
@@ -78,7 +78,7 @@ ServerSent = create_model(
     "ServerSent",
     __base__=ServerBody,
     __doc__="A server to be stored.",
-    server_id=(Annotated[ServerId | None, _ID], None),
+    server_id=(Annotated[ServerId | None, ID], None),
     revision=(Ignored, None),
     health=(Ignored, None),
     nodes=(Ignored, None),
@@ -88,7 +88,7 @@ TaskSent = create_model(
     "TaskSent",
     __base__=TaskBody,
     __doc__="A task to be stored.",
-    task_id=(Annotated[Name | None, _ID], None),
+    task_id=(Annotated[Name | None, ID], None),
     config=(JsonTexts, {}),
     revision=(Ignored, None),
 )
@@ -96,14 +96,14 @@ ProfileSent = create_model(
     "ProfileSent",
     __base__=ProfileBody,
     __doc__="A profile to be stored.",
-    profile_id=(Annotated[Name | None, _ID], None),
+    profile_id=(Annotated[Name | None, ID], None),
     revision=(Ignored, None),
 )
 PinSent = create_model(
     "PinSent",
     __base__=PinBody,
     __doc__="The definitions of a server to be approved.",
-    server_id=(Annotated[ServerId | None, _ID], None),
+    server_id=(Annotated[ServerId | None, ID], None),
     changed=(Annotated[dict[str, Sha256 | None], _CHANGED], {}),
     revision=(Ignored, None),
     waiting=(Ignored, None),

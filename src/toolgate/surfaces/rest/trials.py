@@ -17,6 +17,7 @@ from toolgate.govern.drafts import Draft
 from toolgate.govern.records import find_record
 from toolgate.model.names import ToolRef, kind_of, parse_task_id
 from toolgate.model.principals import Ceiling
+from toolgate.model.revisions import Kind
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
@@ -24,7 +25,7 @@ from toolgate.policy.explain import explain
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.offers import offered_tools
 from toolgate.policy.scope import Decision
-from toolgate.registry.records import parse_server
+from toolgate.registry.records import Record, parse_record
 from toolgate.registry.redaction import redact_text
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.policy_shapes import show_decision
@@ -43,7 +44,8 @@ async def try_server(control: Control, call: Call[Mapping[str, Any]]) -> Answer:
     It is the saved one; or, where a record is sent, that one, which must be fit to be saved and is not.
     """
     server_id = call.ids["server_id"]
-    record = await _record_to_try(control, call, server_id)
+    record = await record_to_try(control, call, "server", server_id)
+    assert isinstance(record, ServerRecord)
     note(control, call.caller, operation="test", kind="server", record_id=server_id)
     report = await control.gateway.servers.test(record)
     return Answer(
@@ -61,12 +63,15 @@ async def try_server(control: Control, call: Call[Mapping[str, Any]]) -> Answer:
     )
 
 
-async def _record_to_try(control: Control, call: Call[Mapping[str, Any]], server_id: str) -> ServerRecord:
+async def record_to_try(
+    control: Control, call: Call[Mapping[str, Any]], kind: Kind, record_id: str
+) -> Record | None:
+    """The record that was sent, fit to be saved; or, where none was, the saved one."""
     if not call.body:
-        return parse_server((await find_record(control, "server", server_id)).body, strict=False)
-    draft = Draft(kind="server", id=server_id, sent=call.body)
+        body = (await find_record(control, kind, record_id)).body
+        return parse_record(kind, record_id, body, strict=False)
+    draft = Draft(kind=kind, id=record_id, sent=call.body)
     (edit,), _ = await check_saving(control, call.caller, [draft], plan_id=call.plan_id)
-    assert isinstance(edit.record, ServerRecord)
     return edit.record
 
 
