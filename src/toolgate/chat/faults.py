@@ -1,0 +1,90 @@
+"""Faults of a chat request in the words of the OpenAI API: its clients look for them.
+
+Also how parts of a request are taken apart, since it is here that what they should have been is said.
+"""
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from toolgate.errors import InvalidChat
+from toolgate.model.raw import Members
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading JSON raises. Bytes of a request are looked at late, part by part."""
+MAX_QUOTED: Final = 80
+"""Characters of what a caller sent that are said back to it."""
+_KINDS: Final = {
+    '"': "a string",
+    "{": "an object",
+    "[": "an array",
+    "t": "a boolean",
+    "f": "a boolean",
+    "n": "null",
+}
+
+_Part = TypeVar("_Part")
+
+
+def missing(param: str) -> InvalidChat:
+    return InvalidChat(f"Missing required parameter: '{param}'.", param=param)
+
+
+def wrong_type(param: str, expected: str, raw: msgspec.Raw) -> InvalidChat:
+    return InvalidChat(
+        f"Invalid type for '{param}': expected {expected}, but got {kind_of(raw)} instead.", param=param
+    )
+
+
+def unsupported(param: str, value: str, supported: Sequence[str]) -> InvalidChat:
+    values = " and ".join(
+        filter(None, [", ".join(f"'{one}'" for one in supported[:-1]), f"'{supported[-1]}'"])
+    )
+    return InvalidChat(f"Invalid value: '{quoted(value)}'. Supported values are: {values}.", param=param)
+
+
+def quoted(text: str) -> str:
+    """`text` as it may stand in a message: of bounded length and without control characters."""
+    return ascii(text[:MAX_QUOTED])[1:-1]
+
+
+def kind_of(raw: msgspec.Raw) -> str:
+    """What JSON value `raw` is."""
+    return _KINDS.get(chr(bytes(raw)[0]), "a number")
+
+
+def is_null(raw: msgspec.Raw | None) -> bool:
+    """Whether a member is absent: to the OpenAI API null says the same."""
+    return raw is None or bytes(raw) == b"null"
+
+
+def parse_members(raw: msgspec.Raw, param: str) -> Members:
+    return _parse(raw, param, expected="an object", kind=Members)
+
+
+def parse_array(raw: msgspec.Raw, param: str) -> list[msgspec.Raw]:
+    return _parse(raw, param, expected="an array of objects", kind=list[msgspec.Raw])
+
+
+def parse_text(raw: msgspec.Raw, param: str) -> str:
+    return _parse(raw, param, expected="a string", kind=str)
+
+
+def parse_flag(raw: msgspec.Raw, param: str) -> bool:
+    return _parse(raw, param, expected="a boolean", kind=bool)
+
+
+def require_text(members: Members, name: str, within: str) -> str:
+    """The text of a member that must be there."""
+    param = f"{within}.{name}"
+    if name not in members:
+        raise missing(param)
+    return parse_text(members[name], param)
+
+
+def _parse(raw: msgspec.Raw, param: str, *, expected: str, kind: type[_Part]) -> _Part:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except UNREADABLE as exc:
+        raise wrong_type(param, expected, raw) from exc

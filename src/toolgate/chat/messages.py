@@ -1,0 +1,177 @@
+"""The messages of a chat: whether they follow each other as the OpenAI API takes them.
+
+Structure is strict, for a fault in it is answered by some models with nonsense and by others with a 500.
+Members and content parts of kinds unknown here are the model's business and pass.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from toolgate.chat.faults import (
+    is_null,
+    missing,
+    parse_array,
+    parse_members,
+    parse_text,
+    quoted,
+    require_text,
+    unsupported,
+    wrong_type,
+)
+from toolgate.errors import InvalidChat
+from toolgate.model.raw import Members
+
+MAX_MESSAGES: Final = 10_000
+_MAX_NAMED: Final = 20
+_ROLES: Final = ("system", "assistant", "user", "function", "tool", "developer")
+_SAYS_ELSEWHERE: Final = ("tool_calls", "function_call", "refusal", "audio")
+"""Members of an assistant's message that stand for content."""
+
+
+def parse_messages(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
+    """The messages of a request, in order and each as it came, or InvalidChat."""
+    if is_null(raw):
+        raise missing("messages")
+    assert raw is not None
+    messages = parse_array(raw, "messages")
+    if not messages:
+        raise InvalidChat(
+            "Invalid 'messages': empty array. Expected an array with minimum length 1, "
+            "but got an empty array instead.",
+            param="messages",
+        )
+    if len(messages) > MAX_MESSAGES:
+        raise InvalidChat(
+            f"Invalid 'messages': array too long. Expected an array with maximum length {MAX_MESSAGES}, "
+            f"but got an array with length {len(messages)} instead.",
+            param="messages",
+        )
+    return tuple(messages)
+
+
+def check_messages(messages: Sequence[msgspec.Raw]) -> None:
+    """InvalidChat where a message is none, or where calls and their results do not add up."""
+    turn = _Turn()
+    for place, raw in enumerate(messages):
+        where = f"messages[{place}]"
+        members = parse_members(raw, where)
+        role = require_text(members, "role", where)
+        if role not in _ROLES:
+            raise unsupported(f"{where}.role", role, _ROLES)
+        if role == "tool":
+            turn.answer(members, place)
+            continue
+        turn.check_answered()
+        _check_content(members, role, where)
+        if role == "function":
+            require_text(members, "name", where)
+        turn = _Turn(place, _call_ids(members, where) if role == "assistant" else ())
+    turn.check_answered()
+
+
+class _Turn:
+    """One message that is no result, and which of its calls have no result yet."""
+
+    def __init__(self, place: int = 0, call_ids: Sequence[str] = ()) -> None:
+        self._place = place
+        self._call_ids = frozenset(call_ids)
+        self._open = Counter(call_ids)
+
+    def answer(self, members: Members, place: int) -> None:
+        where = f"messages[{place}]"
+        if not self._call_ids:
+            raise InvalidChat(
+                "Invalid parameter: messages with role 'tool' must be a response to a preceeding message "
+                "with 'tool_calls'.",
+                param=f"messages.[{place}].role",
+            )
+        call_id = require_text(members, "tool_call_id", where)
+        _check_tool_content(members, where)
+        if call_id not in self._call_ids:
+            raise _misplaced(f"'tool_call_id' of '{quoted(call_id)}' not found in 'tool_calls'", place)
+        if not self._open[call_id]:
+            raise _misplaced(f"Duplicate value for 'tool_call_id' of '{quoted(call_id)}'", place)
+        self._open[call_id] -= 1
+
+    def check_answered(self) -> None:
+        still_open = list(self._open.elements())
+        if not still_open:
+            return
+        named = ", ".join(quoted(call_id) for call_id in still_open[:_MAX_NAMED])
+        raise InvalidChat(
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            f"'tool_call_id'. The following tool_call_ids did not have response messages: {named}",
+            param=f"messages.[{self._place}].role",
+        )
+
+
+def _misplaced(what: str, place: int) -> InvalidChat:
+    return InvalidChat(
+        f"Invalid parameter: {what} of previous message.", param=f"messages.[{place}].tool_call_id"
+    )
+
+
+def _check_content(members: Members, role: str, where: str) -> None:
+    raw = members.get("content")
+    if raw is None or is_null(raw):
+        if role == "function" or (role == "assistant" and _says_elsewhere(members)):
+            return
+        if raw is None:
+            raise missing(f"{where}.content")
+        raise InvalidChat(
+            "Invalid value for 'content': expected a string, got null.", param=f"{where}.content"
+        )
+    for part, at in _parts(raw, f"{where}.content"):
+        require_text(part, "type", at)
+
+
+def _says_elsewhere(members: Members) -> bool:
+    return any(not is_null(members.get(name)) for name in _SAYS_ELSEWHERE)
+
+
+def _check_tool_content(members: Members, where: str) -> None:
+    """Results are text: an image or a file has no place in them."""
+    raw = members.get("content")
+    if raw is None:
+        raise missing(f"{where}.content")
+    for part, at in _parts(raw, f"{where}.content"):
+        kind = require_text(part, "type", at)
+        if kind != "text":
+            raise unsupported(f"{at}.type", kind, ("text",))
+        require_text(part, "text", at)
+
+
+def _parts(raw: msgspec.Raw, param: str) -> list[tuple[Members, str]]:
+    """The parts of a content and where each stands; none where it is text."""
+    start = bytes(raw)[:1]
+    if start == b'"':
+        parse_text(raw, param)
+        return []
+    if start != b"[":
+        raise wrong_type(param, "one of a string or array of objects", raw)
+    parts = parse_array(raw, param)
+    return [(parse_members(part, f"{param}[{at}]"), f"{param}[{at}]") for at, part in enumerate(parts)]
+
+
+def _call_ids(members: Members, where: str) -> list[str]:
+    raw = members.get("tool_calls")
+    if raw is None or is_null(raw):
+        return []
+    calls = parse_array(raw, f"{where}.tool_calls")
+    return [_call_id(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(calls)]
+
+
+def _call_id(raw: msgspec.Raw, where: str) -> str:
+    call = parse_members(raw, where)
+    call_id = require_text(call, "id", where)
+    kind = parse_text(call["type"], f"{where}.type") if "type" in call else "function"
+    if kind == "function":
+        if "function" not in call:
+            raise missing(f"{where}.function")
+        function = parse_members(call["function"], f"{where}.function")
+        require_text(function, "name", f"{where}.function")
+        require_text(function, "arguments", f"{where}.function")
+    return call_id

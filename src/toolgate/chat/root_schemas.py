@@ -1,0 +1,111 @@
+"""Schemas whose root models' servers do not take.
+
+OpenAI wants `type: "object"` at the root of a function's parameters, and no `anyOf`, `oneOf`, `allOf`, `enum`
+or `not` beside it; one such schema has the whole request refused. The arguments of MCP tools are objects
+anyway. So what the root's alternatives say of single arguments is lifted into the root, where a model looks
+for it, as weakly as all alternatives together allow: whatever the server takes, the lifted schema takes. What
+that leaves unsaid (which arguments exclude each other) stands word for word in the description, and the
+server still checks it. Names and `$defs` stay as they are, so a call needs no translation back.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.model.raw import Members
+
+Schema = dict[str, Any]
+_REFUSED: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "not")
+_NOTE: Final = "The arguments as a whole must also fit this JSON Schema: "
+_OBJECT: Final = msgspec.Raw(b'"object"')
+_NONE: Final = msgspec.Raw(b"{}")
+
+
+def parameters_of(schema: Members) -> Members:
+    """`schema` with a root that every model's server takes."""
+    root = {name: raw for name, raw in schema.items() if name != "$schema"}
+    if any(name in root for name in _REFUSED):
+        root = _lifted(root)
+    return {**root, "type": _OBJECT, "properties": root.get("properties", _NONE)}
+
+
+def _lifted(root: Members) -> Members:
+    whole = {name: msgspec.json.decode(raw) for name, raw in root.items()}
+    shape = _Lifting(whole).shape_of(whole)
+    said = {name: whole[name] for name in _REFUSED if name in whole}
+    note = _NOTE + msgspec.json.encode(said).decode()
+    description = "\n\n".join(filter(None, [whole.get("description"), note]))
+    lifted: Schema = {
+        "description": description,
+        "properties": {name: _either(found) for name, found in shape.properties.items()},
+        "required": sorted(shape.required),
+    }
+    kept = {name: raw for name, raw in root.items() if name not in _REFUSED}
+    # What the root closes, alternatives may have opened: their arguments are listed now.
+    return kept | {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in lifted.items()}
+
+
+@dataclass(slots=True)
+class _Shape:
+    """The arguments that a schema speaks of, each with all that is said of it, and those it demands."""
+
+    properties: dict[str, list[Any]] = field(default_factory=dict)
+    required: set[str] = field(default_factory=set)
+
+    def take(self, other: "_Shape") -> None:
+        for name, found in other.properties.items():
+            mine = self.properties.setdefault(name, [])
+            mine += [one for one in found if one not in mine]
+
+
+class _Lifting:
+    """Looks into the alternatives of one root."""
+
+    def __init__(self, whole: Schema) -> None:
+        self._whole = whole
+        self._seen: set[str] = set()
+
+    def shape_of(self, schema: object) -> _Shape:
+        shape = _Shape()
+        if not isinstance(schema, dict):
+            return shape
+        properties, required = schema.get("properties"), schema.get("required")
+        if isinstance(properties, dict):
+            shape.properties = {name: [found] for name, found in properties.items()}
+        if isinstance(required, list):
+            shape.required = {name for name in required if isinstance(name, str)}
+        for part in self._together(schema):
+            found = self.shape_of(part)
+            shape.take(found)
+            shape.required |= found.required
+        for key in ("anyOf", "oneOf"):
+            self._take_alternatives(shape, schema.get(key))
+        return shape
+
+    def _take_alternatives(self, shape: _Shape, branches: object) -> None:
+        found = [self.shape_of(branch) for branch in branches] if isinstance(branches, list) else []
+        for branch in found:
+            shape.take(branch)
+        if found:
+            shape.required |= set.intersection(*(branch.required for branch in found))
+
+    def _together(self, schema: Schema) -> Iterator[object]:
+        """What holds beside `schema`. A reference is followed once, so that none goes round in circles."""
+        parts = schema.get("allOf")
+        yield from parts if isinstance(parts, list) else ()
+        ref = schema.get("$ref")
+        if isinstance(ref, str) and ref not in self._seen:
+            self._seen.add(ref)
+            yield self._target(ref)
+
+    def _target(self, ref: str) -> object:
+        node: object = self._whole if ref.startswith("#/") else None
+        for step in ref.split("/")[1:]:
+            node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+        return node
+
+
+def _either(found: list[Any]) -> Any:
+    return found[0] if len(found) == 1 else {"anyOf": found}

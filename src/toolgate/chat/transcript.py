@@ -1,0 +1,138 @@
+"""A conversation by chat completions: what was said so far, and the body that asks a model to go on.
+
+What the caller sent and what the model answered stays the JSON it came as. Changed is only what would have
+the model's own server refuse its own words: arguments that are no JSON object, and names that no function can
+have.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from toolgate.chat.calls import CallError, ToolCall, parse_arguments
+from toolgate.chat.hidden import HiddenTurn, Round, tool_message
+from toolgate.chat.injection import Injection
+from toolgate.chat.loop import AskModel
+from toolgate.chat.replies import Reply
+from toolgate.chat.requests import ChatRequest
+from toolgate.model.raw import Members, decode_members
+
+INVALID_KEY: Final = "__invalid__"
+_MAX_SHOWN: Final = 200
+_MAX_NAME: Final = 64
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
+_NONE: Final = b'"none"'
+_IDLE_CHOICES: Final = (None, _NONE, b'"auto"')
+_STREAM_MEMBERS: Final = ("stream", "stream_options")
+
+_encode = msgspec.json.encode
+_decode_tools = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+_decode_options = msgspec.json.Decoder(Members | None).decode
+
+
+@dataclass(slots=True)
+class _Open:
+    """A round whose calls are being answered."""
+
+    message: Members
+    results: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Transcript:
+    """The messages of one request and of the rounds that it took."""
+
+    def __init__(self, request: ChatRequest, injection: Injection | None, *, is_stream: bool) -> None:
+        self._injection = injection or Injection()
+        self._own = frozenset(request.functions)
+        self._choice = request.choice.renamed(self._injection.declared)
+        self._messages = list(request.messages)
+        self._rounds: list[_Open] = []
+        self._members = _asking(request.members, self._injection, is_stream=is_stream)
+
+    def body(self, ask: AskModel) -> bytes:
+        """The body of the next request for a completion."""
+        members: dict[str, object] = {**self._members}
+        choice = self._choice_of(ask)
+        if "tools" not in members and choice in _IDLE_CHOICES:
+            # Nothing to choose from. Servers refuse both of these where no tool is declared.
+            members.pop("parallel_tool_calls", None)
+        elif choice is not None:
+            members["tool_choice"] = msgspec.Raw(choice)
+        return _encode({**members, "messages": self._messages})
+
+    def take(self, reply: Reply) -> None:
+        """The model has answered."""
+        message = reply.message
+        if reply.calls:
+            entries = [
+                self._mended(entry, call) for entry, call in zip(reply.entries, reply.calls, strict=True)
+            ]
+            message = {**message, "tool_calls": msgspec.Raw(_encode(entries))}
+        self._rounds.append(_Open(message))
+        self._messages.append(msgspec.Raw(_encode(message)))
+
+    def answer(self, call: ToolCall, content: str) -> None:
+        """A call of the last reply has its result. Each is answered once."""
+        self._rounds[-1].results.append((call.call_id, content))
+        self._messages.append(tool_message(call.call_id, content))
+
+    def hidden(self, handed: Sequence[ToolCall]) -> HiddenTurn:
+        """What the caller does not see where it is handed some calls of the last reply."""
+        *earlier, last = self._rounds
+        return HiddenTurn(
+            message=last.message,
+            results=tuple(last.results),
+            own_ids=tuple(call.call_id for call in handed),
+            earlier=tuple(Round(message=one.message, results=tuple(one.results)) for one in earlier),
+        )
+
+    def _choice_of(self, ask: AskModel) -> bytes | None:
+        match ask.choice:
+            case "sent":
+                return self._choice.raw
+            case "auto":
+                return self._choice.after_satisfied()
+            case "none":
+                return _NONE
+
+    def _mended(self, entry: msgspec.Raw, call: ToolCall) -> msgspec.Raw:
+        """A call as it may stand in a history: one that names a function and holds a JSON object."""
+        name, arguments = self._name_of(call), _arguments_of(call)
+        if call.kind == "other" or (name == call.name and arguments == call.arguments):
+            return entry
+        members = decode_members(entry)
+        told = {"name": name, "arguments": arguments}
+        function = {**decode_members(members["function"]), **told}
+        return msgspec.Raw(_encode({**members, "function": function}))
+
+    def _name_of(self, call: ToolCall) -> str:
+        if call.name in self._own:
+            return call.name
+        return _FOREIGN.sub("_", self._injection.declared.get(call.name, call.name))[:_MAX_NAME] or "_"
+
+
+def _arguments_of(call: ToolCall) -> str:
+    if not isinstance(parse_arguments(call.arguments), CallError):
+        return call.arguments
+    if not call.arguments.strip():
+        return "{}"
+    return _encode({INVALID_KEY: call.arguments[:_MAX_SHOWN]}).decode()
+
+
+def _asking(sent: Members, injection: Injection, *, is_stream: bool) -> Members:
+    """The members of every request of a conversation, but for its messages and its `tool_choice`."""
+    members = {
+        name: raw for name, raw in sent.items() if name not in ("tools", "tool_choice", *_STREAM_MEMBERS)
+    }
+    own = _decode_tools(sent.get("tools", b"null")) or ()
+    tools = [*own, *map(msgspec.Raw, injection.tools)]
+    if tools:
+        members["tools"] = msgspec.Raw(_encode(tools))
+    if is_stream:
+        options = _decode_options(sent.get("stream_options", b"null")) or {}
+        members["stream"] = msgspec.Raw(b"true")
+        members["stream_options"] = msgspec.Raw(_encode({**options, "include_usage": True}))
+    return members
