@@ -193,14 +193,15 @@ class ToolLoop:
         return Run(call=call, name=name, arguments=arguments)
 
     def _closing(self, reason: StopReason) -> str:
-        budgets = self._budgets
+        most = self._budgets
         closings: Mapping[StopReason, str] = {
-            "round_limit": f"Stopped: this request may run tools in at most {budgets.max_iterations} rounds.",
-            "call_limit": f"Stopped: this request may call tools at most {budgets.max_total_tool_calls} times.",
+            "round_limit": f"Stopped: this request may run tools in at most {most.max_iterations} rounds.",
+            "call_limit": f"Stopped: this request may make at most {most.max_total_tool_calls} tool calls.",
             "repeated_calls": "Stopped: the model kept making the same tool call.",
-            "time_limit": f"Stopped: this request may take at most {budgets.wall_clock_ms / 1000:g} seconds.",
+            "time_limit": f"Stopped: this request may take at most {most.wall_clock_ms / 1000:g} seconds.",
+            "model_silent": "The model ended its answer without saying anything.",
         }
-        return closings.get(reason, "The model ended its answer without saying anything.")
+        return closings[reason]
 
 
 _REPEATED: Final = CallError(

@@ -23,6 +23,7 @@ ID_CHARACTERS: Final = 9
 
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _NULL: Final = msgspec.Raw(b"null")
+_ASSISTANT: Final = msgspec.Raw(b'"assistant"')
 _NOTHING: Final = (b"null", b'""', b"[]", b"{}")
 
 
@@ -71,6 +72,7 @@ def make_reply(message: Members, choice: Members, head: Members, *, nth: int) ->
     """The reply of these three, which become its own. Made-up ids depend on them and on `nth` alone."""
     usage, said = head.pop("usage", _NULL), choice.pop("finish_reason", _NULL)
     choice.pop("index", None)
+    message.setdefault("role", _ASSISTANT)
     sent = _sent_calls(message)
     ids = _unique_ids(
         [text_of(call.get("id")) for call in sent], seed=f"{bytes(head.get('id', _NULL))!r} {nth}"
@@ -121,7 +123,7 @@ def _repair_call(sent: Members, call_id: str) -> tuple[ToolCall, msgspec.Raw]:
     if held is None and kind != "function":
         return _other_call(sent, object_of(sent.get(kind)) or sent, call_id)
     held = held or {}
-    name, arguments = text_of(held.get("name")) or "", _arguments_of(held.get("arguments", _NULL))
+    name, arguments = text_of(held.get("name")) or "", arguments_of(held.get("arguments", _NULL))
     function = held | _raws(name=name, arguments=arguments)
     entry = sent | _raws(id=call_id, type="function") | {"function": _encoded(function)}
     return ToolCall(call_id=call_id, name=name, arguments=arguments), _encoded(entry)
@@ -137,7 +139,7 @@ def _other_call(sent: Members, held: Members, call_id: str) -> tuple[ToolCall, m
     return said, _encoded(sent | _raws(id=call_id))
 
 
-def _arguments_of(raw: msgspec.Raw) -> str:
+def arguments_of(raw: msgspec.Raw) -> str:
     """As the model wrote them; some servers have parsed them already."""
     said = text_of(raw)
     return said if said is not None else "" if raw == _NULL else bytes(raw).decode()
