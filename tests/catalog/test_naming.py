@@ -148,3 +148,33 @@ def test_what_is_not_in_the_table_means_nothing(text: str) -> None:
     table = chat_names([ToolRef("fs", "read")], {})
 
     assert resolve_chat_name(table, text) is None
+
+
+@pytest.mark.parametrize(
+    ("ref", "namespace", "expected"),
+    [
+        pytest.param(ToolRef("fs", "read"), "", "mcp__fs__read", id="as by default"),
+        pytest.param(ToolRef("git-hub", "get"), "", "mcp__git_hub__get_d9f26a53", id="a hyphen"),
+        pytest.param(ToolRef("git_hub", "get"), "", "mcp__git_hub__get", id="an underscore"),
+        pytest.param(ToolRef("fs", "read"), "3d.files", "_3d__files__read_96379919", id="a digit first"),
+    ],
+)
+def test_names_for_parsers_of_identifiers(ref: ToolRef, namespace: str, expected: str) -> None:
+    assert chat_names([ref], {ref.server_id: namespace}, profile="identifier") == {expected: ref}
+
+
+@given(st.lists(REFS, max_size=12), NAMESPACES)
+def test_names_for_parsers_of_identifiers_are_unique_identifiers(
+    refs: list[ToolRef], namespaces: dict[str, str]
+) -> None:
+    table = chat_names(refs, namespaces, profile="identifier")
+
+    assert set(table.values()) == set(refs)
+    assert all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,63}", name) for name in table)
+
+
+@given(st.lists(REFS, max_size=12), REFS)
+def test_no_other_tool_renames_an_identifier(refs: list[ToolRef], ref: ToolRef) -> None:
+    alone = chat_names([ref], {}, profile="identifier")
+
+    assert alone.items() <= chat_names([*refs, ref], {}, profile="identifier").items()
