@@ -16,6 +16,7 @@ from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.record_files import Record, load_records
 from toolgate.cli.render.plans import render_change_set, render_difference, render_removals
 from toolgate.cli.spreading import spread_options
+from toolgate.model.revisions import spoken
 
 app = typer.Typer(add_completion=False)
 
@@ -33,7 +34,7 @@ def apply_command(
     is_dry_run: Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")] = False,
     is_sure: Annotated[bool, Option("--yes", "-y", help="Remove without asking.")] = False,
 ) -> None:
-    """Make servers, tasks, profiles and pins what the files say: all of them, or on any error none.
+    """Make servers, tasks, profiles, pins and chat upstreams what files say: all, or on any error none.
 
     What is so already is left alone, so applying twice changes nothing. Without --prune nothing is removed.
     """
@@ -57,7 +58,7 @@ def _confirm_removals(client: RestClient, body: Answer, records: Sequence[Record
     if not removed:
         return str(plan["id"])
     if not sys.stdin.isatty():
-        names = ", ".join(f"{one['kind']} `{one['id']}`" for one in removed[:5])
+        names = ", ".join(f"{spoken(one['kind'])} `{one['id']}`" for one in removed[:5])
         more = f" and {len(removed) - 5} more" if len(removed) > 5 else ""
         raise CommandFailed(
             f"--prune would remove {names}{more}, and there is nobody to ask",

@@ -8,7 +8,7 @@ from typer import Option
 
 from toolgate.cli.client import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.cli.record_files import WRITTEN_KINDS, Record
+from toolgate.cli.record_files import ID_FIELDS, Record
 from toolgate.registry.directory import line_of
 
 APPLY: Final = "/admin/api/apply"
@@ -23,7 +23,8 @@ ChangeFilesOption = Annotated[
     ),
 ]
 PruneOption = Annotated[
-    bool, Option("--prune", help="Also remove the servers, tasks and profiles that are not in the files.")
+    bool,
+    Option("--prune", help="Also remove the servers, tasks, profiles and chat upstreams not in the files."),
 ]
 
 
@@ -60,11 +61,12 @@ def _located(failure: CommandFailed, records: Iterable[Record]) -> CommandFailed
 
 
 def _removal(name: str) -> dict[str, Any]:
-    kind, slash, record_id = name.partition("/")
-    if kind not in WRITTEN_KINDS or not slash:
+    word, slash, record_id = name.partition("/")
+    kind = word.replace("-", "_")
+    if kind not in ID_FIELDS or not slash:
         raise CommandFailed(
             f"`{name}` names no record",
-            hint="write `server/ID`, `task/ID` or `profile/ID`",
+            hint="write `server/ID`, `task/ID`, `profile/ID` or `chat-upstream/ID`",
             exit_code=Exit.USAGE,
         )
     return {"kind": kind, "id": record_id, "body": None}

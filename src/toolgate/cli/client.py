@@ -23,6 +23,7 @@ COLLECTIONS: Final[Mapping[Kind, str]] = {
     "profile": "/admin/api/profiles",
     "key": "/admin/api/keys",
     "pin": "/admin/api/pins",
+    "chat_upstream": "/admin/api/chat-upstreams",
 }
 
 # A server may take 10 s to start and 30 s to list, and the gateway waits for both when asked to test it.

@@ -14,7 +14,7 @@ from toolgate.cli.record_files import load_record
 from toolgate.cli.render.changes import render_applied, render_deleted, render_rolled_back
 from toolgate.cli.render.history import render_field_diff, render_history
 from toolgate.cli.spreading import spread_options
-from toolgate.model.revisions import Kind
+from toolgate.model.revisions import Kind, spoken
 
 FilesOption = Annotated[
     list[Path],
@@ -60,7 +60,9 @@ def delete_record(kind: Kind, record_id: str, connection: Connection, terms: Ter
 def add_history_command(app: typer.Typer, kind: Kind) -> None:
     """`history` of one kind of record."""
 
-    @app.command("history", help=f"List the changes of a {kind}, newest first: when, by whom, which fields.")
+    @app.command(
+        "history", help=f"List the changes of a {spoken(kind)}, newest first: when, by whom, which fields."
+    )
     @spread_options
     def history_command(
         record_id: IdArgument,
@@ -92,7 +94,7 @@ def show_record_diff(
 def add_diff_command(app: typer.Typer, kind: Kind) -> None:
     """`diff` of one kind of record."""
 
-    @app.command("diff", help=f"Show how a {kind} differs between two revisions of the registry.")
+    @app.command("diff", help=f"Show how a {spoken(kind)} differs between two revisions of the registry.")
     @spread_options
     def diff_command(
         record_id: IdArgument,
@@ -109,7 +111,7 @@ def add_rollback_command(app: typer.Typer, kind: Kind) -> None:
 
     @app.command(
         "rollback",
-        help=f"Make a {kind} what it was at a revision. That is a new change; history is never rewritten.",
+        help=f"Make a {spoken(kind)} what it was at a revision. That is a new change; none is undone.",
     )
     @spread_options
     def rollback_command(

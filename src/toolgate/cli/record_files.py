@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolgate.cli.failure import CommandFailed, Exit
-from toolgate.model.revisions import Kind
+from toolgate.model.revisions import Kind, spoken
 from toolgate.registry.toml_documents import parse_toml
 
-WRITTEN_KINDS: Final[tuple[Kind, ...]] = ("server", "task", "profile")
-"""What people write into files. The field `<kind>_id` names a record, and by being there tells its kind."""
+ID_FIELDS: Final[Mapping[Kind, str]] = {
+    "server": "server_id",
+    "task": "task_id",
+    "profile": "profile_id",
+    "chat_upstream": "upstream_id",
+}
+"""What people write into files, and the field that names a record, and by being there tells its kind."""
+_ANY_ID: Final = "`server_id`, `task_id`, `profile_id` or `upstream_id`"
 
 STANDARD_INPUT: Final = Path("-")
 SUFFIXES: Final = (".toml", ".json")
@@ -50,7 +56,7 @@ def load_records(paths: Sequence[Path]) -> list[Record]:
     if not records:
         raise CommandFailed(
             f"there is no record in {', '.join(f'`{path}`' for path in paths)}",
-            hint="a record is a `.toml` or `.json` file with `server_id`, `task_id` or `profile_id`",
+            hint=f"a record is a `.toml` or `.json` file with {_ANY_ID}",
             exit_code=Exit.USAGE,
         )
     _refuse_repeated(records)
@@ -114,16 +120,16 @@ def _parse(path: Path, text: str) -> Any:
 def _record(path: Path, text: str, body: dict[str, Any], *, kind: Kind | None = None) -> Record:
     found = _kind_of(body)
     if found is None or kind not in {None, found}:
-        wanted = f"`{kind}_id`" if kind else "`server_id`, `task_id` or `profile_id`"
+        wanted = f"`{ID_FIELDS[kind]}`" if kind is not None else _ANY_ID
         is_foreign = "mcpServers" in body
         raise CommandFailed(
-            f"`{path}` is not a {kind or 'record'}: it has no {wanted}",
+            f"`{path}` is not a {spoken(kind) if kind else 'record'}: it has no {wanted}",
             hint="this is another program's file: take its servers over with `toolgate servers import`"
             if is_foreign
             else "name the record in that field, at the top of the file",
             exit_code=Exit.USAGE,
         )
-    id_field = "server_id" if found == "pin" else f"{found}_id"
+    id_field = ID_FIELDS.get(found, "server_id")
     record_id = body[id_field]
     if not isinstance(record_id, str):
         raise CommandFailed(f"`{path}`: `{id_field}` is not text", exit_code=Exit.USAGE)
@@ -131,7 +137,7 @@ def _record(path: Path, text: str, body: dict[str, Any], *, kind: Kind | None = 
 
 
 def _kind_of(body: Mapping[str, Any]) -> Kind | None:
-    kinds = [kind for kind in WRITTEN_KINDS if f"{kind}_id" in body]
+    kinds = [kind for kind, id_field in ID_FIELDS.items() if id_field in body]
     if kinds == ["server"] and "tools" in body and "transport" not in body:
         return "pin"  # which names its server, and the digests of its tools
     return kinds[0] if len(kinds) == 1 else None
@@ -160,11 +166,10 @@ def _task_body(body: dict[str, Any]) -> dict[str, Any]:
 def _dotted(config: Mapping[str, Any]) -> dict[str, Any]:
     """`mcp.enabled = true` in TOML is a table `mcp`; its keys are meant to be `mcp.enabled`."""
     flat = dict(config)
-    nested = flat.pop("mcp", None)
-    if isinstance(nested, Mapping):
-        flat |= {f"mcp.{key}": value for key, value in nested.items()}
-    elif nested is not None:
-        flat["mcp"] = nested
+    for prefix in ("mcp", "chat"):
+        if isinstance(nested := flat.get(prefix), Mapping):
+            del flat[prefix]
+            flat |= {f"{prefix}.{key}": value for key, value in nested.items()}
     return flat
 
 

@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "tasks": "toolgate.cli.tasks",
     "profiles": "toolgate.cli.profiles",
     "pins": "toolgate.cli.pins",
+    "chat-upstreams": "toolgate.cli.chat_upstreams",
     "keys": "toolgate.cli.keys",
     "init": "toolgate.cli.init",
     "publish": "toolgate.cli.publish",

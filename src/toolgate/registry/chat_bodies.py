@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from toolgate.model.chat import ChatBudgets, ChatMode, ChatUpstream, NameProfile, OtherTools
 from toolgate.registry.bodies import Body
@@ -49,7 +49,8 @@ class ChatUpstreamBody(Body):
     """Its name. `<upstream_id>/<model>` asks for a model of this very upstream."""
 
     base_url: Url
-    """What `/chat/completions`, `/responses` and `/models` are appended to, like `https://api.openai.com/v1`."""
+    """What `/chat/completions`, `/responses` and `/models` are appended to, like `https://api.openai.com/v1`.
+    A query stays at the end."""
 
     models: list[ModelPattern] = Field(min_length=1, max_length=256)
     """The models it is asked for, by name; `*` and `?` stand for others."""
@@ -83,13 +84,6 @@ class ChatUpstreamBody(Body):
 
     enabled: bool = True
     """Whether it is asked at all."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _extensible(cls, url: str) -> str:
-        if "?" in url:
-            raise refuse("paths are appended to it, so it carries no query: use `headers`")
-        return url.rstrip("/")
 
     @model_validator(mode="after")
     def _one_credential(self) -> "ChatUpstreamBody":

@@ -17,21 +17,22 @@ from toolgate.cli.render.layout import (
     stack,
     warnings,
 )
+from toolgate.model.revisions import Kind, spoken
 
 Answer = Mapping[str, Any]
 
 
-def render_applied(kind: str, record_id: str, answer: Answer) -> RenderableType:
+def render_applied(kind: Kind, record_id: str, answer: Answer) -> RenderableType:
     """A write that was acknowledged, at its revision."""
     return _done(kind, record_id, f" (revision {answer['revision']})", answer)
 
 
-def render_deleted(kind: str, record_id: str, answer: Answer) -> RenderableType:
+def render_deleted(kind: Kind, record_id: str, answer: Answer) -> RenderableType:
     """A removal that was acknowledged, and what refers to nothing from now on."""
     return _done(kind, record_id, " is gone", answer)
 
 
-def render_rolled_back(kind: str, record_id: str, to: int, answer: Answer) -> RenderableType:
+def render_rolled_back(kind: Kind, record_id: str, to: int, answer: Answer) -> RenderableType:
     """A record that is again what it was; what it was may be nothing."""
     return _done(kind, record_id, f" is as it was at {to:,} (revision {answer['revision']})", answer)
 
@@ -59,6 +60,6 @@ def render_reload(answer: Answer, *, is_dry_run: bool) -> RenderableType:
     )
 
 
-def _done(kind: str, record_id: str, what: str, answer: Answer) -> RenderableType:
-    head = sentence(Text("✓ ", style=OK), f"{kind} ", cell(record_id, "bold"), what)
+def _done(kind: Kind, record_id: str, what: str, answer: Answer) -> RenderableType:
+    head = sentence(Text("✓ ", style=OK), f"{spoken(kind)} ", cell(record_id, "bold"), what)
     return Group(head, *filter(None, [warnings(answer["warnings"])]))

@@ -25,6 +25,7 @@ from toolgate.cli.render.layout import (
     verbatim,
     warnings,
 )
+from toolgate.model.revisions import spoken
 
 Answer = Mapping[str, Any]
 
@@ -122,7 +123,7 @@ def _records(changes: Sequence[Answer]) -> RenderableType:
 
 def _headline(change: Answer) -> Text:
     sign, style = SIGNS[change["operation"]]
-    return sentence(Text(f"{sign} ", style=style), f"{change['kind']} ", cell(change["id"], "bold"))
+    return sentence(Text(f"{sign} ", style=style), f"{spoken(change['kind'])} ", cell(change["id"], "bold"))
 
 
 def _totals(changes: Sequence[Answer]) -> str:

@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from toolgate.cli.render.layout import BAD, OK, cell, sentence
+from toolgate.model.revisions import spoken
 
 Answer = Mapping[str, Any]
 
@@ -18,4 +19,7 @@ def render_event(event: Answer) -> RenderableType:
 
 
 def _parts(sign: str, style: str, records: Sequence[Answer]) -> list[Text]:
-    return [sentence(Text(sign, style=style), f" {one['kind']} ", cell(one["id"], "bold")) for one in records]
+    return [
+        sentence(Text(sign, style=style), f" {spoken(one['kind'])} ", cell(one["id"], "bold"))
+        for one in records
+    ]
