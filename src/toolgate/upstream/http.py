@@ -89,6 +89,20 @@ class HttpPool:
         finally:
             connection.abandon(waiter)
 
+    async def start(
+        self, request: bytes, *, deadline: float, sink: Sink
+    ) -> tuple[HttpConnection, asyncio.Future[Answer]]:
+        """Write `request`, and do not wait for its answer: it is the future's, a stream is the sink's.
+
+        Raises ConnectFailed and ExchangeTimedOut. Whoever starts it tells the connection to `abandon` it in
+        the end.
+        """
+        connection = self._take_idle() or await self._obtain(deadline)
+        if self._is_closed:
+            connection.drop()
+            raise ConnectFailed(_CLOSED)
+        return connection, connection.exchange(request, sink, deadline)
+
     def close(self) -> None:
         """Drop every connection; requests under way fail. Idempotent."""
         self._is_closed = True

@@ -29,8 +29,6 @@ _MANY_LINES: Final = 64
 """More of a stream than either is taken in turns: each event among so many lines has its cost."""
 _LONG_S: Final = 0.0002
 """A stream that keeps the loop for so long gives way to others before it is read on."""
-_MAX_PIECES: Final = 4_096
-"""Pieces of a body in what is read at once. A server that sends single bytes keeps the loop from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +47,10 @@ class HttpLimits:
     max_body_bytes: int = MAX_MESSAGE_BYTES
     max_error_bytes: int = 64 * 1024
     """Of the body of an error status; the rest is not read."""
+    max_pieces: int = 4_096
+    """Of a body, in what is read at once. A server that sends single bytes keeps the loop from others."""
+    takes_turns: bool = True
+    """Whether streams that keep the loop give way to others. Else whoever takes them pauses them."""
 
 
 class Answer(NamedTuple):
@@ -115,6 +117,7 @@ class HttpConnection(asyncio.Protocol):
         "_headers",
         "_held",
         "_is_framed",
+        "_is_paused",
         "_keeps_alive",
         "_known",
         "_limits",
@@ -163,6 +166,7 @@ class HttpConnection(asyncio.Protocol):
         self._missing = 0
         """What is still to come of a body whose head was known."""
         self._keeps_alive = False
+        self._is_paused = False
         self._forget_answer()
 
     def exchange(self, request: bytes, sink: Sink | None, deadline: float | None) -> asyncio.Future[Answer]:
@@ -222,6 +226,16 @@ class HttpConnection(asyncio.Protocol):
         self._sink = None
         self._transport.abort()
 
+    def pause(self) -> None:
+        """Read no more of the current answer until `resume`. Only where streams take no turns."""
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        self._is_paused = False
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def is_usable(self, now: float) -> bool:
         """Whether nothing speaks against writing a request to it now."""
         if self._transport.is_closing():
@@ -253,7 +267,7 @@ class HttpConnection(asyncio.Protocol):
         elif self._missing:
             self._take_rest(data)
             return
-        if self._sink is not None and self._status >= 200:
+        if self._sink is not None and self._status >= 200 and self._limits.takes_turns:
             self._take_stream(data)
         else:
             self._parse(data)
@@ -381,7 +395,7 @@ class HttpConnection(asyncio.Protocol):
         if self._waiter is None:
             return
         self._pieces += 1
-        if self._pieces > _MAX_PIECES:
+        if self._pieces > self._limits.max_pieces:
             self.fail(ExchangeFailed("the server's answer comes in too many pieces"))
             return
         if self._sink is not None:
@@ -406,6 +420,8 @@ class HttpConnection(asyncio.Protocol):
         self._resolve()
         self._first = self._body = b""  # the connection may be idle for long
         self.has_request = False
+        if self._is_paused:
+            self.resume()
         if self._drain is not None:
             self._drain.cancel()
             self._drain = None

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from toolgate.model.servers import ServerRecord
+from toolgate.model.servers import HttpEndpoint, ServerRecord
 from toolgate.upstream.egress import Egress, EgressRefused, Target, parse_target
 from toolgate.upstream.http import HttpPool
 from toolgate.upstream.http_connection import HttpLimits
@@ -52,10 +52,14 @@ class Reach:
         """The server of `record`. Raises StartFailed. Whoever asks closes the pool."""
         if record.http is None:
             raise StartFailed("its record has no `http` part", fatal=True)
-        url = self._secrets.expand(record.http.url)
-        headers = self._secrets.http_headers(record.http)
+        return await self.endpoint(record.http)
+
+    async def endpoint(self, endpoint: HttpEndpoint) -> Reached:
+        """Whatever listens at `endpoint`. Raises StartFailed. Whoever asks closes the pool."""
+        url = self._secrets.expand(endpoint.url)
+        headers = self._secrets.http_headers(endpoint)
         target = self._vetted(url)
-        credentials = tuple(credentials_of(record.http, url, headers))
+        credentials = tuple(credentials_of(endpoint, url, headers))
         pool = HttpPool(target, self._egress, tls=await self._trust(target), limits=self._limits)
         return Reached(url, target, headers, credentials, pool)
 

@@ -98,6 +98,10 @@ class Heads:
         """For the one stream of the 2024 transport, which comes before any session."""
         return self._head("GET", {"Accept": "text/event-stream"})
 
+    def get(self) -> bytes:
+        """For a document."""
+        return self._head("GET", {"Accept": "application/json"})
+
     def leave(self, session: Session) -> bytes:
         """To end a session."""
         return self._head("DELETE", _session_headers(session))

@@ -1,0 +1,255 @@
+"""Asks models, and knows nothing of what is asked: bytes go out as they are, and come back without our keys.
+
+A request is sent again only where the caller allows it, and only before any part of an answer was handed out.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from ssl import SSLContext
+from types import TracebackType
+from typing import Final, Self
+
+from toolgate.errors import ModelBusy, ModelUnavailable
+from toolgate.model.chat import ChatUpstream
+from toolgate.model.raw import Members
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.http_connection import HttpLimits
+from toolgate.upstream.link import StartFailed
+from toolgate.upstream.models import failures
+from toolgate.upstream.models.events import ModelEvent
+from toolgate.upstream.models.inflow import Inflow
+from toolgate.upstream.models.lists import ModelLists, parse_list
+from toolgate.upstream.models.outlet import Outlet, endpoint_of
+from toolgate.upstream.reach import Reach
+from toolgate.upstream.secrets import Secrets
+
+MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
+LIMITS: Final = HttpLimits(
+    max_connections=10_000,  # each upstream's `max_concurrency` is less
+    max_body_bytes=MAX_ANSWER_BYTES,
+    max_pieces=65_536,  # more than can be read at once: models speak in small pieces
+    takes_turns=False,
+)
+PAUSES_S: Final = (0.25, 1.0)
+"""Before the second and the third attempt, unless the server asks for more."""
+MAX_PAUSE_S: Final = 5.0
+"""A server that asks for more is not asked again: whoever waits can do better."""
+
+_logger: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """A whole answer, with a status of 2xx."""
+
+    status: int
+    headers: Mapping[bytes, bytes]
+    """Names in lower case."""
+    body: bytes
+
+
+class ModelEvents:
+    """The events of one stream, in order. It ends with the stream, or raises what ended it."""
+
+    def __init__(self, inflow: Inflow, outlet: Outlet) -> None:
+        self._inflow = inflow
+        self._outlet = outlet
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        """Raises ModelUnavailable and ModelTimedOut."""
+        try:
+            event = await anext(self._inflow)
+        except failures.EXCHANGE as exc:
+            raise failures.of_exchange(exc, self._outlet, self._inflow) from exc
+        return self._outlet.hide(event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """What is asked, until when, and how often."""
+
+    path: str
+    body: bytes | None = None
+    """None: a document is asked for."""
+    deadline_s: float
+    pauses_s: tuple[float, ...] = ()
+
+    def request(self, outlet: Outlet) -> bytes:
+        return outlet.get(self.path) if self.body is None else outlet.post(self.path, self.body)
+
+
+class Models:
+    """Every chat upstream of a node. Streams under way outlive a change of their record."""
+
+    def __init__(
+        self,
+        secrets: Secrets,
+        egress: Egress,
+        *,
+        tls: SSLContext | None = None,
+        limits: HttpLimits = LIMITS,
+        pauses_s: tuple[float, ...] = PAUSES_S,
+    ) -> None:
+        """`tls` decides which servers are trusted; without it, the system's authorities do."""
+        self._secrets = secrets
+        self._reach = Reach(secrets, egress, limits=limits, tls=tls)
+        self._pauses_s = pauses_s
+        self._outlets: dict[str, Outlet] = {}
+        self._busy: Counter[str] = Counter()
+        self._lists = ModelLists(self.models_of)
+        self._troubles: dict[str, str] = {}
+        """Why an upstream cannot be asked at all, as it was last logged."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for outlet in self._outlets.values():
+            outlet.close()
+        self._outlets.clear()
+
+    def apply(self, upstreams: Mapping[str, ChatUpstream]) -> None:
+        """Part with upstreams that are gone or off. Changed ones are seen when they are asked."""
+        for upstream_id in [
+            one for one in self._outlets if one not in upstreams or not upstreams[one].enabled
+        ]:
+            self._outlets.pop(upstream_id).retire()
+        self._lists.forget(tuple(upstreams))
+
+    async def ask(
+        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
+    ) -> ModelAnswer:
+        """The answer to `body` at `path` below the upstream's URL, by `deadline_s` of the loop's clock.
+
+        Raises ModelBusy, ModelUnavailable, ModelTimedOut and ModelRefused.
+        """
+        async with self.stream(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry) as answer:
+            return _whole(upstream, answer)
+
+    @asynccontextmanager
+    async def stream(
+        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
+    ) -> AsyncIterator[ModelEvents | ModelAnswer]:
+        """The same, where the answer may be an event stream. Leaving it gives up what is not read.
+
+        Raises as `ask` before it begins, and as ModelEvents while it is read.
+        """
+        order = _Order(
+            path=path, body=body, deadline_s=deadline_s, pauses_s=self._pauses_s if may_retry else ()
+        )
+        with self._place(upstream):
+            async with self._answering(upstream, order) as answer:
+                yield answer
+
+    async def get(self, upstream: ChatUpstream, path: str, *, deadline_s: float) -> ModelAnswer:
+        """The document at `path`. Takes no place of `max_concurrency`. Raises as `ask`, but for ModelBusy."""
+        async with self._answering(upstream, _Order(path=path, deadline_s=deadline_s)) as answer:
+            return _whole(upstream, answer)
+
+    async def models(self, upstreams: Sequence[ChatUpstream], *, deadline_s: float) -> list[Members]:
+        """What they all serve, each by the name that reaches it. Those that do not answer are left out."""
+        return await self._lists.of_all(upstreams, deadline_s=deadline_s)
+
+    async def models_of(self, upstream: ChatUpstream, *, deadline_s: float) -> list[Members]:
+        """What one upstream says it serves, asked now. Raises as `get`."""
+        answer = await self.get(upstream, "/models", deadline_s=deadline_s)
+        listed = parse_list(answer.body)
+        if listed is None:
+            raise ModelUnavailable(f"chat upstream `{upstream.upstream_id}` answers with no list of models")
+        return listed
+
+    @contextmanager
+    def _place(self, upstream: ChatUpstream) -> Iterator[None]:
+        upstream_id = upstream.upstream_id
+        if self._busy[upstream_id] >= upstream.max_concurrency:
+            most = upstream.max_concurrency
+            raise ModelBusy(f"chat upstream `{upstream_id}` has all {most} requests it may have at once")
+        self._busy[upstream_id] += 1
+        try:
+            yield
+        finally:
+            self._busy[upstream_id] -= 1
+
+    @asynccontextmanager
+    async def _answering(
+        self, upstream: ChatUpstream, order: _Order
+    ) -> AsyncIterator[ModelEvents | ModelAnswer]:
+        outlet = await self._outlet(upstream)
+        with outlet.in_use():
+            inflow, answer = await _begin(outlet, order, upstream.answer_timeout_ms / 1_000)
+            try:
+                yield ModelEvents(inflow, outlet) if answer is None else answer
+            finally:
+                inflow.abandon()
+
+    async def _outlet(self, upstream: ChatUpstream) -> Outlet:
+        """The one that shows what the record and the secrets say now."""
+        upstream_id = upstream.upstream_id
+        endpoint = endpoint_of(upstream)
+        try:
+            outlet = self._outlets.get(upstream_id)
+            shown = self._secrets.expand(endpoint.url), self._secrets.http_headers(endpoint)
+            if outlet is not None and outlet.is_for(*shown):
+                return outlet
+            fresh = Outlet(upstream_id, await self._reach.endpoint(endpoint))
+        except StartFailed as exc:
+            self._tell(upstream_id, str(exc))
+            raise failures.not_set_up(upstream_id) from exc
+        self._troubles.pop(upstream_id, None)
+        replaced = self._outlets.get(upstream_id)
+        self._outlets[upstream_id] = fresh
+        if replaced is not None:
+            replaced.retire()
+        return fresh
+
+    def _tell(self, upstream_id: str, trouble: str) -> None:
+        """Once, not with every request."""
+        if self._troubles.get(upstream_id) != trouble:
+            self._troubles[upstream_id] = trouble
+            _logger.warning("chat upstream `%s` cannot be asked: %s", upstream_id, trouble)
+
+
+def _whole(upstream: ChatUpstream, answer: ModelEvents | ModelAnswer) -> ModelAnswer:
+    if isinstance(answer, ModelAnswer):
+        return answer
+    raise ModelUnavailable(
+        f"chat upstream `{upstream.upstream_id}` answers with an event stream, which was not asked for"
+    )
+
+
+async def _begin(outlet: Outlet, order: _Order, silence_s: float) -> tuple[Inflow, ModelAnswer | None]:
+    """Ask until an answer begins: a stream, for which None stands, or a whole one."""
+    clock = asyncio.get_running_loop().time
+    for pause_s in (*order.pauses_s, None):
+        try:
+            return await _attempt(outlet, order, silence_s)
+        except failures.Passing as exc:
+            wait_s = 0.0 if pause_s is None else max(pause_s, exc.asked_s)
+            if pause_s is None or wait_s > MAX_PAUSE_S or clock() + wait_s >= order.deadline_s:
+                raise exc.failure from exc
+        await asyncio.sleep(wait_s)
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _attempt(outlet: Outlet, order: _Order, silence_s: float) -> tuple[Inflow, ModelAnswer | None]:
+    inflow = Inflow(silence_s=silence_s, deadline_s=order.deadline_s)
+    try:
+        until_s = inflow.deadline(order.deadline_s)
+        inflow.attach(*await outlet.pool.start(order.request(outlet), deadline=until_s, sink=inflow))
+        answer = await inflow.begun()
+    except failures.EXCHANGE as exc:
+        raise failures.of_exchange(exc, outlet, inflow) from exc
+    if answer is None:
+        return inflow, None
+    if not 200 <= answer.status < 300:
+        raise failures.rejected(outlet, answer)
+    return inflow, ModelAnswer(answer.status, answer.headers, outlet.hide_in(bytes(answer.body)))

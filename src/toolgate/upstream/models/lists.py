@@ -1,0 +1,105 @@
+"""Which models there are, over all chat upstreams: asked at once, remembered for a moment."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import msgspec
+
+from toolgate.errors import ToolgateError
+from toolgate.model.chat import ChatUpstream
+from toolgate.model.raw import Members, decode_members
+from toolgate.upstream.models.routing import find_upstream, serves
+
+LIST_S: Final = 5.0
+"""How long an upstream may take: one that is dead costs no more, and nobody but itself."""
+KEEP_S: Final = 10.0
+KEEP_FAILED_S: Final = 5.0
+_MAX_MODELS: Final = 10_000
+"""Of one upstream."""
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_id = msgspec.json.Decoder(str).decode
+
+
+class AskForList(Protocol):
+    """Asks one upstream now. Raises ToolgateError."""
+
+    async def __call__(self, upstream: ChatUpstream, *, deadline_s: float) -> list[Members]: ...
+
+
+@dataclass(slots=True)
+class _Remembered:
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """However many want it, one asks."""
+    upstream: ChatUpstream | None = None
+    listed: list[Members] = field(default_factory=list)
+    until_s: float = 0.0
+
+
+class ModelLists:
+    """The lists of all upstreams."""
+
+    def __init__(self, ask: AskForList) -> None:
+        self._ask = ask
+        self._remembered: dict[str, _Remembered] = {}
+
+    async def of_all(self, upstreams: Sequence[ChatUpstream], *, deadline_s: float) -> list[Members]:
+        """Every model that one of `upstreams` has and is asked for, by the name that reaches it."""
+        asked = sorted((one for one in upstreams if one.enabled), key=lambda one: one.upstream_id)
+        lists = await asyncio.gather(*(self._of(one, deadline_s) for one in asked))
+        return merge({one.upstream_id: one for one in asked}, lists)
+
+    async def _of(self, upstream: ChatUpstream, deadline_s: float) -> list[Members]:
+        clock = asyncio.get_running_loop().time
+        known = self._remembered.setdefault(upstream.upstream_id, _Remembered())
+        async with known.asking:
+            if known.upstream != upstream or known.until_s <= clock():
+                until_s = min(deadline_s, clock() + LIST_S)
+                try:
+                    known.listed = await self._ask(upstream, deadline_s=until_s)
+                    known.until_s = clock() + KEEP_S
+                except ToolgateError:
+                    # That somebody was in a hurry is not the upstream's failure.
+                    keep_s = KEEP_FAILED_S if until_s < deadline_s else 0.0
+                    known.listed, known.until_s = [], clock() + keep_s
+                known.upstream = upstream
+            return known.listed
+
+    def forget(self, kept: Sequence[str]) -> None:
+        """Remember no others than `kept`."""
+        self._remembered = {one: self._remembered[one] for one in kept if one in self._remembered}
+
+
+def parse_list(body: bytes) -> list[Members] | None:
+    """The models in an answer to `/models`; None where it is none. What has no `id` is left out."""
+    try:
+        objects = [decode_members(one) for one in _decode_list(decode_members(body)["data"])[:_MAX_MODELS]]
+    except (*_UNREADABLE, KeyError):
+        return None
+    return [one for one in objects if _id_of(one)]
+
+
+def merge(upstreams: dict[str, ChatUpstream], lists: Sequence[list[Members]]) -> list[Members]:
+    """Every model by the name that reaches it: its own, or `<upstream_id>/<id>` where that is another's."""
+    found: dict[str, Members] = {}
+    for upstream, listed in zip(upstreams.values(), lists, strict=True):
+        for one in listed:
+            model = _id_of(one)
+            if not serves(upstream, model):
+                continue
+            reached = find_upstream(upstreams, model)
+            is_own = reached is not None and reached[0] is upstream and reached[1] == model
+            name = model if is_own else f"{upstream.upstream_id}/{model}"
+            found.setdefault(name, {**one, "id": msgspec.Raw(msgspec.json.encode(name))})
+    return list(found.values())
+
+
+def _id_of(model: Members) -> str:
+    """Empty where there is none."""
+    try:
+        return _decode_id(model["id"])
+    except (*_UNREADABLE, KeyError):
+        return ""
