@@ -24,6 +24,7 @@ MAX_RAW_BYTES: Final = 512 * 1024
 _MARK: Final = ID_PREFIX.encode()
 _CAPS: Final = tuple(65_536 >> halvings for halvings in range(9))
 _FAST: Final = 1
+_NOTHING: Final = b""
 
 _encode = msgspec.json.encode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -73,26 +74,19 @@ class _Sent(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 def encode_hidden(turn: HiddenTurn, *, max_bytes: int) -> bytes:
     """`turn` in at most `max_bytes`. What is too long is cut and says so; what cannot be is left out."""
     for smaller in _ever_smaller(turn):
-        raw = _encode(
-            _Sent(
-                smaller.message,
-                smaller.results,
-                smaller.own_ids,
-                tuple((one.message, one.results) for one in smaller.earlier),
-            )
-        )
-        data = zlib.compress(raw, _FAST) if len(raw) <= MAX_RAW_BYTES else b""
-        if data and len(data) <= max_bytes:
+        earlier = tuple((one.message, one.results) for one in smaller.earlier)
+        raw = _encode(_Sent(smaller.message, smaller.results, smaller.own_ids, earlier))
+        if len(raw) <= MAX_RAW_BYTES and len(data := zlib.compress(raw, _FAST)) <= max_bytes:
             return data
-    return b""
+    return _NOTHING
 
 
-def decode_hidden(data: bytes) -> HiddenTurn:
-    """What `encode_hidden` made; ValueError for anything else."""
+def decode_hidden(data: bytes) -> HiddenTurn | None:
+    """What `encode_hidden` made; None for anything else."""
     try:
         sent = _decode(zlib.decompressobj().decompress(data, MAX_RAW_BYTES), type=_Sent)
-    except (*UNREADABLE, zlib.error) as exc:
-        raise ValueError("not a hidden turn") from exc
+    except (*UNREADABLE, zlib.error):
+        return None
     return HiddenTurn(
         message=sent.message,
         results=sent.results,
@@ -104,14 +98,12 @@ def decode_hidden(data: bytes) -> HiddenTurn:
 def _ever_smaller(turn: HiddenTurn) -> Iterator[HiddenTurn]:
     yield turn
     for cap in _CAPS:
-        turn = replace(
-            turn,
-            results=_cut(turn.results, cap),
-            earlier=tuple(replace(one, results=_cut(one.results, cap)) for one in turn.earlier),
+        cut = replace(turn, results=_cut(turn.results, cap))
+        yield replace(
+            cut, earlier=tuple(replace(one, results=_cut(one.results, cap)) for one in turn.earlier)
         )
-        yield turn
-    yield replace(turn, earlier=())
-    # Arguments as long as that cannot be cut: the model does not learn what it called here.
+    yield cut
+    # Arguments as long as that cannot be cut: the model is not told again what it called here.
     yield HiddenTurn(message={}, results=(), own_ids=turn.own_ids[:1])
 
 
@@ -198,7 +190,7 @@ class _Splicing:
 
 def short_id(token: str) -> str:
     """What an id that does not open is called from then on; the same wherever it stands."""
-    return f"call_{hashlib.sha256(token.encode(errors='replace')).hexdigest()[:24]}"
+    return f"call_{hashlib.sha256(token.encode()).hexdigest()[:24]}"
 
 
 def _merged(turn: HiddenTurn, handed: Sequence[Members]) -> list[Members]:

@@ -4,12 +4,14 @@ Total: servers send all kinds of things, and none of them may cost a conversatio
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from toolgate.chat.calls import CallError
 from toolgate.chat.faults import UNREADABLE
+from toolgate.errors import WIRE
 from toolgate.model.raw import Members
 
 TOOL_ERROR: Final = "tool_error"
@@ -54,17 +56,16 @@ def _error_text(error: CallError, max_bytes: int) -> str:
     text = error_text(error)
     room = len(error.message.encode())
     while len(text.encode()) > max_bytes and room:
-        # Escapes count as well, so how much must go is only known when it is gone.
-        room = max(0, min(room - 1, room - (len(text.encode()) - max_bytes)))
-        message = cut_text(error.message, room)
-        text = error_text(CallError(code=error.code, message=message, retryable=error.retryable))
+        # How much of the message goes into how much JSON depends on its escapes: nearer with every try.
+        room = min(room - 1, room * max_bytes // len(text.encode()))
+        text = error_text(replace(error, message=cut_text(error.message, room)))
     return text
 
 
 def _failure(value: dict[str, Any], text: str) -> CallError:
     """Why it failed: what the gateway itself says where it made the result, and else what the tool says."""
     match value.get("_meta"):
-        case {"toolgate/error": {"code": str(code), "retryable": bool(retryable)}}:
+        case {"toolgate/error": {"code": str(code), "retryable": bool(retryable)}} if code in WIRE:
             return CallError(code=code, message=text, retryable=retryable)
     return CallError(code=TOOL_ERROR, message=text, retryable=True)
 
@@ -107,26 +108,29 @@ def _is_said(structured: object, blocks: list[Any]) -> bool:
     They do as its JSON, and as the official Python SDK writes what is no object: `{"result": …}`, and the
     value itself in text, a list as one text for each of its members.
     """
-    texts = [
-        block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)
-    ]
-    wrapped = structured.get("result") if isinstance(structured, dict) and len(structured) == 1 else None
-    parts = wrapped if isinstance(wrapped, list) else [wrapped]
-    return any(_spells(text, structured) or _spells(text, wrapped) for text in texts) or (
-        len(parts) == len(texts) and all(map(_spells, texts, parts))
+    said = [_spellings(block["text"]) for block in blocks if _is_text(block)]
+    wholes = {_encode_canonical(structured)}
+    parts: list[Any] = []
+    match structured:
+        case {"result": value, **rest} if not rest:
+            wholes.add(_encode_canonical(value))
+            parts = value if isinstance(value, list) else []
+    return any(wholes & one for one in said) or (
+        len(parts) == len(said) > 0
+        and all(_encode_canonical(part) in one for part, one in zip(parts, said, strict=True))
     )
 
 
-def _spells(text: str, value: object) -> bool:
-    if value is None:
-        return False
-    if isinstance(value, str) and text == value:
-        return True
+def _is_text(block: object) -> bool:
+    return isinstance(block, dict) and isinstance(block.get("text"), str)
+
+
+def _spellings(text: str) -> set[bytes]:
+    """What a text can be taken for: itself, and the JSON it is. Bytes, for to Python `1` and `true` are one."""
     try:
-        # Compared as bytes: to Python, `1`, `1.0` and `true` are all one.
-        return _encode_canonical(_decode(text)) == _encode_canonical(value)
+        return {_encode_canonical(text), _encode_canonical(_decode(text))}
     except UNREADABLE:
-        return False
+        return {_encode_canonical(text)}
 
 
 def _block(text: str) -> dict[str, str]:

@@ -3,9 +3,9 @@
 OpenAI wants `type: "object"` at the root of a function's parameters, and no `anyOf`, `oneOf`, `allOf`, `enum`
 or `not` beside it; one such schema has the whole request refused. The arguments of MCP tools are objects
 anyway. So what the root's alternatives say of single arguments is lifted into the root, where a model looks
-for it, as weakly as all alternatives together allow: whatever the server takes, the lifted schema takes. What
-that leaves unsaid (which arguments exclude each other) stands word for word in the description, and the
-server still checks it. Names and `$defs` stay as they are, so a call needs no translation back.
+for it; all of it, where they differ. What that leaves unsaid (which arguments exclude each other) stands word
+for word in the description, and the server still checks every call. Names and `$defs` stay as they are, so a
+call needs no translation back.
 """
 
 from collections.abc import Iterator
@@ -18,6 +18,9 @@ from toolgate.model.raw import Members
 
 Schema = dict[str, Any]
 _REFUSED: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "not")
+_SAID: Final = (*_REFUSED, "unevaluatedProperties")
+"""What is taken from such a root. The last one would count what now stands elsewhere."""
+_POINTERS: Final = (b"#/allOf/", b"#/anyOf/", b"#/oneOf/", b"#/not/")
 _NOTE: Final = "The arguments as a whole must also fit this JSON Schema: "
 _OBJECT: Final = msgspec.Raw(b'"object"')
 _NONE: Final = msgspec.Raw(b"{}")
@@ -33,18 +36,22 @@ def parameters_of(schema: Members) -> Members:
 
 def _lifted(root: Members) -> Members:
     whole = {name: msgspec.json.decode(raw) for name, raw in root.items()}
+    if any(pointer in bytes(raw) for raw in root.values() for pointer in _POINTERS):
+        # Some reference leads into what has to go. Rather nothing than one that leads nowhere.
+        return _described(whole, whole)
     shape = _Lifting(whole).shape_of(whole)
-    said = {name: whole[name] for name in _REFUSED if name in whole}
-    note = _NOTE + msgspec.json.encode(said).decode()
-    description = "\n\n".join(filter(None, [whole.get("description"), note]))
-    lifted: Schema = {
-        "description": description,
-        "properties": {name: _either(found) for name, found in shape.properties.items()},
-        "required": sorted(shape.required),
+    kept = {name: raw for name, raw in root.items() if name not in _SAID}
+    properties = {name: _either(found) for name, found in shape.properties.items()}
+    return kept | {
+        "properties": _raw(properties),
+        "required": _raw(sorted(shape.required)),
+        **_described(whole, {name: whole[name] for name in _SAID if name in whole}),
     }
-    kept = {name: raw for name, raw in root.items() if name not in _REFUSED}
-    # What the root closes, alternatives may have opened: their arguments are listed now.
-    return kept | {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in lifted.items()}
+
+
+def _described(whole: Schema, unsaid: Schema) -> Members:
+    said, note = whole.get("description"), _NOTE + msgspec.json.encode(unsaid).decode()
+    return {"description": _raw(f"{said}\n\n{note}" if isinstance(said, str) and said else note)}
 
 
 @dataclass(slots=True)
@@ -109,3 +116,7 @@ class _Lifting:
 
 def _either(found: list[Any]) -> Any:
     return found[0] if len(found) == 1 else {"anyOf": found}
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
