@@ -78,6 +78,10 @@ class Metrics:
         self.empty_scopes = 0
         self.scope_tools = Distribution((0, 1, 5, 10, 20, 50, 100, 200, 500))
         self.scope_tokens = Distribution((0, 100, 500, 1_000, 5_000, 10_000, 50_000))
+        self.chats: Counter[tuple[str, str]] = Counter()
+        """Conversations by upstream, and by how they ended."""
+        self.chat_rounds = Distribution((0, 1, 2, 3, 5, 8, 13, 21))
+        self.model_latency_ms: dict[str, Distribution] = {}
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
 
     def tool(self, server_id: str, tool: str) -> CallStats:
@@ -89,6 +93,9 @@ class Metrics:
 
     def list_latency(self, server_id: str) -> Distribution:
         return self.list_latency_ms.setdefault(server_id, Distribution(LATENCY_MS))
+
+    def model_latency(self, upstream_id: str) -> Distribution:
+        return self.model_latency_ms.setdefault(upstream_id, Distribution(LATENCY_MS))
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """A value read when somebody looks."""
@@ -116,7 +123,10 @@ class _NodeCollector(Collector):
         metrics = self._metrics
         yield from _call_families(metrics.calls)
         yield _counters(
-            "mcp_injection", "Lists answered, by server and status.", metrics.injections, "status"
+            "mcp_injection",
+            "Lists answered and injected, by server and status.",
+            metrics.injections,
+            "status",
         )
         yield _counters(
             "mcp_denied_reason",
@@ -146,6 +156,7 @@ class _NodeCollector(Collector):
             )
             family.add_metric([], spread.buckets(), spread.total)
             yield family
+        yield from _chat_families(metrics)
         for name, (help_text, value) in self._gauges.items():
             yield GaugeMetricFamily(name, help_text, value=value)
 
@@ -165,8 +176,29 @@ def _call_families(calls: Mapping[tuple[str, str], CallStats]) -> Iterator[Metri
     yield from (total, errors, latency, output)
 
 
-def _counters(name: str, help_text: str, counts: Counter[tuple[str, str]], label: str) -> Metric:
-    family = CounterMetricFamily(name, help_text, labels=["server_id", label])
+def _chat_families(metrics: Metrics) -> Iterator[Metric]:
+    yield _counters(
+        "toolgate_chat",
+        "Chat requests, by upstream and by how they ended.",
+        metrics.chats,
+        "outcome",
+        of="upstream",
+    )
+    rounds = HistogramMetricFamily("toolgate_chat_rounds", "Rounds of tools in a conversation.", labels=[])
+    rounds.add_metric([], metrics.chat_rounds.buckets(), metrics.chat_rounds.total)
+    yield rounds
+    latency = HistogramMetricFamily(
+        "toolgate_chat_model_latency_ms", "Time of a model's whole reply.", labels=["upstream"]
+    )
+    for upstream_id, spread in list(metrics.model_latency_ms.items()):
+        latency.add_metric([upstream_id], spread.buckets(), spread.total)
+    yield latency
+
+
+def _counters(
+    name: str, help_text: str, counts: Counter[tuple[str, str]], label: str, *, of: str = "server_id"
+) -> Metric:
+    family = CounterMetricFamily(name, help_text, labels=[of, label])
     for key, count in list(counts.items()):
         family.add_metric(list(key), count)
     return family

@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolgate import __version__
-from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_gateway
+from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_chat_door, open_gateway
 from toolgate.app.parts import (
     SESSION_KEY_BYTES,
     discovery_of,
@@ -45,7 +45,6 @@ from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.mcp.door import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
-from toolgate.surfaces.openai.door import OpenAiDoor
 from toolgate.surfaces.rest.app import node_app
 from toolgate.telemetry import Metrics
 
@@ -89,7 +88,9 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
             discovery=discovery_of(settings),
         )
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=serving.discovery)
-        chat = OpenAiDoor(identities, {}, discovery=serving.discovery)
+        chat = await stack.enter_async_context(
+            open_chat_door(settings, environ, gateway, identities=identities, signer=sessions.signer)
+        )
         describe_doors(metrics, gateway, sessions)
         following.describe(metrics)
         rest = node_app(serving, elsewhere=f"this is a node: what it serves is governed at {_said(settings)}")

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from toolgate.app.archives import open_archives
-from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_gateway
+from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_chat_door, open_gateway
 from toolgate.app.parts import (
     discovery_of,
     follow_registry,
@@ -32,7 +32,6 @@ from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.mcp.door import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
-from toolgate.surfaces.openai.door import OpenAiDoor
 from toolgate.surfaces.rest.app import rest_app
 from toolgate.telemetry import Metrics
 from toolgate.upstream.oauth.grants import GrantFiles
@@ -74,7 +73,9 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader, logins=logins))
         keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=discovery_of(settings))
-        chat = OpenAiDoor(identities, {}, discovery=discovery_of(settings))
+        chat = await stack.enter_async_context(
+            open_chat_door(settings, environ, gateway, identities=identities, signer=sessions.signer)
+        )
         control = Control(
             gateway=gateway,
             store=store,

@@ -399,6 +399,10 @@ class Gateway:
             self._recording.ended(view, FIND_ROUTES[tool], trace, Ending(outcome, code, took_s, sent, size))
         return answer
 
+    def record_unknown(self, view: View, name: str, *, trace: Trace) -> None:
+        """Take note of a call of what the caller does not have, where `call` was not asked for it."""
+        self._recording.unknown(view, name, trace, code=UnknownTool.code)
+
     def record_refused(self, principal: Principal, code: str, *, door: str) -> None:
         """Take note of a request that was turned away before it came to a call."""
         self._recording.refused(principal, code, door=door, revision=self.snapshot.revision)

@@ -139,7 +139,8 @@ class House:
     def apply(self, **changes: Any) -> None:
         """Change the registry."""
         fields = {
-            name: getattr(self.state, name) for name in ("servers", "tasks", "profiles", "keys", "pins")
+            name: getattr(self.state, name)
+            for name in ("servers", "tasks", "profiles", "keys", "pins", "chat_upstreams")
         } | changes
         self.state = RegistryState(revision=self.state.revision + 1, epoch="test", **fields)
         self.identities.apply(self.state.keys)

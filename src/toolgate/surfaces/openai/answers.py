@@ -1,6 +1,7 @@
 """How the chat door answers: the shapes of the OpenAI API, and the one translation of errors."""
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ from toolgate.surfaces.http.events import EVENT_HEADERS
 from toolgate.surfaces.http.messages import Headers, Responder
 
 EVENTS: Final = EVENT_HEADERS
+"""What a stream of this door begins with."""
 DONE: Final = b"data: [DONE]\n\n"
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -17,6 +19,7 @@ _TYPES: Final[Mapping[int, str]] = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
+_UNAUTHENTICATED: Final = 401
 _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 _encode = msgspec.json.encode
 
@@ -24,14 +27,19 @@ _encode = msgspec.json.encode
 def encode_failure(exc: ToolgateError) -> tuple[int, bytes]:
     """A failure as a client of the OpenAI API takes it: the status, and the body.
 
-    What a model's server said itself passes with its status, as it came.
+    What a model's server said itself passes with its status, as it came. Only that it does not know the
+    gateway's credential does not: to the caller that would be about its own.
     """
-    if isinstance(exc, ModelRefused) and "body" in exc.data:
-        status, body = int(exc.data["status"]), _own_words(exc.data["body"])
-        if body is not None:
-            return status, body
-    status = int(exc.data.get("status", exc.wire.http)) if isinstance(exc, ModelRefused) else exc.wire.http
-    return status, _encode({"error": describe_failure(exc, status)})
+    if not isinstance(exc, ModelRefused):
+        return exc.wire.http, _encode({"error": describe_failure(exc, exc.wire.http)})
+    status = int(exc.data["status"])
+    if status == _UNAUTHENTICATED:
+        status, exc = (
+            exc.wire.http,
+            ModelRefused("the model's server does not accept this gateway's credential"),
+        )
+        return status, _encode({"error": describe_failure(exc, status)})
+    return status, _own_words(exc.data["body"]) or _encode({"error": describe_failure(exc, status)})
 
 
 def describe_failure(exc: ToolgateError, status: int) -> dict[str, Any]:
@@ -44,8 +52,12 @@ def describe_failure(exc: ToolgateError, status: int) -> dict[str, Any]:
 def send_failure(responder: Responder, exc: ToolgateError, headers: Headers = ()) -> None:
     """A failure as the whole answer."""
     status, body = encode_failure(exc)
-    allowed = [(b"allow", ", ".join(exc.data["allowed"]).encode())] if _lists_methods(exc) else []
-    responder.send(status, body, [*headers, *allowed])
+    more = []
+    if isinstance(exc, MethodNotAllowed):
+        more.append((b"allow", ", ".join(exc.data["allowed"]).encode()))
+    if isinstance(exc, ModelRefused) and "retry_after" in exc.data:
+        more.append((b"retry-after", b"%d" % ceil(exc.data["retry_after"])))
+    responder.send(status, body, [*headers, *more])
 
 
 def encode_chunk(data: bytes) -> bytes:
@@ -58,15 +70,10 @@ def encode_broken(exc: ToolgateError) -> bytes:
     return encode_chunk(encode_failure(exc)[1]) + DONE
 
 
-def _lists_methods(exc: ToolgateError) -> bool:
-    return isinstance(exc, MethodNotAllowed) and "allowed" in exc.data
-
-
-def _own_words(body: object) -> bytes | None:
+def _own_words(body: str) -> bytes | None:
     """An answer that has the shape clients look for; None for any other."""
-    raw = body.encode() if isinstance(body, str) else body
     try:
-        said = msgspec.json.decode(raw) if isinstance(raw, bytes) else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        said = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
         return None
-    return raw if isinstance(raw, bytes) and isinstance(said, dict) and "error" in said else None
+    return body.encode() if isinstance(said, dict) and "error" in said else None

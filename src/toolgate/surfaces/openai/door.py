@@ -14,16 +14,22 @@ from toolgate.errors import Forbidden, MethodNotAllowed, NotFound, ParseFailed, 
 from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.roles import reaches
+from toolgate.model.chat import ChatUpstream
 from toolgate.model.principals import Principal
 from toolgate.model.raw import Members
 from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import check_media, check_once, parse_aside, parse_json
 from toolgate.surfaces.http.messages import Headers, Request, Responder
 from toolgate.surfaces.openai.answers import send_failure
+from toolgate.surfaces.openai.completions import Completions
 from toolgate.surfaces.openai.exchange import Exchange, Handler
+from toolgate.surfaces.openai.models import ModelLists
+from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.target import TASK_HEADER, parse_target
 
 _ONCE_ONLY: Final = frozenset({b"authorization", b"content-encoding", b"content-type", TASK_HEADER})
+_NO_KEY: Final = b"Bearer none"
+"""OpenAI's clients insist on a key; with this one they say that they have none."""
 _NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -41,14 +47,19 @@ class OpenAiDoor:
     def __init__(
         self,
         identities: Identities,
-        handlers: Mapping[str, Served],
+        parts: ChatParts,
         *,
         discovery: Discovery | None = None,
     ) -> None:
         """`discovery`: where the tokens come from that this gateway takes beside its own keys."""
         self._identities = identities
-        self._handlers = handlers
+        self._parts = parts
         self._discovery = discovery
+        self._upstreams: Mapping[str, ChatUpstream] = {}
+        self._handlers: Mapping[str, Served] = {
+            "chat/completions": Served("POST", Completions(parts).serve),
+            "models": Served("GET", ModelLists(parts).serve),
+        }
 
     async def __call__(self, request: Request, responder: Responder) -> None:
         request_id = f"req_{secrets.token_hex(16)}"
@@ -65,6 +76,7 @@ class OpenAiDoor:
                     hint=f"use {served.method}",
                     data={"allowed": [served.method]},
                 )
+            self._follow()
             body = await _parse_body(request) if served.method == "POST" else {}
             exchange = Exchange(
                 request=request,
@@ -78,9 +90,16 @@ class OpenAiDoor:
         except ToolgateError as exc:
             send_failure(responder, exc, [*self._refusal_headers(request, exc), _told(request_id), _NO_SNIFF])
 
+    def _follow(self) -> None:
+        """Part with upstreams that are gone, when next anybody comes."""
+        upstreams = self._parts.gateway.snapshot.chat_upstreams
+        if upstreams is not self._upstreams:
+            self._upstreams = upstreams
+            self._parts.models.apply(upstreams)
+
     async def _admit(self, request: Request) -> Principal:
         sent = request.headers.get(b"authorization")
-        authorization = None if sent is None else sent.decode("latin-1")
+        authorization = None if sent is None or sent == _NO_KEY else sent.decode("latin-1")
         principal = await self._identities.admit(authorization, peer=request.peer, place=request.path)
         if not reaches(principal.role, "agent"):
             raise Forbidden(f"a credential of role `{principal.role}` asks no models")

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from toolgate.model.principals import Principal
 from toolgate.model.raw import Members
-from toolgate.surfaces.http.messages import Headers, Request, Responder
+from toolgate.surfaces.http.messages import Request, Responder
 from toolgate.surfaces.openai.target import Target
 
 
@@ -29,7 +29,7 @@ class Exchange:
         return self.target.task_id
 
     @property
-    def headers(self) -> Headers:
+    def headers(self) -> list[tuple[bytes, bytes]]:
         """What every answer carries."""
         return [(b"x-request-id", self.request_id.encode()), (b"x-content-type-options", b"nosniff")]
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from toolgate.catalog.naming import door_name
 from toolgate.errors import Forbidden, NotFound, PolicyDenied, TooManyTools
 from toolgate.gateway.caller import Caller
+from toolgate.gateway.explaining import explain_to, may_show, visible_decisions, visible_servers
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import principal_of
 from toolgate.gateway.resources import decide_unlisted
@@ -20,9 +21,7 @@ from toolgate.gateway.roles import reaches
 from toolgate.govern.control import Serving
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
-from toolgate.policy.explain import explain
-from toolgate.policy.offers import Registered, is_unlisted, may_hold, registered
-from toolgate.policy.patterns import Patterns
+from toolgate.policy.offers import Registered, registered
 from toolgate.policy.scope import Decision
 from toolgate.surfaces.http.selection import parse_mode, parse_selection
 from toolgate.surfaces.rest.answers import Answer
@@ -106,7 +105,7 @@ def reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
     seen, servers = _admitted(gateway, principal)
     counts = Counter(ref.server_id for ref in seen if not kind_of(ref.name))
     named = {ref.server_id for ref in seen}
-    named |= {server_id for server_id in servers - named if _may_show(gateway, principal, server_id)}
+    named |= {server_id for server_id in servers - named if may_show(gateway, principal, server_id)}
     return {server_id: counts[server_id] for server_id in named}
 
 
@@ -138,29 +137,17 @@ def _price(gateway: Gateway, ref: ToolRef) -> int:
     return gateway.snapshot.servers[ref.server_id].tools[ref.name].tokens
 
 
-def _may_show(gateway: Gateway, principal: Principal, server_id: str) -> bool:
-    """Whether a server without a tool for the caller, so far, may be named to it.
-
-    To an agent only while its tools are not known, and only if its key allows for one of them.
-    """
-    offer, allow = gateway.snapshot.servers[server_id], principal.ceiling.allow
-    if reaches(principal.role, "viewer"):
-        return True
-    return is_unlisted(offer) and (allow is None or may_hold(offer, Patterns.of(allow)))
-
-
 async def show_scope(serving: Serving, call: Call[None]) -> Answer:
     """What the caller gets at a URL, or why the request for it is turned down."""
     gateway, caller = serving.gateway, _parse_caller(call.caller, call.query)
     scope = gateway.scope(caller)
-    named = {ref.server_id for ref in scope.refs}
     full = _full_set(gateway, call.caller)
     return Answer(
         ScopeSeen(
             revision=gateway.snapshot.revision,
             url=_url(serving, call, caller),
             task_id=caller.effective_task_id,
-            servers=[one for one in scope.servers if one in named or _may_show(gateway, call.caller, one)],
+            servers=visible_servers(gateway, call.caller, scope),
             tools=[door_name(ref) for ref in scope.tools],
             prompts=[door_name(ToolRef(ref.server_id, ref.name[len(PROMPT) :])) for ref in scope.prompts],
             resources=sorted({ref.name[len(RESOURCE) :] for ref in (*scope.resources, *scope.templates)}),
@@ -216,22 +203,15 @@ async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
     """Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone."""
     gateway, query = serving.gateway, call.query
     caller = _parse_caller(_subject(gateway, call.caller, query.get("key")), query)
-    found = explain(
-        gateway.snapshot,
-        caller.principal.ceiling,
-        task=gateway.task_policy(caller),
-        request=caller.request,
-        limits=gateway.limits_of(caller),
-    )
-    knows_all = reaches(call.caller.role, "viewer")
+    found = explain_to(gateway, call.caller, caller)
     return Answer(
         ExplainAnswer(
             revision=gateway.snapshot.revision,
             refusal=show_refusal(found.scope.refusal),
-            tools=list(_show_decisions(found.tools, query, knows_all=knows_all))
-            or list(_show_unlisted(gateway, caller, query, knows_all=knows_all)),
-            servers=list(_show_decisions(found.servers, query, knows_all=knows_all)),
-            pending=[one for one in found.pending if _may_show(gateway, call.caller, one)],
+            tools=list(_show_decisions(found.tools, query))
+            or list(_show_unlisted(gateway, caller, query, asker=call.caller)),
+            servers=list(_show_decisions(found.servers, query)),
+            pending=list(found.pending),
             warnings=list(found.scope.warnings),
             mode=caller.mode_of(found.scope),
         )
@@ -250,26 +230,25 @@ def _subject(gateway: Gateway, principal: Principal, key_id: str | None) -> Prin
     return principal_of(key)
 
 
-def _show_decisions(
-    decisions: tuple[Decision, ...], query: Mapping[str, str], *, knows_all: bool
-) -> Iterator[DecisionShown]:
+def _show_decisions(decisions: tuple[Decision, ...], query: Mapping[str, str]) -> Iterator[DecisionShown]:
     for one in decisions:
         is_asked_for = query.get("server", one.server_id) == one.server_id
         is_asked_for &= one.tool is None or query.get("tool", one.tool) == one.tool
-        if is_asked_for and (one.allowed or knows_all):
+        if is_asked_for:
             yield show_decision(one)
 
 
 def _show_unlisted(
-    gateway: Gateway, caller: Caller, query: Mapping[str, str], *, knows_all: bool
+    gateway: Gateway, caller: Caller, query: Mapping[str, str], *, asker: Principal
 ) -> Iterator[DecisionShown]:
     """What becomes of a request for a resource that the server named does not list."""
     name, offer = query.get("tool", ""), gateway.snapshot.servers.get(query.get("server", ""))
     if kind_of(name) != RESOURCE or offer is None or "resources" not in offer.features:
         return
     decision = decide_unlisted(partial(gateway.decide, caller), offer.record.server_id, name[len(RESOURCE) :])
-    if decision is not None and (decision.allowed or knows_all):
-        yield show_decision(replace(decision, tool=name))
+    if decision is not None:
+        for one in visible_decisions([decision], asker):
+            yield show_decision(replace(one, tool=name))
 
 
 def _parse_caller(principal: Principal, query: Mapping[str, str]) -> Caller:

@@ -1,0 +1,152 @@
+"""The tool calls of one reply of a model, made at the same time: each ends in exactly one text for it.
+
+Whatever becomes of a call is told to the model, which decides what to do next: nothing here fails but by
+cancellation, and then every call that still runs is cancelled with it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from toolgate.catalog.results import InputNeeded, adapt_result
+from toolgate.chat.calls import CallError, ToolCall, call_error
+from toolgate.chat.loop import Refused, Run
+from toolgate.chat.outputs import TOOL_ERROR, error_text, tool_text
+from toolgate.errors import CallTimedOut, InputNotGiven, InvalidArguments, ToolgateError, UnknownTool
+from toolgate.gateway.caller import Caller, Trace
+from toolgate.gateway.chat_scope import meant_name
+from toolgate.gateway.gateway import Gateway
+from toolgate.model.chat import ChatBudgets
+from toolgate.model.raw import Members, decode_members
+from toolgate.upstream.pool import Answer
+from toolgate.upstream.wire import parse_error
+
+MAX_AT_ONCE: Final = 8
+"""Calls of one conversation at the same time; others of a reply wait. Servers have limits of their own."""
+_INVALID_PARAMS: Final = -32602
+_MAX_QUOTED: Final = 1_000
+
+
+class ToolEvent(NamedTuple):
+    """What happens to one call, for those who want to know while it does."""
+
+    event: Literal["tool_started", "tool_finished"]
+    call_id: str
+    tool: str
+    ok: bool | None = None
+    """Of one that has finished: whether the tool itself says so, too."""
+    ms: int | None = None
+
+
+class Said(NamedTuple):
+    """What the model is told of one call."""
+
+    content: str
+    ok: bool
+
+
+async def _tell_nobody(_event: ToolEvent) -> None:
+    """For a conversation that nobody follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """For whom calls are made, and within what."""
+
+    caller: Caller
+    budgets: ChatBudgets
+    trace: Trace
+    deadline_s: float
+    """When the whole conversation has to end, by the loop's clock. Calls that run then are cancelled."""
+    on_event: Callable[[ToolEvent], Awaitable[None]] = _tell_nobody
+
+
+async def run_tools(
+    gateway: Gateway, errand: Errand, steps: Sequence[Run | Refused]
+) -> list[tuple[ToolCall, str]]:
+    """What the model is told of each step, in their order."""
+    slots = asyncio.Semaphore(MAX_AT_ONCE)
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(_step(gateway, errand, step, slots=slots)) for step in steps]
+    return [(step.call, one.result()) for step, one in zip(steps, running, strict=True)]
+
+
+async def _step(gateway: Gateway, errand: Errand, step: Run | Refused, *, slots: asyncio.Semaphore) -> str:
+    if isinstance(step, Refused):
+        if step.error.code == UnknownTool.code:
+            _record_unknown(gateway, errand, step.call.name)
+        return error_text(step.error)
+    try:
+        async with asyncio.timeout_at(errand.deadline_s), slots:
+            return await _run(gateway, errand, step)
+    except TimeoutError:
+        return _failed(CallTimedOut("the time for the whole conversation is used up", hint="")).content
+
+
+async def _run(gateway: Gateway, errand: Errand, step: Run) -> str:
+    """One call, as soon as there is a place for it."""
+    clock = asyncio.get_running_loop().time
+    began_s = clock()
+    await errand.on_event(ToolEvent("tool_started", step.call.call_id, step.name))
+    said = await _call(gateway, errand, step)
+    took_ms = round((clock() - began_s) * 1e3)
+    await errand.on_event(ToolEvent("tool_finished", step.call.call_id, step.name, said.ok, took_ms))
+    return said.content
+
+
+async def _call(gateway: Gateway, errand: Errand, step: Run) -> Said:
+    timeout_ms = errand.budgets.tool_timeout_ms
+    try:
+        async with asyncio.timeout(timeout_ms / 1e3):
+            # Asked for anew: what the caller may do can change while a conversation lasts.
+            view = gateway.view(errand.caller)
+            params = {"arguments": msgspec.Raw(step.arguments)}
+            answer = await gateway.call(view, step.name, params, trace=errand.trace)
+        return _said(answer, errand.budgets.max_tool_output_bytes)
+    except TimeoutError:
+        return _failed(CallTimedOut(f"the tool gave no result within {timeout_ms} ms"))
+    except InputNeeded:
+        return _failed(InputNotGiven("the tool wants to ask its user something, and nobody here can answer"))
+    except ToolgateError as exc:
+        return _failed(exc)
+
+
+def _said(answer: Answer, max_bytes: int) -> Said:
+    """Raises InputNeeded and ServerUnavailable."""
+    members = answer.reply.members
+    if members is None:
+        return Said(error_text(_server_error(answer.reply.error)), ok=False)
+    text, is_error = tool_text(_plain(members, answer), max_bytes=max_bytes)
+    return Said(text, not is_error)
+
+
+def _plain(members: Members, answer: Answer) -> Members:
+    """A result without what only one era knows."""
+    if answer.era == "legacy":
+        return members
+    return decode_members(adapt_result(members, upstream=answer.era, client="legacy"))
+
+
+def _server_error(raw: bytes | None) -> CallError:
+    """What a server says of a call that it did not make."""
+    error = parse_error(raw)
+    is_about_arguments = error.code == _INVALID_PARAMS
+    code = InvalidArguments.code if is_about_arguments else TOOL_ERROR
+    said = error.message[:_MAX_QUOTED] or "the server answered with an error and does not say which"
+    return CallError(code=code, message=said, retryable=is_about_arguments)
+
+
+def _failed(exc: ToolgateError) -> Said:
+    return Said(error_text(call_error(exc)), ok=False)
+
+
+def _record_unknown(gateway: Gateway, errand: Errand, name: str) -> None:
+    """A model's call of what its caller does not have is a denial like any other."""
+    try:
+        view = gateway.view(errand.caller)
+    except ToolgateError:  # whoever may see nothing any more has no tool either
+        return
+    gateway.record_unknown(view, meant_name(gateway.snapshot, name), trace=errand.trace)

@@ -1,0 +1,167 @@
+"""One chat request whose tools are run here: asked, driven to its end, and answered whole or as a stream."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.chat.injection import Injection
+from toolgate.chat.loop import AskModel, ToolLoop
+from toolgate.chat.requests import ChatRequest, check_choice
+from toolgate.chat.transcript import Transcript
+from toolgate.errors import ToolgateError
+from toolgate.gateway.caller import Trace
+from toolgate.gateway.chat_scope import ChatScope
+from toolgate.gateway.conversing import Ask, Heard, Outcome, Talk, converse
+from toolgate.gateway.explaining import explain_to, visible_servers
+from toolgate.gateway.tool_runs import Errand
+from toolgate.gateway.view import View
+from toolgate.model.raw import Members
+from toolgate.surfaces.openai.asking import Asking
+from toolgate.surfaces.openai.endings import Ending, encode_completion, handed_calls
+from toolgate.surfaces.openai.exchange import Exchange
+from toolgate.surfaces.openai.parts import ChatParts
+from toolgate.surfaces.openai.streaming import ChunkStream
+
+DOOR: Final = "chat"
+"""What the audit calls this door."""
+_ENDED_WELL: Final = ("answered", "client_calls")
+
+
+class Conversation:
+    """One request whose tools are run here."""
+
+    def __init__(
+        self,
+        parts: ChatParts,
+        exchange: Exchange,
+        *,
+        request: ChatRequest,
+        scope: ChatScope,
+        view: View,
+        offered: Injection,
+    ) -> None:
+        if not request.other_tools:
+            check_choice(request.choice, {*request.functions, *offered.declared})
+        self._parts = parts
+        self._exchange = exchange
+        self._request = request
+        self._scope = scope
+        self._view = view
+        self._offered = offered
+        deadline_s = asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3
+        self._transcript = Transcript(request, offered, is_stream=request.is_stream)
+        self._loop = ToolLoop(
+            names=offered.names,
+            own=frozenset(request.functions),
+            budgets=scope.budgets,
+            choice=request.choice,
+        )
+        self._asking = Asking(
+            models=parts.models,
+            upstream=scope.upstream,
+            transcript=self._transcript,
+            loop=self._loop,
+            deadline_s=deadline_s,
+            metrics=parts.gateway.metrics,
+        )
+        self._errand = Errand(
+            caller=scope.caller,
+            budgets=scope.budgets,
+            trace=Trace(DOOR, "", exchange.request_id),
+            deadline_s=deadline_s,
+        )
+        self._head: Members = {
+            "id": _raw(f"chatcmpl-{exchange.request_id}"),
+            "created": _raw(int(parts.wall_s())),
+            "model": _raw(scope.model),
+        }
+
+    async def run(self) -> str:
+        """Answer it; returns how it ended."""
+        reason = await (self._stream() if self._request.is_stream else self._answer())
+        self._parts.gateway.metrics.chat_rounds.add(self._loop.rounds)
+        return reason
+
+    async def _answer(self) -> str:
+        talk = self._talk(self._asking.ask_whole)
+        outcome = await converse(self._parts.gateway, talk)
+        ending = self._ending(outcome)
+        self._exchange.responder.send(200, encode_completion(ending), self._exchange.headers)
+        return outcome.finish.reason
+
+    async def _stream(self) -> str:
+        chunks = ChunkStream(self._exchange, head=self._head)
+        if self._request.asked.explain:
+            chunks.first = {"explain": self._explain()}
+        self._asking.is_silent = lambda: not chunks.has_begun
+        if self._request.asked.progress:
+            self._errand = replace(self._errand, on_event=chunks.tell)
+
+        async def ask(action: AskModel) -> Heard:
+            chunks.next_round()
+            return await self._asking.ask_streamed(action, chunks.show)
+
+        try:
+            async with chunks.kept_alive():
+                outcome = await converse(self._parts.gateway, self._talk(ask))
+                await chunks.end(self._ending(outcome), with_usage=self._request.wants_usage)
+        except ToolgateError as exc:
+            if not chunks.has_begun:
+                raise
+            await chunks.fail(exc)
+            return exc.code
+        return outcome.finish.reason
+
+    def _talk(self, ask: Ask) -> Talk:
+        return Talk(loop=self._loop, history=self._transcript, ask=ask, errand=self._errand)
+
+    def _ending(self, outcome: Outcome) -> Ending:
+        reply = self._asking.last
+        head = self._head if reply is None else self._head | reply.head
+        calls: list[Members] = []
+        if outcome.handed and reply is not None:
+            calls = handed_calls(reply, outcome.handed, self._sealed(outcome))
+        return Ending(
+            head=head,
+            reply=reply,
+            closing=outcome.finish.closing,
+            calls=calls,
+            usage=self._asking.usage,
+            extension=self._extension(outcome),
+        )
+
+    def _sealed(self, outcome: Outcome) -> str | None:
+        """The id that holds what the caller does not see of this turn; None where it sees everything."""
+        hidden = self._transcript.hidden(outcome.handed)
+        if hidden.is_empty:
+            return None
+        return self._parts.turns.seal(hidden, principal_id=self._exchange.principal.id)
+
+    def _extension(self, outcome: Outcome) -> dict[str, Any]:
+        asked, reason = self._request.asked, outcome.finish.reason
+        said: dict[str, Any] = {}
+        if reason not in _ENDED_WELL:
+            said["stopped"] = reason
+        if asked.progress or asked.explain:
+            said |= {"rounds": self._loop.rounds, "tool_calls": self._loop.calls_made}
+        if self._view.warnings:
+            said["warnings"] = self._view.warnings
+        if self._offered.shadowed:
+            said["shadowed"] = self._offered.shadowed
+        if asked.explain and not self._request.is_stream:
+            said["explain"] = self._explain()
+        return said
+
+    def _explain(self) -> dict[str, Any]:
+        found = explain_to(self._parts.gateway, self._exchange.principal, self._scope.caller)
+        return {
+            "servers": visible_servers(self._parts.gateway, self._exchange.principal, self._view.scope),
+            "tokens": self._view.scope.tokens,
+            "decisions": [*found.servers, *found.tools],
+        }
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))

@@ -1,0 +1,134 @@
+"""One `chat.completion.chunk` stream, whatever number of replies it is made of.
+
+One id, one role, one reason to end; the text of each round as it comes, with a blank line between rounds; no
+call that was run here. The stream begins with its first word: what fails before that has a status of its own.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.chat.deltas import Delta
+from toolgate.errors import ToolgateError
+from toolgate.gateway.tool_runs import ToolEvent
+from toolgate.model.raw import Members
+from toolgate.surfaces.http.events import KEEPALIVE, KEEPALIVE_S
+from toolgate.surfaces.openai.answers import DONE, EVENTS, encode_broken, encode_chunk
+from toolgate.surfaces.openai.endings import Ending
+from toolgate.surfaces.openai.exchange import Exchange
+
+_PAUSE: Final = msgspec.Raw(b'"\\n\\n"')
+_EMPTY_TEXTS: Final = (b"null", b'""')
+_KIND: Final = "chat.completion.chunk"
+_NOT_IN_CHUNKS: Final = frozenset({"object", "choices", "usage"})
+
+
+class ChunkStream:
+    """Writes the chunks of one answer."""
+
+    def __init__(self, exchange: Exchange, *, head: Members) -> None:
+        """`head` is used as long as the model's server has not given a better one."""
+        self._responder = exchange.responder
+        self._headers = [*EVENTS, *exchange.headers]
+        self._head = head
+        self._is_new_round = False
+        self._has_text = False
+        self._is_busy = False
+        self.has_begun = False
+        """Something was sent: an error has no status of its own any more."""
+        self._has_role = False
+        self.first: Mapping[str, Any] | None = None
+        """What the gateway itself says ahead of everything else."""
+
+    def next_round(self) -> None:
+        """The model was asked again: its words are set apart from those before."""
+        self._is_new_round = self._has_text
+
+    async def show(self, delta: Delta) -> None:
+        """What may be shown of a reply."""
+        await self._open(delta.head)
+        fields = {name: raw for name, raw in delta.fields.items() if name != "role"}
+        content = fields.get("content")
+        if content is not None and bytes(content) not in _EMPTY_TEXTS:
+            if self._is_new_round:
+                await self._chunk({"content": _PAUSE})
+            self._is_new_round, self._has_text = False, True
+        if fields:
+            await self._chunk(fields, delta.choice)
+
+    async def tell(self, event: ToolEvent) -> None:
+        """What happens to a tool, as a chunk that clients pass over."""
+        said: dict[str, Any] = {"event": event.event, "tool": event.tool, "call_id": event.call_id}
+        if event.ok is not None:
+            said |= {"ok": event.ok, "ms": event.ms}
+        await self._open({})
+        await self._write({"choices": [], "toolgate": said})
+
+    async def end(self, ending: Ending, *, with_usage: bool) -> None:
+        """The last words, the calls handed over, why it ended, and what was used."""
+        await self._open(ending.head)
+        if ending.closing:
+            await self._chunk({"content": f"\n\n{ending.closing}" if self._has_text else ending.closing})
+        for index, call in enumerate(ending.calls):
+            await self._chunk({"tool_calls": [{"index": index, **call}]})
+        extension = {"toolgate": ending.extension} if ending.extension else {}
+        await self._chunk({}, {"finish_reason": ending.finish_reason}, **extension)
+        if with_usage:
+            await self._write({"choices": [], "usage": ending.usage})
+        await self._put(DONE)
+        self._responder.end()
+
+    async def fail(self, exc: ToolgateError) -> None:
+        """It cannot go on: clients raise what they are told here."""
+        await self._put(encode_broken(exc))
+        self._responder.end()
+
+    @asynccontextmanager
+    async def kept_alive(self) -> AsyncIterator[None]:
+        """While the block runs, nobody on the way takes silence for the end."""
+        keeping = asyncio.get_running_loop().create_task(self._keep_alive())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeping
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(KEEPALIVE_S)
+            if not self._is_busy:  # a client that is slow to read has enough to read
+                await self._put(KEEPALIVE)
+
+    async def _open(self, head: Members) -> None:
+        """The first chunks: the role, and what stands ahead of everything."""
+        if self._has_role:
+            return
+        self._has_role = True
+        own = {name: raw for name, raw in head.items() if name not in _NOT_IN_CHUNKS}
+        self._head = self._head | own
+        if self.first is not None:
+            await self._write({"choices": [], "toolgate": self.first})
+        await self._chunk({"role": "assistant", "content": ""})
+
+    async def _chunk(
+        self, delta: Mapping[str, Any], choice: Mapping[str, Any] | None = None, **beside: Any
+    ) -> None:
+        said = {"finish_reason": None, **(choice or {}), "index": 0, "delta": delta}
+        await self._write({"choices": [said], **beside})
+
+    async def _write(self, members: Mapping[str, Any]) -> None:
+        await self._put(encode_chunk(msgspec.json.encode({**self._head, "object": _KIND, **members})))
+
+    async def _put(self, data: bytes) -> None:
+        if not self.has_begun:
+            self.has_begun = True
+            self._responder.start(200, self._headers)
+        self._is_busy = True
+        try:
+            await self._responder.write(data)
+        finally:
+            self._is_busy = False

@@ -1,0 +1,149 @@
+"""A gateway in memory with its chat door, and clients that speak to it: bytes, and the official one."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from tests.surfaces.mcp.house import House, Response, Stream, open_house
+from tests.upstream.memory_link import MemoryNet
+from toolgate.model.chat import ChatUpstream
+from toolgate.model.servers import ServerRecord
+from toolgate.surfaces.http.guard import Guard
+from toolgate.surfaces.http.messages import Request
+from toolgate.surfaces.openai.door import OpenAiDoor
+from toolgate.surfaces.openai.parts import ChatParts
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.models.client import Models
+from toolgate.upstream.secrets import Secrets
+
+URL = "/v1/chat/completions"
+HEADERS = {"host": "127.0.0.1:8080", "content-type": "application/json"}
+USER = {"role": "user", "content": "go"}
+
+
+@dataclass
+class ChatHouse:
+    """Everything a chat test looks at."""
+
+    house: House
+    guard: Guard
+    models: Models
+
+    @property
+    def net(self) -> MemoryNet:
+        return self.house.net
+
+    @property
+    def called(self) -> list[str]:
+        """The tools that were called at the audit's word, with their outcomes."""
+        return [f"{one.server_id}.{one.tool} {one.outcome}" for one in self.house.audited]
+
+    def open(self, body: Any, *, url: str = URL, method: str = "POST", **headers: str) -> Stream:
+        """Begin a request; header names are written with underscores."""
+        named = HEADERS | {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+        path, _, query = url.partition("?")
+        stream = Stream()
+        raw = {name.encode(): value.encode("latin-1") for name, value in named.items()}
+        request = Request(method, path, query.encode(), headers=raw, body=sent)
+        stream.task = asyncio.ensure_future(self.guard(request, stream))
+        return stream
+
+    async def post(self, body: Any, *, url: str = URL, **headers: str) -> Response:
+        return await self.open(body, url=url, **headers).whole()
+
+    async def get(self, url: str, **headers: str) -> Response:
+        return await self.open(b"", url=url, method="GET", **headers).whole()
+
+    async def chat(self, *messages: Any, **members: Any) -> Any:
+        """A request with tools, and its completion, which the client's types take strictly."""
+        answer = await self.post(asking(*messages, **members))
+        assert answer.status == 200, answer.body
+        return completion_of(answer)
+
+    async def stream(self, *messages: Any, **members: Any) -> "Streamed":
+        """The same, streamed."""
+        answer = await self.post(asking(*messages, stream=True, **members))
+        assert answer.status == 200, answer.body
+        return Streamed(answer)
+
+
+def asking(*messages: Any, **members: Any) -> dict[str, Any]:
+    """The body of a request with tools, unless `toolgate` says otherwise."""
+    asked = {"mcp": {"enabled": True}} | members.pop("toolgate", {})
+    return {"model": "m", "messages": list(messages) or [USER], "toolgate": asked} | members
+
+
+def completion_of(answer: Response) -> Any:
+    """The completion as JSON, after the official types have taken it strictly."""
+    ChatCompletion.model_validate_json(answer.body, strict=True)
+    return answer.json
+
+
+class Streamed:
+    """A whole stream, each of whose chunks the official types have taken strictly."""
+
+    def __init__(self, answer: Response) -> None:
+        events = [one for one in answer.body.decode().split("\n\n") if one and not one.startswith(":")]
+        assert all(one.startswith("data: ") for one in events)
+        *said, done = [one.removeprefix("data: ") for one in events]
+        assert done == "[DONE]"
+        self.raw = said
+        self.chunks = [json.loads(one) for one in said]
+        for one in said:
+            if "error" not in json.loads(one):
+                ChatCompletionChunk.model_validate_json(one, strict=True)
+
+    @property
+    def deltas(self) -> list[Any]:
+        return [one["choices"][0]["delta"] for one in self.chunks if one.get("choices")]
+
+    @property
+    def text(self) -> str:
+        return "".join(delta.get("content") or "" for delta in self.deltas)
+
+    @property
+    def finishes(self) -> list[str]:
+        reasons = (one["choices"][0]["finish_reason"] for one in self.chunks if one.get("choices"))
+        return [reason for reason in reasons if reason is not None]
+
+    @property
+    def calls(self) -> list[Any]:
+        return [call for delta in self.deltas for call in delta.get("tool_calls", ())]
+
+    @property
+    def extensions(self) -> list[Any]:
+        return [one["toolgate"] for one in self.chunks if "toolgate" in one]
+
+
+def upstream(url: str, upstream_id: str = "main", **fields: Any) -> ChatUpstream:
+    return ChatUpstream(upstream_id=upstream_id, base_url=url, **({"models": ("*",)} | fields))
+
+
+@asynccontextmanager
+async def open_chat_house(
+    net: MemoryNet,
+    *servers: ServerRecord,
+    upstreams: tuple[ChatUpstream, ...],
+    environ: Mapping[str, str] | None = None,
+    **options: Any,
+) -> AsyncIterator[ChatHouse]:
+    """A house with a chat door. Without `servers`, one called `one` that echoes."""
+    async with (
+        open_house(net, *servers, **options) as house,
+        Models(Secrets(environ or {}, None), Egress(allow_private=True), pauses_s=(0.0, 0.0)) as models,
+    ):
+        parts = ChatParts(
+            gateway=house.gateway,
+            models=models,
+            signer=house.sessions.signer,
+            wall_s=asyncio.get_running_loop().time,
+        )
+        door = OpenAiDoor(house.identities, parts)
+        house.apply(chat_upstreams={one.upstream_id: one for one in upstreams})
+        yield ChatHouse(house, Guard(door, {"127.0.0.1", "localhost"}), models)
