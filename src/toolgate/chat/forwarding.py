@@ -1,0 +1,78 @@
+"""A request as it is passed on: as it came, byte for byte, but for what is ours in it."""
+
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.chat.faults import is_null, parse_array, parse_members, parse_text, quoted
+from toolgate.chat.hidden import ID_PREFIX
+from toolgate.chat.requests import ChatRequest
+from toolgate.errors import InvalidChat
+from toolgate.model.chat import OtherTools
+from toolgate.model.raw import Members, decode_members
+
+_NO_CALL: Final = msgspec.Raw(b'"none"')
+_CHOICES: Final = {"tools": "tool_choice", "functions": "function_call"}
+_MARK: Final = ID_PREFIX.encode()
+_decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def check_other_tools(request: ChatRequest, policy: OtherTools) -> None:
+    """InvalidChat for a tool that is no function, where the model is not to have such."""
+    if policy == "pass" or not request.other_tools:
+        return
+    tools = [parse_members(raw, "tools") for raw in parse_array(request.members["tools"], "tools")]
+    kinds = [parse_text(tool["type"], "tools") for tool in tools]
+    other = next(kind for kind in kinds if kind != "function")
+    raise InvalidChat(
+        f"Invalid value: '{quoted(other)}'. Tools of this type are not passed to this model.",
+        param="tools",
+        hint="declare functions, or ask an operator for `other_tools: pass` on the chat upstream",
+    )
+
+
+def forwarded(body: Members, request: ChatRequest) -> Members:
+    """`body` in its order, as `request`, which was made of it, has it now: equal to it if nothing is ours."""
+    members: Members = {}
+    for name, sent in body.items():
+        if name == "messages":
+            members[name] = _messages(sent, request)
+        elif name in request.members:
+            now = request.members[name]
+            members[name] = sent if _decode(sent) == _decode(now) else now
+    return members
+
+
+def for_an_answer(members: Members) -> Members:
+    """The same request, its tools still declared, to a model that may call none of them."""
+    declared = [choice for name, choice in _CHOICES.items() if _decode(members.get(name))]
+    return {**members, **dict.fromkeys(declared, _NO_CALL)}
+
+
+def _messages(sent: msgspec.Raw, request: ChatRequest) -> msgspec.Raw:
+    messages = tuple(_without_id(raw) for raw in request.messages)
+    if tuple(_decode_array(sent)) == messages:
+        return sent
+    return msgspec.Raw(msgspec.json.encode(messages))
+
+
+def _without_id(raw: msgspec.Raw) -> msgspec.Raw:
+    """A message without the id of ours that a `function_call` may carry (`legacy_functions`)."""
+    if _MARK not in bytes(raw):
+        return raw
+    message = decode_members(raw)
+    call = message.get("function_call")
+    if call is None or is_null(call):
+        return raw
+    message["function_call"] = _raw(
+        {name: part for name, part in decode_members(call).items() if name != "id"}
+    )
+    return _raw(message)
+
+
+def _decode(raw: msgspec.Raw | None) -> Any:
+    return None if raw is None else msgspec.json.decode(raw)
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))

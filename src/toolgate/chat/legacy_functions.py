@@ -1,0 +1,126 @@
+"""`functions` and `function_call`, as requests had them before there were `tools`.
+
+The tool loop knows tools alone: a request of the old form is put into the new one before it, and what is
+handed to the caller is put back into the old one after it. The old form has no ids: one that has to come
+back travels in the `function_call` itself, as clients send an assistant's message again as they got it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from toolgate.chat.choice import parse_choice
+from toolgate.chat.faults import UNREADABLE, is_null, parse_array
+from toolgate.chat.hidden import ID_PREFIX
+from toolgate.chat.requests import ChatRequest
+from toolgate.errors import InvalidChat
+from toolgate.model.raw import Members, decode_members
+
+FINISH: Final = "function_call"
+"""How an answer in the old form ends that hands over a call."""
+_OLD: Final = ("functions", "function_call")
+_NEW: Final = ("tools", "tool_choice")
+_EMPTY: Final = msgspec.Raw(b'""')
+
+
+class _OldCall(msgspec.Struct, omit_defaults=True):
+    name: str
+    arguments: str = ""
+    id: str | None = None
+
+
+class _OldMessage(msgspec.Struct):
+    role: str
+    name: str | None = None
+    function_call: _OldCall | None = None
+
+
+class _Handed(msgspec.Struct):
+    """A call as the loop hands it over."""
+
+    id: str
+    function: _OldCall
+
+
+_decode_message = msgspec.json.Decoder(_OldMessage).decode
+_decode_handed = msgspec.json.Decoder(list[_Handed]).decode
+
+
+def is_legacy(request: ChatRequest) -> bool:
+    """Whether a request is in the old form."""
+    return not is_null(request.members.get("functions"))
+
+
+def to_tools(request: ChatRequest) -> ChatRequest:
+    """A request of the old form in the new one; InvalidChat for one that is in both."""
+    members = {name: raw for name, raw in request.members.items() if name not in _OLD}
+    for name in _NEW:
+        if not is_null(members.pop(name, None)):
+            raise InvalidChat(f"'{name}' and 'functions' cannot be used together.", param=name)
+    functions = parse_array(request.members["functions"], "functions")
+    members["tools"] = _raw([{"type": "function", "function": one} for one in functions])
+    choice = _choice(request.members.get("function_call"))
+    if choice is not None:
+        members["tool_choice"] = msgspec.Raw(choice)
+    messages = _to_tool_messages(request.messages)
+    return replace(request, members=members, messages=messages, choice=parse_choice(choice))
+
+
+def to_function_call(message: Members) -> Members:
+    """An assistant's message, or a delta of one, in the old form, which can hand over one call alone."""
+    if is_null(message.get("tool_calls")):
+        return message
+    first = _decode_handed(message["tool_calls"])[0]
+    call = first.function
+    if first.id.startswith(ID_PREFIX):
+        call = msgspec.structs.replace(call, id=first.id)
+    rest = {name: raw for name, raw in message.items() if name != "tool_calls"}
+    return {**rest, "function_call": _raw(call)}
+
+
+def _choice(raw: msgspec.Raw | None) -> bytes | None:
+    """`function_call` of a request as `tool_choice`: a word is the same in both."""
+    if raw is None or is_null(raw):
+        return None
+    if bytes(raw)[:1] != b"{":
+        return bytes(raw)
+    return msgspec.json.encode({"type": "function", "function": raw})
+
+
+def _to_tool_messages(messages: Sequence[msgspec.Raw]) -> tuple[msgspec.Raw, ...]:
+    """Calls and their results in the new form. A call without a result, or the reverse, stays as it is."""
+    ids: dict[int, str] = {}
+    for place, (message, following) in enumerate(pairwise(map(_parse, messages))):
+        call = message.function_call
+        if call is not None and following.role == "function" and following.name == call.name:
+            # Nine letters and digits: no server takes fewer kinds of ids than that.
+            ids[place] = ids[place + 1] = call.id or f"fn{place:07}"
+    return tuple(
+        _to_tool_message(raw, ids[place]) if place in ids else raw for place, raw in enumerate(messages)
+    )
+
+
+def _parse(raw: msgspec.Raw) -> _OldMessage:
+    try:
+        return _decode_message(raw)
+    except UNREADABLE:
+        return _OldMessage(role="")
+
+
+def _to_tool_message(raw: msgspec.Raw, call_id: str) -> msgspec.Raw:
+    message = decode_members(raw)
+    sent = message.pop("function_call", None)
+    if sent is None:
+        content = message.get("content")
+        result = {"content": _EMPTY if content is None or is_null(content) else content}
+        return _raw({"role": "tool", "tool_call_id": call_id, **result})
+    call = {name: part for name, part in decode_members(sent).items() if name != "id"}
+    message["tool_calls"] = _raw([{"id": call_id, "type": "function", "function": call}])
+    return _raw(message)
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))

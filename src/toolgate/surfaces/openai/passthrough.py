@@ -1,0 +1,137 @@
+"""Requests that are passed on: nothing is offered to the model, nothing is run, no connection is opened.
+
+Bodies and events pass as they come, tools of every type in their shape. Where answers are filtered, no call
+reaches the client that it has not declared; if nothing else remains the model is asked once more, for text.
+"""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import msgspec
+
+from toolgate.chat.filtered_answers import Continuation, NeedsAnswer, StreamFilter, filter_completion
+from toolgate.chat.filtering import Declared, find_declared
+from toolgate.chat.forwarding import for_an_answer, forwarded
+from toolgate.chat.requests import ChatRequest
+from toolgate.errors import ModelUnavailable, ToolgateError
+from toolgate.gateway.chat_scope import ChatScope
+from toolgate.model.raw import Members
+from toolgate.surfaces.openai.answers import DONE, EVENTS, encode_broken, encode_chunk
+from toolgate.surfaces.openai.asking import PATH
+from toolgate.surfaces.openai.exchange import Exchange
+from toolgate.upstream.models.client import ModelAnswer, ModelEvents, Models
+from toolgate.upstream.models.events import DONE as DONE_DATA
+from toolgate.upstream.models.events import ModelEvent
+
+FORWARDED: Final = "forwarded"
+_TYPE: Final = b"content-type"
+_JSON: Final = b"application/json"
+
+
+async def serve(
+    exchange: Exchange, request: ChatRequest, *, scope: ChatScope, models: Models, filters: bool
+) -> str:
+    """Answer a request by what the model's server answers; returns how that ended.
+
+    `request` is the one in `exchange`, with the messages and the model's name as that server is to get them.
+    Raises a ToolgateError as long as nothing was sent.
+    """
+    declared = find_declared(exchange.body) if filters else None
+    passing = _Passing(exchange, forwarded(exchange.body, request), scope=scope, models=models)
+    try:
+        await passing.run(declared)
+    except ToolgateError as exc:
+        if not passing.has_begun:
+            raise
+        await passing.write(encode_broken(exc))
+        exchange.responder.end()
+        return exc.code
+    return FORWARDED
+
+
+class _Passing:
+    """One request on its way to the model's server, and the answer on its way back."""
+
+    def __init__(self, exchange: Exchange, members: Members, *, scope: ChatScope, models: Models) -> None:
+        self._exchange = exchange
+        self._members = members
+        self._upstream = scope.upstream
+        self._models = models
+        self._deadline_s = asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3
+        self.has_begun = False
+        """Something was sent: an error has no status of its own any more."""
+
+    async def run(self, declared: Declared | None) -> None:
+        """Ask, and pass the answer on, with no calls but of what is `declared`. None: all of it."""
+        is_as_sent = self._members == self._exchange.body
+        body = self._exchange.request.body if is_as_sent else msgspec.json.encode(self._members)
+        kept = None if declared is None else StreamFilter(declared)
+        async with self._ask(body) as answer:
+            if isinstance(answer, ModelEvents):
+                await self._pass_events(answer, kept)
+        # Left before the model is asked again: one request never takes two of the places that there are.
+        if isinstance(answer, ModelAnswer):
+            await self._pass_whole(answer, declared)
+        else:
+            if kept is not None and kept.unanswered:
+                await self._continue(Continuation(kept))
+            if not self.has_begun:
+                raise ModelUnavailable("the model's server ended its answer before it had begun")
+            self._exchange.responder.end()
+
+    def _ask(self, body: bytes) -> AbstractAsyncContextManager[ModelEvents | ModelAnswer]:
+        return self._models.stream(
+            self._upstream, PATH, body, deadline_s=self._deadline_s, may_retry=not self.has_begun
+        )
+
+    def _ask_for_text(self) -> AbstractAsyncContextManager[ModelEvents | ModelAnswer]:
+        return self._ask(msgspec.json.encode(for_an_answer(self._members)))
+
+    async def _pass_whole(self, answer: ModelAnswer, declared: Declared | None) -> None:
+        body = answer.body if declared is None else filter_completion(answer.body, declared)
+        if isinstance(body, NeedsAnswer):
+            async with self._ask_for_text() as second:
+                if isinstance(second, ModelEvents):
+                    raise _unlike_the_first()
+            body = body.complete(second.body)
+        kind = answer.headers.get(_TYPE, _JSON)
+        self._exchange.responder.send(answer.status, body, [(_TYPE, kind), *self._exchange.headers])
+
+    async def _pass_events(self, events: ModelEvents, kept: StreamFilter | None) -> None:
+        async for event in events:
+            if kept is None or event.data is None:
+                await self.write(event.raw)
+            elif event.data == DONE_DATA:
+                # Where the answer goes on, it is not done.
+                await self.write(b"" if kept.unanswered else event.raw)
+            else:
+                await self._pass_event(event, kept.feed(event.data))
+
+    async def _continue(self, rest: Continuation) -> None:
+        async with self._ask_for_text() as events:
+            if isinstance(events, ModelAnswer):
+                raise _unlike_the_first()
+            async for event in events:
+                if event.data is None:
+                    await self.write(event.raw)
+                elif event.data != DONE_DATA:
+                    await self._pass_event(event, rest.feed(event.data))
+        last = rest.end()
+        await self.write((b"" if last is None else encode_chunk(last)) + DONE)
+
+    async def _pass_event(self, event: ModelEvent, data: bytes | None) -> None:
+        if data is event.data:
+            await self.write(event.raw)
+        elif data is not None:
+            await self.write(encode_chunk(data))
+
+    async def write(self, data: bytes) -> None:
+        if not self.has_begun:
+            self.has_begun = True
+            self._exchange.responder.start(200, [*EVENTS, self._exchange.headers[0]])
+        await self._exchange.responder.write(data)
+
+
+def _unlike_the_first() -> ModelUnavailable:
+    return ModelUnavailable("the model's server answered once with a stream, and once with a whole answer")

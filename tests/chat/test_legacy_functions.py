@@ -1,0 +1,133 @@
+"""Requests in the form from before there were tools take part in everything."""
+
+import json
+from typing import Any
+
+import pytest
+
+from toolgate.chat.legacy_functions import is_legacy, to_function_call, to_tools
+from toolgate.chat.requests import ChatRequest, parse_chat_request
+from toolgate.errors import InvalidChat
+from toolgate.model.raw import Members, decode_members
+
+USER = {"role": "user", "content": "hi"}
+FUNCTION = {"name": "mine", "parameters": {"type": "object"}, "odd": 1}
+
+
+def members_of(value: dict[str, Any]) -> Members:
+    return decode_members(json.dumps(value).encode())
+
+
+def request_of(*messages: dict[str, Any], **members: Any) -> ChatRequest:
+    return parse_chat_request(members_of({"model": "m", "messages": [USER, *messages], **members}))
+
+
+def called(**call: str) -> dict[str, Any]:
+    return {
+        "role": "assistant",
+        "content": None,
+        "function_call": {"name": "mine", "arguments": "{}", **call},
+    }
+
+
+def messages_after(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    changed = to_tools(request_of(*messages, functions=[FUNCTION]))
+    return [json.loads(bytes(raw)) for raw in changed.messages[1:]]
+
+
+@pytest.mark.parametrize(
+    ("function_call", "tool_choice", "kind"),
+    [
+        ({}, {}, "absent"),
+        ({"function_call": None}, {}, "absent"),
+        ({"function_call": "none"}, {"tool_choice": "none"}, "none"),
+        ({"function_call": "auto"}, {"tool_choice": "auto"}, "auto"),
+        (
+            {"function_call": {"name": "mine"}},
+            {"tool_choice": {"type": "function", "function": {"name": "mine"}}},
+            "named",
+        ),
+    ],
+)
+def test_functions_become_tools(function_call: Any, tool_choice: Any, kind: str) -> None:
+    request = request_of(functions=[FUNCTION], seed=1, tools=None, **function_call)
+
+    changed = to_tools(request)
+
+    assert is_legacy(request)
+    assert not is_legacy(changed)
+    assert {name: json.loads(bytes(raw)) for name, raw in changed.members.items()} == {
+        "model": "m",
+        "seed": 1,
+        "tools": [{"type": "function", "function": FUNCTION}],
+        **tool_choice,
+    }
+    assert changed.choice.kind == kind
+    assert changed.functions == ("mine",)
+
+
+@pytest.mark.parametrize("members", [{"tools": [{"type": "mcp"}]}, {"tool_choice": "auto"}])
+def test_a_request_in_both_forms_is_refused(members: Any) -> None:
+    with pytest.raises(InvalidChat, match="cannot be used together"):
+        to_tools(request_of(functions=[FUNCTION], **members))
+
+
+@pytest.mark.parametrize(("content", "expected"), [("done", "done"), (None, "")])
+def test_a_call_and_its_result_become_those_of_a_tool(content: str | None, expected: str) -> None:
+    result = {"role": "function", "name": "mine", "content": content}
+
+    assert messages_after(called(), result) == [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "fn0000001", "type": "function", "function": {"name": "mine", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "fn0000001", "content": expected},
+    ]
+
+
+def test_an_id_that_came_with_a_call_comes_back() -> None:
+    call, result = messages_after(
+        called(id="tgc_sealed"), {"role": "function", "name": "mine", "content": "done"}
+    )
+
+    assert (call["tool_calls"][0]["id"], result["tool_call_id"]) == ("tgc_sealed", "tgc_sealed")
+    assert call["tool_calls"][0]["function"] == {"name": "mine", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param([called(), USER], id="a call without a result"),
+        pytest.param([{"role": "function", "name": "mine", "content": "x"}], id="a result without a call"),
+        pytest.param([called(), {"role": "function", "name": "other", "content": "x"}], id="of another call"),
+        pytest.param([{**called(), "function_call": "odd"}, USER], id="what cannot be read"),
+    ],
+)
+def test_what_does_not_belong_together_stays_as_it_is(messages: list[dict[str, Any]]) -> None:
+    assert messages_after(*messages) == messages
+
+
+@pytest.mark.parametrize(
+    ("call_id", "carried"), [("call_1", {}), ("tgc_sealed", {"id": "tgc_sealed"})], ids=["plain", "sealed"]
+)
+def test_of_calls_that_are_handed_over_the_old_form_has_the_first(call_id: str, carried: Any) -> None:
+    calls = [
+        {"index": 0, "id": call_id, "type": "function", "function": {"name": "mine", "arguments": "{}"}},
+        {"index": 1, "id": "call_2", "type": "function", "function": {"name": "other", "arguments": "{}"}},
+    ]
+
+    message = to_function_call(members_of({"content": "text", "tool_calls": calls}))
+
+    assert {name: json.loads(bytes(raw)) for name, raw in message.items()} == {
+        "content": "text",
+        "function_call": {"name": "mine", "arguments": "{}", **carried},
+    }
+
+
+def test_a_message_without_calls_is_the_same_in_both_forms() -> None:
+    message = members_of({"content": "text"})
+
+    assert to_function_call(message) is message
