@@ -19,6 +19,7 @@ import msgspec
 
 from toolgate.chat.pieces import Grown, grow, whole
 from toolgate.chat.replies import Reply, arguments_of, array_of, make_reply, object_of, text_of
+from toolgate.chat.surrogates import Halves
 from toolgate.errors import ModelRefused, ModelUnavailable
 from toolgate.model.raw import Members, decode_members
 
@@ -49,6 +50,7 @@ class Assembly:
     def __init__(self, *, nth: int = 0) -> None:
         self._nth = nth
         self._bytes = 0
+        self._halves = Halves()
         self._head: Members = {}
         self._choice: dict[str, Grown] = {}
         self._message: dict[str, Grown] = {}
@@ -62,14 +64,14 @@ class Assembly:
             raise ModelUnavailable(f"the model's reply is longer than {MAX_REPLY_BYTES} bytes")
         try:
             data.decode()
-            chunk = decode_members(data)
+            chunk = decode_members(self._halves.mend(data))
             _check_error(chunk, data)
             return self._take(chunk)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise ModelUnavailable("the model's server sent something that is no chunk of a reply") from exc
 
     def finish(self, *, was_done: bool = False) -> Reply:
-        """The whole, or ModelUnavailable for one that broke off: it has no finish reason, and no `[DONE]` came.
+        """The whole, or ModelUnavailable for one that broke off: no finish reason, and no `[DONE]` came.
 
         Whether what it calls is all that the model meant to say, nobody knows: none of it is run.
         """
