@@ -11,10 +11,11 @@ import psutil
 import pytest
 
 from tests.cli.conftest import Run
+from tests.local_model import local_model
 from tests.scenarios.waiting import eventually
 from toolgate.cli.demo_install import mark_installed
 from toolgate.cli.demo_kit import DATA, MODEL_LOCK, load_tasks
-from toolgate.cli.demo_model import TASK, DemoModel, upstream_record
+from toolgate.cli.demo_model import TASK, upstream_record
 from toolgate.cli.failure import CommandFailed
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.tasks import Task
@@ -30,15 +31,6 @@ with DemoModel(Path(sys.argv[1])).running() as announced:
     print(json.dumps(announced), flush=True)
     sys.stdin.read()
 """
-
-
-def stand_in(directory: Path, python: str = sys.executable) -> DemoModel:
-    """A model whose environment is the tests' own."""
-    programs = directory / "model-venv" / "bin"
-    programs.mkdir(parents=True)
-    (programs / "python").write_text(f'#!/bin/sh\nexec "{python}" "$@"\n', "utf-8")
-    (programs / "python").chmod(0o755)
-    return DemoModel(directory)
 
 
 def is_dead(process: psutil.Process) -> bool:
@@ -69,7 +61,7 @@ def test_what_is_installed_is_what_the_example_is() -> None:
 
 
 def test_it_is_installed_once_for_its_lock(tmp_path: Path) -> None:
-    model = stand_in(tmp_path)
+    model = local_model(tmp_path)
     assert not model.is_installed()
 
     mark_installed(tmp_path / "model-venv", MODEL_LOCK)
@@ -78,7 +70,7 @@ def test_it_is_installed_once_for_its_lock(tmp_path: Path) -> None:
 
 
 def test_a_model_that_does_not_start_says_where_to_look(tmp_path: Path) -> None:
-    model = stand_in(tmp_path, "/bin/false")
+    model = local_model(tmp_path, "/bin/false")
 
     with pytest.raises(CommandFailed, match="did not start") as failed, model.running():
         pytest.fail("it serves")
@@ -95,7 +87,7 @@ def test_a_model_without_a_demo_is_refused(run: Run) -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None], ids=["kill -9", "SIGTERM", "its end"])
 def test_the_model_is_gone_with_whoever_started_it(tmp_path: Path, end: signal.Signals | None) -> None:
-    stand_in(tmp_path)
+    local_model(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", KEEPER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as keeper:

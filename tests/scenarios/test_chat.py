@@ -1,0 +1,144 @@
+"""The chat door of a real `toolgate up`, with the official client in front and a scripted model behind it.
+
+The cases that other bridges are known to fail, each by its name, streamed and not. The model is strict: a
+history that OpenAI would refuse, it refuses.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.scenarios.chat import Chat, function, put_task, put_upstream, tool, user
+from tests.scenarios.gateway import Gateway, Site, running
+from tests.scenarios.waiting import settle_on
+from tests.upstream.scripted_model import Reply, ScriptedModel, calls, scripted_model, text
+
+pytestmark = pytest.mark.anyio
+
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+OWN = function("look_up", whom="string")
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """With one server, and a task that sees two of its tools."""
+    site = Site(tmp_path_factory.mktemp("chat"))
+    site.place(site.stage("stage"))
+    with running(site) as gateway:
+        put_task(gateway, "work", {"mcp.enabled": True, "mcp.default_server_ids": ["stage"]})
+        settle_on(lambda: "stage.echo" in gateway.modern("/api/mcp/t/work").tools(), expected=True)
+        yield gateway
+
+
+@pytest.fixture
+async def chat(gateway: Gateway) -> AsyncIterator[Chat]:
+    client = Chat(f"{gateway.url}/t/work/v1")
+    async with client.client:
+        yield client
+
+
+def echo(said: str) -> tuple[str, str]:
+    return "mcp__stage__echo", json.dumps({"text": said})
+
+
+def results(model: ScriptedModel, request: int) -> list[str]:
+    """What the tools had said by the time of a request, in order."""
+    return [one["content"] for one in model.requests[request].messages if one["role"] == "tool"]
+
+
+@asynccontextmanager
+async def script(gateway: Gateway, *replies: Reply) -> AsyncIterator[ScriptedModel]:
+    """A model that says this, which the gateway has been told of."""
+    async with scripted_model(*replies, strict=True) as model:
+        put_upstream(gateway, model.url)
+        yield model
+
+
+@both
+async def test_three_rounds_of_tools_are_run_before_the_answer(
+    gateway: Gateway, chat: Chat, stream: bool
+) -> None:
+    async with script(
+        gateway, calls(echo("one")), calls(echo("two"), echo("three")), calls(echo("four")), text("All said.")
+    ) as model:
+        said = await chat.ask("Say them all.", stream=stream)
+
+        assert (said.text, said.calls, said.finish_reason, said.usage) == ("All said.", [], "stop", 60)
+        assert results(model, 3) == ["one", "two", "three", "four"]
+        assert model.requests[0].tool_names == model.requests[3].tool_names
+        assert "mcp__stage__echo" in model.requests[0].tool_names
+
+
+@both
+async def test_a_client_function_mixed_with_mcp_tools_goes_to_the_client_and_the_rest_is_run(
+    gateway: Gateway, chat: Chat, stream: bool
+) -> None:
+    async with script(
+        gateway, calls(echo("here"), ("look_up", '{"whom": "Ada"}')), text("Ada is here.")
+    ) as model:
+        first = await chat.ask("Where is Ada?", stream=stream, tools=[OWN])
+        [given] = first.message["tool_calls"]
+        history = [user("Where is Ada?"), first.message, tool(given["id"], "in London")]
+        second = await chat.ask(history, stream=stream, tools=[OWN])
+
+        assert (first.calls, first.finish_reason) == ([("look_up", '{"whom": "Ada"}')], "tool_calls")
+        assert (second.text, second.finish_reason) == ("Ada is here.", "stop")
+        put_back = model.requests[1].messages[1]
+        assert [one["function"]["name"] for one in put_back["tool_calls"]] == ["mcp__stage__echo", "look_up"]
+        assert sorted(results(model, 1)) == ["here", "in London"]
+
+
+@both
+async def test_arguments_that_are_not_json_are_never_executed_and_the_model_is_told(
+    gateway: Gateway, chat: Chat, stream: bool
+) -> None:
+    before = gateway.audit.count('"echo"')
+    async with script(
+        gateway, calls(("mcp__stage__echo", '{"text": "cut')), calls(echo("whole")), text("Said.")
+    ) as model:
+        said = await chat.ask("Say it.", stream=stream)
+
+        assert said.text == "Said."
+        refused, answered = results(model, 2)
+        assert json.loads(refused)["error"]["code"] == "mcp_invalid_arguments"
+        assert json.loads(refused)["error"]["retryable"] is True
+        assert answered == "whole"
+    settle_on(lambda: gateway.audit.count('"echo"') - before, 1)
+
+
+@both
+async def test_tool_choice_required_holds_until_a_tool_was_called_and_no_longer(
+    gateway: Gateway, chat: Chat, stream: bool
+) -> None:
+    async with script(gateway, calls(echo("once")), text("Done.")) as model:
+        said = await chat.ask("Use a tool.", stream=stream, tool_choice="required")
+
+        assert said.text == "Done."
+        assert [one.body["tool_choice"] for one in model.requests] == ["required", "auto"]
+
+
+@both
+async def test_what_is_ours_in_a_request_is_not_forwarded_and_the_rest_is(
+    gateway: Gateway, chat: Chat, stream: bool
+) -> None:
+    extra = {"toolgate": {"mcp": {"tool_allowlist": ["echo"]}}, "vendor_field": {"keep": [1]}}
+    async with script(gateway, text("Hello.")) as model:
+        said = await chat.ask(
+            "Hello?", stream=stream, metadata={"mcp.server_ids": '["stage"]', "team": "a"}, extra_body=extra
+        )
+
+        [ask] = model.requests
+        assert said.text == "Hello."
+        assert ask.tool_names == ["mcp__stage__echo"]
+        assert ask.body["metadata"] == {"team": "a"}
+        assert ask.body["vendor_field"] == {"keep": [1]}
+        assert "toolgate" not in ask.raw.decode().lower()
+
+
+async def test_the_models_that_can_be_asked_are_listed(gateway: Gateway, chat: Chat) -> None:
+    async with script(gateway, text("unasked")):
+        listed = [model.id async for model in chat.client.models.list()]
+
+    assert listed == ["scripted"]
