@@ -1,0 +1,52 @@
+"""What a client carries from one request to the next, in the ids of what it is to answer.
+
+The model's server waits for an output of every call it made. Those of calls that were run beside one that the
+client is to answer have nowhere else to be: no node keeps anything.
+"""
+
+import zlib
+from typing import Final
+
+import msgspec
+
+MAX_BYTES: Final = 48 * 1024
+"""Compressed. Outputs that do not fit are cut, and say so."""
+_CUT: Final = "… [cut: it was {} characters long]"
+_SHORTEST: Final = 256
+
+
+class Carried(msgspec.Struct, array_like=True, frozen=True):
+    """One call that is not answered yet, with what was done beside it."""
+
+    call_id: str
+    """As the model's server knows it."""
+    outputs: tuple[tuple[str, str], ...] = ()
+    """Call ids, and what came of them."""
+    label: str = ""
+    name: str = ""
+    """In the caller's view: what an approval is asked for. Empty where the call is the caller's own."""
+    arguments: str = ""
+
+
+def encode_carried(carried: Carried, *, max_bytes: int = MAX_BYTES) -> bytes:
+    """As few bytes as it takes, and no more than `max_bytes` unless the call itself has them."""
+    most = max((len(output) for _, output in carried.outputs), default=0)
+    data = _compress(carried)
+    while len(data) > max_bytes and most > _SHORTEST:
+        most //= 2
+        outputs = tuple((call_id, _cut(output, most)) for call_id, output in carried.outputs)
+        data = _compress(msgspec.structs.replace(carried, outputs=outputs))
+    return data
+
+
+def decode_carried(data: bytes) -> Carried:
+    """What was encoded. `data` is of our own making: whoever calls has checked its seal."""
+    return msgspec.json.decode(zlib.decompress(data), type=Carried)
+
+
+def _compress(carried: Carried) -> bytes:
+    return zlib.compress(msgspec.json.encode(carried))
+
+
+def _cut(output: str, most: int) -> str:
+    return output if len(output) <= most else output[:most] + _CUT.format(len(output))

@@ -1,0 +1,245 @@
+"""One Responses request whose tools are run here: put together, driven to its end, and answered."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.chat.choice import ToolChoice
+from toolgate.chat.injection import Injection, inject
+from toolgate.chat.loop import ToolLoop
+from toolgate.chat.requests import check_choice
+from toolgate.chat.responses_carried import Carried
+from toolgate.chat.responses_choice import resolve_choice
+from toolgate.chat.responses_input import Approved, chat_name, restore
+from toolgate.chat.responses_items import (
+    APPROVAL,
+    HANDED,
+    function_call_output,
+    mcp_list_tools,
+    member_text,
+)
+from toolgate.chat.responses_output import ResponseOutput, shown_members
+from toolgate.chat.responses_request import ResponsesRequest
+from toolgate.chat.responses_round import Offered
+from toolgate.chat.responses_tools import Offer
+from toolgate.chat.responses_transcript import ResponsesTranscript
+from toolgate.errors import ToolgateError
+from toolgate.gateway.caller import Trace
+from toolgate.gateway.chat_scope import ChatScope
+from toolgate.gateway.conversing import Outcome, Talk, converse
+from toolgate.gateway.tool_runs import Errand, run_tools
+from toolgate.model.raw import Members
+from toolgate.surfaces.openai.exchange import Exchange
+from toolgate.surfaces.openai.parts import ChatParts
+from toolgate.surfaces.openai.responses_offers import DOOR, Offering
+from toolgate.surfaces.openai.responses_seals import CarriedSeals, Remembered
+from toolgate.surfaces.openai.responses_stream import EventStream
+from toolgate.surfaces.openai.responses_talk import ResponsesTalk, approved_step
+
+_ENDED_WELL: Final = ("answered", "client_calls")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What this node remembers between requests, as long as there is room."""
+
+    used: Remembered = field(default_factory=Remembered)
+    """Approvals that were used."""
+    last_ids: Remembered = field(default_factory=Remembered)
+    """Of streams that took more than one round: from the id the client saw to that of the last round."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Whose a name is that a model calls."""
+
+    injection: Injection
+    by_view: Mapping[str, Offer]
+    functions: frozenset[str]
+    takes_unknown: bool
+    """The caller may have functions that are not known here, so what is unknown is its own."""
+
+    def find(self, name: str) -> Offer | None:
+        return self.by_view.get(self.injection.names.get(name, ""))
+
+    def is_own(self, name: str) -> bool:
+        return name in self.functions or (self.takes_unknown and name not in self.injection.names)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a call by this name goes to the client: its own, and what waits for its approval."""
+        offer = self.find(str(name))
+        return self.is_own(str(name)) or (offer is not None and offer.needs_approval)
+
+
+class ResponsesConversation:
+    """One request whose tools are run here."""
+
+    def __init__(
+        self,
+        parts: ChatParts,
+        exchange: Exchange,
+        *,
+        request: ResponsesRequest,
+        scope: ChatScope,
+        offering: Offering | None,
+        memory: Memory,
+    ) -> None:
+        """`offering` is None where nothing is offered, and only what was said before is put right."""
+        self._parts = parts
+        self._exchange = exchange
+        self._request = request
+        self._scope = scope
+        self._offering = offering
+        self._memory = memory
+        self._seals = CarriedSeals(parts.signer, parts.wall_s)
+        self._stream = EventStream(exchange)
+        self._offers = () if offering is None else offering.offers
+        self._names, choice = self._choose()
+        self._talk = self._prepare(choice)
+
+    def _choose(self) -> tuple[_Names, ToolChoice]:
+        """What is offered to the model, and what it is to choose of that."""
+        request = self._request
+        labels = [one.label for one in request.tools.ours]
+        choice = resolve_choice(request.choice, self._offers, labels)
+        offered = () if choice.kind == "none" else self._offers
+        table = {one.chat_name: (one.view_name, one.definition) for one in offered}
+        injection = inject(table, request.tools.functions)
+        if not request.tools.has_other_kinds and not request.has_prompt:
+            check_choice(choice, {*request.tools.functions, *injection.declared})
+        by_view = {one.view_name: one for one in offered}
+        names = _Names(injection, by_view, request.tools.functions, takes_unknown=request.has_prompt)
+        return names, choice.renamed(injection.declared)
+
+    def _prepare(self, choice: ToolChoice) -> ResponsesTalk:
+        request, scope, names = self._request, self._scope, self._names
+        shown = shown_members(self._exchange.body)
+        return ResponsesTalk(
+            models=self._parts.models,
+            upstream=scope.upstream,
+            transcript=ResponsesTranscript(
+                request, model=scope.model, functions=names.injection.tools, choice=choice
+            ),
+            loop=ToolLoop(names=names.injection.names, own=names, budgets=scope.budgets, choice=choice),
+            offered=Offered(names.find, names.is_own, is_empty=not names.injection.tools),
+            output=ResponseOutput(self._basis(), shown, is_stream=request.is_stream),
+            deadline_s=asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3,
+            is_stream=request.is_stream,
+            flush=self._stream.put,
+            may_retry=lambda: not self._stream.has_begun,
+        )
+
+    def _basis(self) -> Members:
+        """What every response has, where the model's server does not say it."""
+        basis = {
+            "id": f"resp_{self._exchange.request_id}",
+            "object": "response",
+            "created_at": int(self._parts.wall_s()),
+            "model": self._scope.model,
+            "parallel_tool_calls": True,
+            "error": None,
+            "incomplete_details": None,
+        }
+        return {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in basis.items()}
+
+    async def run(self) -> str:
+        """Answer it; returns how it ended."""
+        if not self._request.is_stream:
+            reason, body = await self._drive()
+            self._exchange.responder.send(200, body, self._exchange.headers)
+            return reason
+        try:
+            async with self._stream.kept_alive():
+                reason, _ = await self._drive()
+                await self._stream.put(self._talk.output.drain())
+        except ToolgateError as exc:
+            if not self._stream.has_begun:
+                raise
+            self._talk.break_off(f"{exc}. {exc.hint}")
+            await self._stream.put(self._talk.output.drain())
+            reason = exc.code
+        self._stream.end()
+        return reason
+
+    async def _drive(self) -> tuple[str, bytes]:
+        talk, gateway = self._talk, self._parts.gateway
+        errand = Errand(
+            caller=self._scope.caller if self._offering is None else self._offering.caller,
+            budgets=self._scope.budgets,
+            trace=Trace(DOOR, "", self._exchange.request_id),
+            deadline_s=talk.deadline_s,
+            on_event=talk.on_event,
+        )
+        await self._begin(errand)
+        outcome = await converse(gateway, Talk(loop=talk.loop, history=talk, ask=talk.ask, errand=errand))
+        talk.close(outcome, partial(self._seals.seal, principal_id=self._exchange.principal.id))
+        gateway.metrics.chat_rounds.add(talk.loop.rounds)
+        body = talk.finish(self._beside(outcome))
+        self._remember()
+        return outcome.finish.reason, body
+
+    async def _begin(self, errand: Errand) -> None:
+        """The input as the model's server knows it, with what comes of the calls that were approved."""
+        named = partial(chat_name, () if self._offering is None else self._offering.offers)
+        restored = restore(self._request.input, open_carried=self._open, chat_name=named)
+        self._list_tools(restored.listed)
+        outputs = await self._run_approved(restored.approved, errand)
+        self._talk.transcript.begin(
+            [outputs[one.request_id] if isinstance(one, Approved) else one for one in restored.items]
+        )
+
+    def _list_tools(self, listed: frozenset[str]) -> None:
+        asked = [one.label for one in self._request.tools.ours] if self._offers else []
+        for label in dict.fromkeys([*asked, *(one.label for one in self._offers)]):
+            if label not in listed:
+                offers = [one for one in self._offers if one.label == label]
+                self._talk.output.list_tools(mcp_list_tools(label, offers, key=secrets.token_hex(12)))
+
+    async def _run_approved(
+        self, approved: tuple[Approved, ...], errand: Errand
+    ) -> Mapping[str, msgspec.Raw]:
+        """Outputs by the ids of the requests. Each approval is used once at this node."""
+        principal_id = self._exchange.principal.id
+        unique = {one.request_id: one for one in approved}
+        offers = {one.view_name: one for one in self._offers}
+        steps = []
+        for request_id, one in unique.items():
+            is_used = self._memory.used.get(principal_id, request_id) is not None
+            self._memory.used.put(principal_id, request_id)
+            steps.append(approved_step(one, offers.get(one.carried.name), is_used=is_used))
+        outputs = {}
+        said = await run_tools(self._parts.gateway, errand, steps)
+        for one, (call, content) in zip(unique.values(), said, strict=True):
+            self._talk.end_approved(one, offers.get(one.carried.name), content)
+            output = function_call_output(call.call_id, content)
+            outputs[one.request_id] = msgspec.Raw(msgspec.json.encode(output))
+        return outputs
+
+    def _open(self, sent: str) -> Carried | None:
+        prefix = APPROVAL if sent.startswith(APPROVAL) else HANDED
+        return self._seals.open(prefix, sent, principal_id=self._exchange.principal.id)
+
+    def _beside(self, outcome: Outcome) -> Mapping[str, Any]:
+        """What the gateway itself has to say; nothing where that is nothing."""
+        said: dict[str, Any] = {}
+        if outcome.finish.reason not in _ENDED_WELL:
+            said["stopped"] = outcome.finish.reason
+        if self._names.injection.shadowed:
+            said["shadowed"] = self._names.injection.shadowed
+        if self._offering is not None and self._offering.view.warnings:
+            said["warnings"] = self._offering.view.warnings
+        return {"toolgate": said} if said else {}
+
+    def _remember(self) -> None:
+        """A stream has the id of its first round, and the model's server goes on from the last."""
+        first, last = self._talk.output.first_id, self._talk.last
+        if not self._request.is_stream or first is None or last is None:
+            return
+        first_id, last_id = msgspec.json.decode(first), member_text(last.response, "id")
+        if last_id is not None and last_id != first_id:
+            self._memory.last_ids.put(self._exchange.principal.id, first_id, last_id)
