@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
+from tests.cli.fake_gateway import open_fake_gateway
 from tests.cli.processes import DEADLINE_S, running
 from toolgate.cli.failure import Exit
 
@@ -178,3 +179,24 @@ def test_watch_ends_with_its_key_and_says_so(
             code = process.wait(DEADLINE_S)
 
     assert code == Exit.AUTH
+
+
+def test_a_chat_upstream_is_written_tried_and_removed(at_gateway: Run, tmp_path: Path) -> None:
+    file = tmp_path / "local.json"
+    with open_fake_gateway() as model:
+        model.answer("GET /v1/models", {"object": "list", "data": [{"id": "llama3.2"}, {"id": "whisper"}]})
+        body = {"upstream_id": "local", "base_url": f"{model.url}/v1", "models": ["llama*"]}
+        file.write_text(json.dumps(body), "utf-8")
+        unsaved = at_gateway("chat-upstreams", "test", "-f", str(file), "--json").json
+        written = at_gateway("chat-upstreams", "apply", "-f", str(file))
+        tried = at_gateway("chat-upstreams", "test", "local")
+        shown = at_gateway("chat-upstreams", "show", "local", "--json").json
+    dead = at_gateway("chat-upstreams", "test", "local")
+    removed = at_gateway("chat-upstreams", "delete", "local")
+
+    assert (unsaved["admitted"], unsaved["others"]) == (["llama3.2"], ["whisper"])
+    assert written.lines[0].startswith("✓ chat upstream local (revision ")
+    assert tried.lines[2:4] == ["callers get:", "  llama3.2"]
+    assert shown["models"] == ["llama*"]
+    assert (dead.code, dead.lines[0][:40]) == (1, "✗ local: chat upstream `local` cannot be")
+    assert removed.lines == ["✓ chat upstream local is gone"]

@@ -5,7 +5,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -13,6 +13,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,7 +41,9 @@ from toolgate.surfaces.http.guard import LOOPBACK_NAMES
 from toolgate.telemetry import Metrics
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.fetch import Fetcher
+from toolgate.upstream.model_trial import TryModels, try_models
 from toolgate.upstream.oauth.logins import Logins
+from toolgate.upstream.secrets import Secrets
 
 if TYPE_CHECKING:
     from toolgate.gateway.meaning import Meaning
@@ -81,6 +84,11 @@ def egress_of(settings: Settings) -> Egress:
     return Egress(
         allow_private=settings.allow_private_upstreams, allowed_hosts=settings.allowed_upstream_hosts
     )
+
+
+def model_trials_of(settings: Settings, environ: Mapping[str, str]) -> TryModels:
+    """How chat upstreams are tried from this process."""
+    return partial(try_models, Secrets(environ, settings.secrets_dir), egress_of(settings))
 
 
 @asynccontextmanager

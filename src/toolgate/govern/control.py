@@ -1,7 +1,7 @@
 """What the surfaces read and govern, handed to them whole by the composition root. They keep nothing else."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,12 +12,11 @@ from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.govern.terms import Terms
 from toolgate.govern.visibility import Visibility
 from toolgate.govern.watches import Watches
-from toolgate.model.chat import ChatUpstream
 from toolgate.packages.artifacts import Artifacts
 from toolgate.packages.uploads import Uploads
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.store import Store
-from toolgate.upstream.model_trial import ModelTrial
+from toolgate.upstream.model_trial import TryModels
 from toolgate.upstream.oauth.logins import Logins
 
 
@@ -63,7 +62,7 @@ class Control(Serving):
     """Where backups go. None: this process keeps no files."""
     logins: Logins | None = None
     """None: nobody can log in to a server here."""
-    try_models: Callable[[ChatUpstream], Awaitable[ModelTrial]] | None = None
+    try_models: TryModels | None = None
     """Asks a chat upstream for its models. None: this process asks none."""
     artifacts: Artifacts | None = None
     """The archives of packages. None: this process keeps none."""

@@ -1,0 +1,90 @@
+"""Trying a chat upstream: whatever is wrong with it is told, with what to do, and never by an exception."""
+
+from typing import Any
+
+import pytest
+
+from tests.upstream.scripted_model import scripted_model, status, whole
+from toolgate.model.chat import ChatUpstream
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.model_trial import ModelTrial, try_models
+from toolgate.upstream.secrets import Secrets
+
+pytestmark = pytest.mark.anyio
+
+KEY = "sk-canary-0123456789abcdef"
+HERE = Egress(allow_private=True)
+
+
+def upstream(url: str, **fields: Any) -> ChatUpstream:
+    return ChatUpstream(upstream_id="local", base_url=url, models=("*",), **fields)
+
+
+async def tried(models: Any, **fields: Any) -> ModelTrial:
+    async with scripted_model(models=models) as model:
+        return await try_models(Secrets({"KEY": KEY}), HERE, upstream(model.url, **fields))
+
+
+async def test_the_models_that_are_listed_are_found_with_the_secret_of_the_record() -> None:
+    async with scripted_model(models=["a", "b"]) as model:
+        trial = await try_models(Secrets({"KEY": KEY}), HERE, upstream(model.url, auth_ref="KEY"))
+
+    assert (trial.models, trial.error, trial.hint) == (("a", "b"), "", "")
+    assert trial.took_ms >= 0
+    assert model.lists[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "hint"),
+    [
+        pytest.param(
+            status(401, body={"error": {"message": f"wrong key {KEY}"}}),
+            "answered with status 401: wrong key [redacted]",
+            "check the secret",
+            id="a wrong key",
+        ),
+        pytest.param(status(404), "answered with status 404", "check `base_url`", id="another path"),
+        pytest.param(status(500), "answered with status 500", "its server says why", id="its own failure"),
+        pytest.param(whole({"models": []}), "no list of models", "check `base_url`", id="another API"),
+        pytest.param(whole(b"<html>"), "no list of models", "check `base_url`", id="a page"),
+    ],
+)
+async def test_what_a_server_says_instead_of_its_models_is_told_without_the_key(
+    reply: Any, error: str, hint: str
+) -> None:
+    """CHT-12"""
+    trial = await tried(reply, auth_ref="KEY")
+
+    assert trial.models == ()
+    assert error in trial.error
+    assert KEY not in trial.error
+    assert hint in trial.hint
+
+
+async def test_a_server_that_is_not_there_is_told_so() -> None:
+    trial = await try_models(Secrets({}), HERE, upstream("http://127.0.0.1:9/v1"))
+
+    assert "chat upstream `local` cannot be reached" in trial.error
+    assert "it must be reached from this machine" in trial.hint
+
+
+@pytest.mark.parametrize(
+    ("fields", "egress", "error"),
+    [
+        pytest.param({"auth_ref": "NONE"}, HERE, "secret `NONE` is not in the environment", id="a secret"),
+        pytest.param(
+            {"headers": {"api-key": "${ENV:NONE}"}},
+            HERE,
+            "environment variable `NONE` is not set",
+            id="a variable",
+        ),
+        pytest.param({}, Egress(allow_private=False), "127.0.0.1", id="leave to connect there"),
+    ],
+)
+async def test_what_this_process_lacks_is_named_to_who_tries_a_record(
+    fields: dict[str, Any], egress: Egress, error: str
+) -> None:
+    trial = await try_models(Secrets({}), egress, upstream("http://127.0.0.1:9/v1", **fields))
+
+    assert error in trial.error
+    assert trial.hint == "it must be there where this process runs, and on every node"
