@@ -7,13 +7,17 @@ from functools import partial
 
 import msgspec
 
+from toolgate.chat.forwarding import check_other_tools
 from toolgate.chat.hidden import splice
-from toolgate.chat.injection import inject
-from toolgate.chat.requests import ChatRequest, parse_chat_request
+from toolgate.chat.injection import Injection, inject
+from toolgate.chat.legacy_functions import is_legacy, to_tools
+from toolgate.chat.requests import ChatRequest, check_choice, parse_chat_request
 from toolgate.errors import InvalidChat, PolicyDenied, ToolgateError
 from toolgate.gateway.chat_scope import ChatScope, chat_scope, tool_table
+from toolgate.gateway.view import View
 from toolgate.surfaces.http.intake import parse_aside
-from toolgate.surfaces.openai.conversation import DOOR, Conversation
+from toolgate.surfaces.openai import passthrough
+from toolgate.surfaces.openai.conversation import DOOR, Conversation, Opening
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.parts import ChatParts
 
@@ -27,13 +31,29 @@ class Completions:
     async def serve(self, exchange: Exchange) -> None:
         """One request. Raises a ToolgateError as long as nothing was sent."""
         request = await parse_aside(lambda _: parse_chat_request(exchange.body), exchange.request.body)
-        open_turn = partial(self._parts.turns.open, principal_id=exchange.principal.id)
-        request = replace(request, messages=splice(request.messages, open_turn))
         scope = self._scope(exchange, request)
-        request = request.asking(scope.model)
+        check_other_tools(request, scope.upstream.other_tools)
+        request = self._whole(exchange, request.asking(scope.model))
         with counted(self._parts, scope) as outcomes:
-            conversation = await self._begin(exchange, request, scope)
-            outcomes.append(await conversation.run())
+            outcomes.append(await self._serve(exchange, request, scope))
+
+    async def _serve(self, exchange: Exchange, request: ChatRequest, scope: ChatScope) -> str:
+        """Returns how it ended."""
+        is_old = is_legacy(request)
+        asked = self._whole(exchange, to_tools(request)) if scope.injects and is_old else request
+        if not scope.injects or asked.choice.kind == "none":
+            filters = scope.mode == "passthrough"
+            return await passthrough.serve(
+                exchange, request, scope=scope, models=self._parts.models, filters=filters
+            )
+        view, offered = await self._offer(exchange, asked, scope)
+        opening = Opening(request=asked, is_legacy=is_old, scope=scope, view=view, offered=offered)
+        return await Conversation(self._parts, exchange, opening).run()
+
+    def _whole(self, exchange: Exchange, request: ChatRequest) -> ChatRequest:
+        """With what was hidden of earlier turns back in its place."""
+        open_turn = partial(self._parts.turns.open, principal_id=exchange.principal.id)
+        return replace(request, messages=splice(request.messages, open_turn))
 
     def _scope(self, exchange: Exchange, request: ChatRequest) -> ChatScope:
         try:
@@ -49,7 +69,10 @@ class Completions:
             self._parts.gateway.record_refused(exchange.principal, exc.code, door=DOOR)
             raise
 
-    async def _begin(self, exchange: Exchange, request: ChatRequest, scope: ChatScope) -> Conversation:
+    async def _offer(
+        self, exchange: Exchange, request: ChatRequest, scope: ChatScope
+    ) -> tuple[View, Injection]:
+        """The caller's view, and what of it the model is offered."""
         gateway = self._parts.gateway
         if msgspec.json.decode(request.members.get("n", b"1")) not in (1, None):
             raise InvalidChat("'n' must be 1 where tools are run.", param="n")
@@ -61,14 +84,10 @@ class Completions:
         for injection in view.injections:
             gateway.metrics.injections[injection] += 1
         table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
-        return Conversation(
-            self._parts,
-            exchange,
-            request=request,
-            scope=scope,
-            view=view,
-            offered=inject(table, request.functions),
-        )
+        offered = inject(table, request.functions)
+        if not request.other_tools:
+            check_choice(request.choice, {*request.functions, *offered.declared})
+        return view, offered
 
 
 @contextmanager
@@ -78,7 +97,7 @@ def counted(parts: ChatParts, scope: ChatScope) -> Iterator[list[str]]:
     outcome = "cancelled"
     try:
         yield outcomes
-        outcome = outcomes[-1] if outcomes else "forwarded"
+        outcome = outcomes[-1]
     except ToolgateError as exc:
         outcome = exc.code
         raise

@@ -1,14 +1,14 @@
 """One chat request whose tools are run here: asked, driven to its end, and answered whole or as a stream."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
 from toolgate.chat.injection import Injection
 from toolgate.chat.loop import AskModel, ToolLoop
-from toolgate.chat.requests import ChatRequest, check_choice
+from toolgate.chat.requests import ChatRequest
 from toolgate.chat.transcript import Transcript
 from toolgate.errors import ToolgateError
 from toolgate.gateway.caller import Trace
@@ -29,27 +29,26 @@ DOOR: Final = "chat"
 _ENDED_WELL: Final = ("answered", "client_calls")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What a conversation begins with."""
+
+    request: ChatRequest
+    is_legacy: bool
+    """Whether the caller knows functions, and no tools: it is answered in kind."""
+    scope: ChatScope
+    view: View
+    offered: Injection
+
+
 class Conversation:
     """One request whose tools are run here."""
 
-    def __init__(
-        self,
-        parts: ChatParts,
-        exchange: Exchange,
-        *,
-        request: ChatRequest,
-        scope: ChatScope,
-        view: View,
-        offered: Injection,
-    ) -> None:
-        if not request.other_tools:
-            check_choice(request.choice, {*request.functions, *offered.declared})
+    def __init__(self, parts: ChatParts, exchange: Exchange, opening: Opening) -> None:
         self._parts = parts
         self._exchange = exchange
-        self._request = request
-        self._scope = scope
-        self._view = view
-        self._offered = offered
+        self._opening = opening
+        request, scope, offered = opening.request, opening.scope, opening.offered
         deadline_s = asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3
         self._transcript = Transcript(request, offered, is_stream=request.is_stream)
         self._loop = ToolLoop(
@@ -80,7 +79,7 @@ class Conversation:
 
     async def run(self) -> str:
         """Answer it; returns how it ended."""
-        reason = await (self._stream() if self._request.is_stream else self._answer())
+        reason = await (self._stream() if self._opening.request.is_stream else self._answer())
         self._parts.gateway.metrics.chat_rounds.add(self._loop.rounds)
         return reason
 
@@ -93,10 +92,10 @@ class Conversation:
 
     async def _stream(self) -> str:
         chunks = ChunkStream(self._exchange, head=self._head)
-        if self._request.asked.explain:
+        if self._opening.request.asked.explain:
             chunks.first = {"explain": self._explain()}
         self._asking.is_silent = lambda: not chunks.has_begun
-        if self._request.asked.progress:
+        if self._opening.request.asked.progress:
             self._errand = replace(self._errand, on_event=chunks.tell)
 
         async def ask(action: AskModel) -> Heard:
@@ -106,7 +105,7 @@ class Conversation:
         try:
             async with chunks.kept_alive():
                 outcome = await converse(self._parts.gateway, self._talk(ask))
-                await chunks.end(self._ending(outcome), with_usage=self._request.wants_usage)
+                await chunks.end(self._ending(outcome), with_usage=self._opening.request.wants_usage)
         except ToolgateError as exc:
             if not chunks.has_begun:
                 raise
@@ -130,6 +129,7 @@ class Conversation:
             calls=calls,
             usage=self._asking.usage,
             extension=self._extension(outcome),
+            is_legacy=self._opening.is_legacy,
         )
 
     def _sealed(self, outcome: Outcome) -> str | None:
@@ -140,25 +140,27 @@ class Conversation:
         return self._parts.turns.seal(hidden, principal_id=self._exchange.principal.id)
 
     def _extension(self, outcome: Outcome) -> dict[str, Any]:
-        asked, reason = self._request.asked, outcome.finish.reason
+        asked, reason = self._opening.request.asked, outcome.finish.reason
         said: dict[str, Any] = {}
         if reason not in _ENDED_WELL:
             said["stopped"] = reason
         if asked.progress or asked.explain:
             said |= {"rounds": self._loop.rounds, "tool_calls": self._loop.calls_made}
-        if self._view.warnings:
-            said["warnings"] = self._view.warnings
-        if self._offered.shadowed:
-            said["shadowed"] = self._offered.shadowed
-        if asked.explain and not self._request.is_stream:
+        if self._opening.view.warnings:
+            said["warnings"] = self._opening.view.warnings
+        if self._opening.offered.shadowed:
+            said["shadowed"] = self._opening.offered.shadowed
+        if asked.explain and not self._opening.request.is_stream:
             said["explain"] = self._explain()
         return said
 
     def _explain(self) -> dict[str, Any]:
-        found = explain_to(self._parts.gateway, self._exchange.principal, self._scope.caller)
+        found = explain_to(self._parts.gateway, self._exchange.principal, self._opening.scope.caller)
         return {
-            "servers": visible_servers(self._parts.gateway, self._exchange.principal, self._view.scope),
-            "tokens": self._view.scope.tokens,
+            "servers": visible_servers(
+                self._parts.gateway, self._exchange.principal, self._opening.view.scope
+            ),
+            "tokens": self._opening.view.scope.tokens,
             "decisions": [*found.servers, *found.tools],
         }
 

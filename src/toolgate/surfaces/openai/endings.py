@@ -7,11 +7,14 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.chat.calls import ToolCall
+from toolgate.chat.legacy_functions import FINISH as LEGACY_FINISH
+from toolgate.chat.legacy_functions import to_function_call
 from toolgate.chat.replies import Reply
 from toolgate.model.raw import Members, decode_members
 
 _ANSWERS: Final = frozenset({"stop", "length", "content_filter"})
 """The reasons to end that can stand where nothing is left to be called."""
+_BLANK: Final = {"role": msgspec.Raw(b'"assistant"'), "content": msgspec.Raw(b"null")}
 _encode = msgspec.json.encode
 
 
@@ -30,11 +33,19 @@ class Ending:
     usage: Members | None = None
     extension: Mapping[str, Any] = field(default_factory=dict)
     """What the gateway itself has to say; empty where that is nothing."""
+    is_legacy: bool = False
+    """Whether the caller knows functions, and no tools."""
+
+    @property
+    def call_deltas(self) -> list[Members]:
+        """The calls as pieces of a stream, each whole."""
+        deltas = [{"tool_calls": _raw([{"index": at, **call}])} for at, call in enumerate(self.calls)]
+        return [to_function_call(one) for one in deltas[:1]] if self.is_legacy else deltas
 
     @property
     def finish_reason(self) -> str:
         if self.calls:
-            return "tool_calls"
+            return LEGACY_FINISH if self.is_legacy else "tool_calls"
         said = "stop" if self.reply is None else self.reply.finish_reason
         return said if said in _ANSWERS else "stop"
 
@@ -62,15 +73,14 @@ def encode_completion(ending: Ending) -> bytes:
     return _encode(completion)
 
 
-def _message(ending: Ending) -> dict[str, Any]:
+def _message(ending: Ending) -> Members:
     if ending.closing or ending.reply is None:
-        return {"role": "assistant", "content": ending.closing, "refusal": None}
-    message: dict[str, Any] = dict(ending.reply.without_calls())
-    message.setdefault("role", "assistant")
-    message.setdefault("content", None)
-    if ending.calls:
-        message["tool_calls"] = ending.calls
-    return message
+        return {**_BLANK, "content": _raw(ending.closing)}
+    message = {**_BLANK, **ending.reply.without_calls()}
+    if not ending.calls:
+        return message
+    message["tool_calls"] = _raw(ending.calls)
+    return to_function_call(message) if ending.is_legacy else message
 
 
 def _raw(value: object) -> msgspec.Raw:

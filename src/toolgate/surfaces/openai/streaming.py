@@ -72,8 +72,8 @@ class ChunkStream:
         await self._open(ending.head)
         if ending.closing:
             await self._chunk({"content": f"\n\n{ending.closing}" if self._has_text else ending.closing})
-        for index, call in enumerate(ending.calls):
-            await self._chunk({"tool_calls": [{"index": index, **call}]})
+        for delta in ending.call_deltas:
+            await self._chunk(delta)
         extension = {"toolgate": ending.extension} if ending.extension else {}
         await self._chunk({}, {"finish_reason": ending.finish_reason}, **extension)
         if with_usage:
