@@ -111,23 +111,33 @@ def test_what_does_not_belong_together_stays_as_it_is(messages: list[dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("call_id", "carried"), [("call_1", {}), ("tgc_sealed", {"id": "tgc_sealed"})], ids=["plain", "sealed"]
+    ("call", "expected"),
+    [
+        pytest.param(
+            {"id": "call_1", "type": "function", "function": {"name": "mine", "arguments": "{}", "odd": 1}},
+            {"name": "mine", "arguments": "{}"},
+            id="the old form has no ids",
+        ),
+        pytest.param(
+            {"id": "tgc_sealed", "function": {"name": "mine", "arguments": "{}"}},
+            {"name": "mine", "arguments": "{}", "id": "tgc_sealed"},
+            id="but for one that has to come back",
+        ),
+        pytest.param({"type": "custom"}, {"name": "", "arguments": ""}, id="a call of what is no function"),
+    ],
 )
-def test_of_calls_that_are_handed_over_the_old_form_has_the_first(call_id: str, carried: Any) -> None:
-    calls = [
-        {"index": 0, "id": call_id, "type": "function", "function": {"name": "mine", "arguments": "{}"}},
-        {"index": 1, "id": "call_2", "type": "function", "function": {"name": "other", "arguments": "{}"}},
-    ]
+def test_a_call_is_handed_over_in_the_old_form(call: dict[str, Any], expected: dict[str, str]) -> None:
+    other = {"id": "call_2", "type": "function", "function": {"name": "second", "arguments": "{}"}}
 
-    message = to_function_call(members_of({"content": "text", "tool_calls": calls}))
+    message = to_function_call(members_of({"content": "text", "tool_calls": [call, other]}))
 
     assert {name: json.loads(bytes(raw)) for name, raw in message.items()} == {
         "content": "text",
-        "function_call": {"name": "mine", "arguments": "{}", **carried},
+        "function_call": expected,
     }
 
 
 def test_a_message_without_calls_is_the_same_in_both_forms() -> None:
     message = members_of({"content": "text"})
 
-    assert to_function_call(message) is message
+    assert to_function_call(message) == message

@@ -15,6 +15,7 @@ import msgspec
 from toolgate.chat.choice import parse_choice
 from toolgate.chat.faults import UNREADABLE, is_null, parse_array
 from toolgate.chat.hidden import ID_PREFIX
+from toolgate.chat.replies import array_of, object_of, text_of
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import InvalidChat
 from toolgate.model.raw import Members, decode_members
@@ -26,9 +27,8 @@ _NEW: Final = ("tools", "tool_choice")
 _EMPTY: Final = msgspec.Raw(b'""')
 
 
-class _OldCall(msgspec.Struct, omit_defaults=True):
+class _OldCall(msgspec.Struct):
     name: str
-    arguments: str = ""
     id: str | None = None
 
 
@@ -38,15 +38,7 @@ class _OldMessage(msgspec.Struct):
     function_call: _OldCall | None = None
 
 
-class _Handed(msgspec.Struct):
-    """A call as the loop hands it over."""
-
-    id: str
-    function: _OldCall
-
-
 _decode_message = msgspec.json.Decoder(_OldMessage).decode
-_decode_handed = msgspec.json.Decoder(list[_Handed]).decode
 
 
 def is_legacy(request: ChatRequest) -> bool:
@@ -70,15 +62,18 @@ def to_tools(request: ChatRequest) -> ChatRequest:
 
 
 def to_function_call(message: Members) -> Members:
-    """An assistant's message, or a delta of one, in the old form, which can hand over one call alone."""
-    if is_null(message.get("tool_calls")):
-        return message
-    first = _decode_handed(message["tool_calls"])[0]
-    call = first.function
-    if first.id.startswith(ID_PREFIX):
-        call = msgspec.structs.replace(call, id=first.id)
+    """An assistant's message, or a delta of one, in the old form, which has room for one call alone."""
+    calls = array_of(message.get("tool_calls"))
     rest = {name: raw for name, raw in message.items() if name != "tool_calls"}
-    return {**rest, "function_call": _raw(call)}
+    return {**rest, "function_call": _raw(_old_call(calls[0]))} if calls else rest
+
+
+def _old_call(raw: msgspec.Raw) -> Members:
+    call = object_of(raw) or {}
+    function = object_of(call.get("function")) or {}
+    parts = {name: function.get(name, _EMPTY) for name in ("name", "arguments")}
+    call_id = text_of(call.get("id")) or ""
+    return {**parts, "id": call["id"]} if call_id.startswith(ID_PREFIX) else parts
 
 
 def _choice(raw: msgspec.Raw | None) -> bytes | None:
