@@ -145,8 +145,9 @@ class ToolLoop:
         return self._finish("time_limit", closing=self._closing("time_limit"))
 
     def _ask(self) -> AskModel:
-        self._stop = self._used_up()
-        if self._stop is not None or self._choice.kind == "none":
+        may_call = self._choice.kind != "none"
+        self._stop = self._used_up() if may_call else None
+        if self._stop or not may_call:
             self._state = "last"
             return AskModel(choice="none", is_last=True)
         self._state = "asking"
