@@ -91,9 +91,11 @@ class _Turn:
         call_id = require_text(members, "tool_call_id", where)
         _check_tool_content(members, where)
         if call_id not in self._call_ids:
-            raise _misplaced(f"'tool_call_id' of '{quoted(call_id)}' not found in 'tool_calls'", place)
+            what = f"'tool_call_id' of '{quoted(call_id)}' not found in 'tool_calls' of previous message"
+            raise _misplaced(what, place)
         if not self._open[call_id]:
-            raise _misplaced(f"Duplicate value for 'tool_call_id' of '{quoted(call_id)}'", place)
+            what = f"Duplicate value for 'tool_call_id' of '{quoted(call_id)}' in message[{place}]"
+            raise _misplaced(what, place)
         self._open[call_id] -= 1
 
     def check_answered(self) -> None:
@@ -109,9 +111,7 @@ class _Turn:
 
 
 def _misplaced(what: str, place: int) -> InvalidChat:
-    return InvalidChat(
-        f"Invalid parameter: {what} of previous message.", param=f"messages.[{place}].tool_call_id"
-    )
+    return InvalidChat(f"Invalid parameter: {what}.", param=f"messages.[{place}].tool_call_id")
 
 
 def _check_content(members: Members, role: str, where: str) -> None:

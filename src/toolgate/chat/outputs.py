@@ -126,7 +126,7 @@ def _is_text(block: object) -> bool:
 
 
 def _spellings(text: str) -> set[bytes]:
-    """What a text can be taken for: itself, and the JSON it is. Bytes, for to Python `1` and `true` are one."""
+    """What a text can be taken for, in bytes: to Python `1` and `true` are one."""
     try:
         return {_encode_canonical(text), _encode_canonical(_decode(text))}
     except UNREADABLE:
