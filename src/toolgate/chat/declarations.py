@@ -1,6 +1,7 @@
 """The functions that a request declares, the new way and the old."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -27,9 +28,9 @@ def parse_tools(members: Members) -> tuple[tuple[str, ...], bool]:
             _function_name(parse_members(tool["function"], f"{where}.function"), f"{where}.function")
         )
     names += [_function_name(function, where) for where, function in _objects(members, "functions")]
-    repeated = next((name for at, name in enumerate(names) if name in names[:at]), None)
-    if repeated is not None:
-        raise InvalidChat(f"Tool names must be unique: '{repeated}' is declared twice.", param="tools")
+    [(name, uses)] = Counter(names).most_common(1) or [("", 1)]
+    if uses > 1:
+        raise InvalidChat(f"Tool names must be unique: '{name}' is declared twice.", param="tools")
     return tuple(names), other_tools
 
 

@@ -21,6 +21,8 @@ _REFUSED: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "not")
 _SAID: Final = (*_REFUSED, "unevaluatedProperties")
 """What is taken from such a root. The last one would count what now stands elsewhere."""
 _POINTERS: Final = (b"#/allOf/", b"#/anyOf/", b"#/oneOf/", b"#/not/")
+_MAX_DEPTH: Final = 64
+"""A schema has 32 levels at most; references lead on."""
 _NOTE: Final = "The arguments as a whole must also fit this JSON Schema: "
 _OBJECT: Final = msgspec.Raw(b'"object"')
 _NONE: Final = msgspec.Raw(b"{}")
@@ -58,13 +60,13 @@ def _described(whole: Schema, unsaid: Schema) -> Members:
 class _Shape:
     """The arguments that a schema speaks of, each with all that is said of it, and those it demands."""
 
-    properties: dict[str, list[Any]] = field(default_factory=dict)
+    properties: dict[str, dict[bytes, Any]] = field(default_factory=dict)
+    """By their JSON: what is said twice counts once."""
     required: set[str] = field(default_factory=set)
 
     def take(self, other: "_Shape") -> None:
         for name, found in other.properties.items():
-            mine = self.properties.setdefault(name, [])
-            mine += [one for one in found if one not in mine]
+            self.properties.setdefault(name, {}).update(found)
 
 
 class _Lifting:
@@ -74,25 +76,21 @@ class _Lifting:
         self._whole = whole
         self._seen: set[str] = set()
 
-    def shape_of(self, schema: object) -> _Shape:
-        shape = _Shape()
-        if not isinstance(schema, dict):
-            return shape
-        properties, required = schema.get("properties"), schema.get("required")
-        if isinstance(properties, dict):
-            shape.properties = {name: [found] for name, found in properties.items()}
-        if isinstance(required, list):
-            shape.required = {name for name in required if isinstance(name, str)}
+    def shape_of(self, schema: object, *, depth: int = 0) -> _Shape:
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+            return _Shape()
+        shape = _own_shape(schema)
         for part in self._together(schema):
-            found = self.shape_of(part)
+            found = self.shape_of(part, depth=depth + 1)
             shape.take(found)
             shape.required |= found.required
         for key in ("anyOf", "oneOf"):
-            self._take_alternatives(shape, schema.get(key))
+            self._take_alternatives(shape, schema.get(key), depth + 1)
         return shape
 
-    def _take_alternatives(self, shape: _Shape, branches: object) -> None:
-        found = [self.shape_of(branch) for branch in branches] if isinstance(branches, list) else []
+    def _take_alternatives(self, shape: _Shape, branches: object, depth: int) -> None:
+        listed = branches if isinstance(branches, list) else []
+        found = [self.shape_of(branch, depth=depth) for branch in listed]
         for branch in found:
             shape.take(branch)
         if found:
@@ -114,8 +112,19 @@ class _Lifting:
         return node
 
 
-def _either(found: list[Any]) -> Any:
-    return found[0] if len(found) == 1 else {"anyOf": found}
+def _own_shape(schema: Schema) -> _Shape:
+    properties, required = schema.get("properties"), schema.get("required")
+    said = properties.items() if isinstance(properties, dict) else ()
+    names = required if isinstance(required, list) else ()
+    return _Shape(
+        properties={name: {msgspec.json.encode(found): found} for name, found in said},
+        required={name for name in names if isinstance(name, str)},
+    )
+
+
+def _either(found: dict[bytes, Any]) -> Any:
+    first, *others = found.values()
+    return {"anyOf": [first, *others]} if others else first
 
 
 def _raw(value: object) -> msgspec.Raw:
