@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.docs.documents import EXAMPLES, ROOT
+from tests.local_model import local_model
 from toolgate.cli.demo_install import mark_installed
-from toolgate.cli.demo_kit import LOCK
+from toolgate.cli.demo_kit import LOCK, MODEL_LOCK
 from toolgate.cli.demo_repository import make_repository
 
 DEADLINE_S = 45.0
@@ -29,13 +30,28 @@ class Started(NamedTuple):
 @contextmanager
 def demo_gateway(directory: Path) -> Iterator[Started]:
     """`make demo`, with everything installed."""
+    _install_demo(directory)
+    with _running(["--demo", "--data", str(directory)], cwd=ROOT, path=os.environ["PATH"]) as started:
+        yield started
+
+
+@contextmanager
+def model_gateway(directory: Path) -> Iterator[Started]:
+    """`toolgate up --demo --model`, with everything installed."""
+    _install_demo(directory)
+    local_model(directory)
+    mark_installed(directory / "model-venv", MODEL_LOCK)
+    words = ["--demo", "--model", "--data", str(directory)]
+    with _running(words, cwd=ROOT, path=os.environ["PATH"]) as started:
+        yield started
+
+
+def _install_demo(directory: Path) -> None:
     programs = directory / "demo-venv" / "bin"
     programs.mkdir(parents=True)
     for name in ("python", "mcp-server-git", "mcp-server-time"):
         _write_program(programs / name, f'exec "{Path(sys.prefix, "bin", name)}" "$@"')
     mark_installed(programs.parent, LOCK)
-    with _running(["--demo", "--data", str(directory)], cwd=ROOT, path=os.environ["PATH"]) as started:
-        yield started
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -9,14 +11,24 @@ from pathlib import Path
 import pytest
 
 from tests.docs.documents import ROOT, Step, document, documents
-from tests.docs.gateways import TOOLGATE, Started, demo_gateway, empty_gateway, quick_start_gateway
+from tests.docs.gateways import (
+    TOOLGATE,
+    Started,
+    demo_gateway,
+    empty_gateway,
+    model_gateway,
+    quick_start_gateway,
+)
 from toolgate.cli import main
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 ON_DEMO = ["README.md", "docs/guides/policy.md", "docs/guides/clients.md", "docs/guides/skills.md"]
 ON_QUICK_START = ["docs/guides/getting-started.md"]
-ON_EMPTY = ["docs/guides/gitops.md"]
+ON_EMPTY = ["docs/guides/gitops.md", "docs/guides/chat-upstreams.md"]
 IN_A_DIRECTORY = ["docs/guides/packages.md"]
+WITH_MODEL = ["README.md"]
+CHAT = "python examples/chat.py "
+"""What is said to the demo's model."""
 
 Run = Callable[[str], list[str]]
 
@@ -50,8 +62,10 @@ def settled(lines: list[str]) -> list[str]:
     return ticks + [line for line in lines if not line.startswith("✓")]
 
 
-def sessions(names: list[str]) -> list[Step]:
-    return [step for name in names for step in document(name).steps()]
+def sessions(names: list[str], *, with_model: bool = False) -> list[Step]:
+    """The commands of these documents: those to the model, or all others."""
+    steps = [step for name in names for step in document(name).steps()]
+    return [step for step in steps if step.command.startswith(CHAT) is with_model]
 
 
 def printed(steps: list[Step], gateway: Started, run: Run) -> list[Step]:
@@ -78,6 +92,26 @@ def test_the_sessions_with_the_demo_print_what_the_documents_say(
     assert found == expected(steps)
 
 
+def test_the_chats_with_the_model_go_as_the_documents_say(tmp_path: Path) -> None:
+    steps = sessions(WITH_MODEL, with_model=True)
+    with model_gateway(tmp_path) as gateway:
+        found = [Step(step.command, _said(step.command, gateway.url)) for step in steps]
+
+    assert _at_any_time(found) == _at_any_time(steps)
+    assert len(steps) > 1
+
+
+def _said(command: str, url: str) -> list[str]:
+    words = shlex.split(command.replace(DEFAULT_URL, url))[1:]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def _at_any_time(steps: list[Step]) -> list[Step]:
+    times = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d")
+    return [Step(step.command, [times.sub("#", line) for line in step.output]) for step in steps]
+
+
 def test_the_session_with_the_quick_start_prints_what_the_document_says(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,10 +123,11 @@ def test_the_session_with_the_quick_start_prints_what_the_document_says(
     assert found == expected(steps)
 
 
+@pytest.mark.parametrize("name", ON_EMPTY)
 def test_the_session_with_records_in_files_prints_what_the_document_says(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = sessions(ON_EMPTY)
+    steps = sessions([name])
     with empty_gateway(tmp_path) as gateway:
         monkeypatch.setenv("TOOLGATE_URL", gateway.url)
         found = printed(steps, gateway, run)

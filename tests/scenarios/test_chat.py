@@ -5,9 +5,12 @@ history that OpenAI would refuse, it refuses.
 """
 
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import anyio
 import pytest
 
 from tests.scenarios.chat import Chat, function, put_task, put_upstream, tool, user
@@ -18,6 +21,7 @@ from tests.upstream.scripted_model import Reply, ScriptedModel, calls, scripted_
 pytestmark = pytest.mark.anyio
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+AGENT = Path(__file__).with_name("agents_chat.py")
 OWN = function("look_up", whom="string")
 
 
@@ -142,3 +146,17 @@ async def test_the_models_that_can_be_asked_are_listed(gateway: Gateway, chat: C
         listed = [model.id async for model in chat.client.models.list()]
 
     assert listed == ["scripted"]
+
+
+async def test_an_agent_of_another_library_has_its_own_functions_and_the_tools_of_the_task(
+    gateway: Gateway,
+) -> None:
+    turn = [calls(echo("here"), ("look_up", '{"whom": "Ada"}')), calls(echo("there")), text("In London.")]
+    async with script(gateway, *turn, *turn) as model:
+        program = [sys.executable, str(AGENT), f"{gateway.url}/t/work/v1", "scripted", "Where is Ada?"]
+        ran = await anyio.run_process(program)
+
+        assert json.loads(ran.stdout) == {"answers": ["In London."] * 2, "asked": ["Ada", "Ada"]}
+        assert [ask.is_stream for ask in model.requests] == [False] * 3 + [True] * 3
+        for last in (2, 5):
+            assert sorted(results(model, last)) == ["Ada is in London", "here", "there"]
