@@ -215,7 +215,7 @@ def hold(reply: Reply, gate: asyncio.Event | None = None, *, after: int = 0) -> 
 
 def hang(reply: Reply | None = None, *, after: int = 0) -> Reply:
     """After so many bytes it waits until the client goes."""
-    return hold(reply or text("never"), after=after)
+    return hold(reply or whole({}), after=after)
 
 
 def in_bytes(reply: Reply, size: int = 1) -> Reply:
@@ -260,7 +260,7 @@ def _head(ask: Ask, kind: str) -> dict[str, Any]:
         "id": f"chatcmpl-{ask.number}",
         "object": kind,
         "created": CREATED,
-        "model": ask.body["model"],
+        "model": ask.body.get("model", "scripted"),
         "system_fingerprint": "fp_scripted",
     }
 

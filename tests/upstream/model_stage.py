@@ -9,7 +9,8 @@ from typing import Any
 from tests.upstream.scripted_model import ScriptedModel, scripted_model
 from toolgate.model.chat import ChatUpstream
 from toolgate.upstream.egress import Egress
-from toolgate.upstream.models.client import Models
+from toolgate.upstream.models.client import ModelAnswer, Models
+from toolgate.upstream.models.events import ModelEvent
 from toolgate.upstream.secrets import Secrets
 
 PATH = "/chat/completions"
@@ -37,3 +38,11 @@ async def asking(*script: Any, **options: Any) -> AsyncIterator[tuple[Models, Sc
         Models(Secrets({"model_key": KEY}), ANY, pauses_s=(0.0, 0.001)) as models,
     ):
         yield models, model
+
+
+async def read(models: Models, model: ScriptedModel, **fields: Any) -> list[ModelEvent]:
+    """Everything in the stream that answers one request."""
+    upstream = at(model.url, **fields)
+    async with models.stream(upstream, PATH, STREAM, deadline_s=in_s(15), may_retry=False) as events:
+        assert not isinstance(events, ModelAnswer)
+        return [event async for event in events]

@@ -11,7 +11,8 @@ in order (none left: a 500 that says so), or one function of the Ask that gives 
 
 Every POST is kept in `model.requests`: `.headers .raw .body .messages .tool_names .is_stream`; `.hung_up` is
 an event, set when the client went before the reply was complete. `model.lists` are those for models.
-`await model.asked(n)` waits until so many requests have come. `model.connections` were opened in all.
+`await model.asked(n)` waits until so many requests have come. `model.connections` were opened in all;
+`await model.idle()` waits until the clients have closed them.
 
 Replies (all in `tests.upstream.model_replies`, and importable from here) follow `stream` in the request:
 
@@ -131,6 +132,10 @@ class ScriptedModel:
         async with self._has_come:
             await self._has_come.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]
+
+    async def idle(self) -> None:
+        """Wait until the clients have closed every connection."""
+        await asyncio.gather(*self._tasks)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["ScriptedModel"]:

@@ -59,6 +59,11 @@ class ModelEvents:
         self._inflow = inflow
         self._outlet = outlet
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What has come and is not taken yet."""
+        return self._inflow.waiting_bytes
+
     def __aiter__(self) -> Self:
         return self
 

@@ -26,7 +26,7 @@ class Inflow:
         self._heard_s = self._loop.time()
         self._reader = EventReader()
         self._events: deque[ModelEvent] = deque()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._is_paused = False
         self._wake: asyncio.Future[None] | None = None
         self._connection: HttpConnection
@@ -43,7 +43,7 @@ class Inflow:
         """What it takes its answer from: the request has been written."""
         self._connection = connection
         self._answer = answer
-        answer.add_done_callback(lambda _: self._rouse())
+        answer.add_done_callback(self._on_done)
 
     # What comes in: upstream.http_connection.Sink
 
@@ -60,12 +60,12 @@ class Inflow:
             raise StreamRefused(f"on its stream, {exc}") from exc
         for event in events:
             self._events.append(event)
-            self._waiting_bytes += len(event.raw)
+            self.waiting_bytes += len(event.raw)
             if event.data == DONE:
                 self._reader = EventReader()  # what follows is not looked at
                 self._rouse()
                 return True
-        if self._waiting_bytes > MAX_WAITING_BYTES and not self._is_paused:
+        if self.waiting_bytes > MAX_WAITING_BYTES and not self._is_paused:
             self._is_paused = True
             self._connection.pause()
         if events:
@@ -102,8 +102,8 @@ class Inflow:
                 return self._last()
             await self._wait()
         event = self._events.popleft()
-        self._waiting_bytes -= len(event.raw)
-        if self._is_paused and self._waiting_bytes <= MAX_WAITING_BYTES // 2:
+        self.waiting_bytes -= len(event.raw)
+        if self._is_paused and self.waiting_bytes <= MAX_WAITING_BYTES // 2:
             self._read_on()
         return event
 
@@ -129,6 +129,11 @@ class Inflow:
             await self._wake
         finally:
             self._wake = None
+
+    def _on_done(self, answer: asyncio.Future[Answer]) -> None:
+        if not answer.cancelled():
+            answer.exception()  # whoever was to take it may have gone at the very moment
+        self._rouse()
 
     def _rouse(self) -> None:
         if self._wake is not None and not self._wake.done():

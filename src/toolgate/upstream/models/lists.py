@@ -63,7 +63,7 @@ class ModelLists:
                     known.until_s = clock() + KEEP_S
                 except ToolgateError:
                     # That somebody was in a hurry is not the upstream's failure.
-                    keep_s = KEEP_FAILED_S if until_s < deadline_s else 0.0
+                    keep_s = KEEP_FAILED_S if clock() < deadline_s else 0.0
                     known.listed, known.until_s = [], clock() + keep_s
                 known.upstream = upstream
             return known.listed

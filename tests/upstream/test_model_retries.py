@@ -1,0 +1,225 @@
+"""When a model is asked again, how long it is waited for, and what its failures are called."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.upstream.model_stage import BODY, PATH, STREAM, asking, at, in_s
+from tests.upstream.scripted_model import Reply, cut, hang, scripted_model, status, stream, text, whole
+from tests.upstream.virtual_time import VIRTUAL, pass_time
+from toolgate.errors import ModelRefused, ModelTimedOut, ModelUnavailable, ToolgateError
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.models.client import ModelAnswer, Models
+from toolgate.upstream.models.inflow import Inflow
+from toolgate.upstream.secrets import Secrets
+
+pytestmark = pytest.mark.anyio
+
+_SAYS = text("hello")
+
+
+def _asks(seconds: int) -> Reply:
+    return status(429, headers={"Retry-After": str(seconds)})
+
+
+@pytest.mark.parametrize("body", [pytest.param(BODY, id="whole"), pytest.param(STREAM, id="stream")])
+@pytest.mark.parametrize(
+    ("script", "may_retry", "requests", "outcome"),
+    [
+        pytest.param([status(429), _SAYS], True, 2, 200, id="429"),
+        pytest.param([status(502), _SAYS], True, 2, 200, id="502"),
+        pytest.param([status(503), _SAYS], True, 2, 200, id="503"),
+        pytest.param([status(504), _SAYS], True, 2, 200, id="504"),
+        pytest.param([status(503), status(429), _SAYS], True, 3, 200, id="two failures"),
+        pytest.param([status(503)] * 4, True, 3, 503, id="three failures are enough"),
+        pytest.param([_asks(0), _SAYS], True, 2, 200, id="asked to come again at once"),
+        pytest.param([_asks(6), _SAYS], True, 1, 429, id="asked to wait for too long"),
+        pytest.param([status(500), _SAYS], True, 1, 500, id="500"),
+        pytest.param([status(400), _SAYS], True, 1, 400, id="400"),
+        pytest.param([status(401), _SAYS], True, 1, 401, id="401"),
+        pytest.param([status(404), _SAYS], True, 1, 404, id="404"),
+        pytest.param(
+            [cut(whole(b"{}"), 1), _SAYS], True, 1, "model_unavailable", id="it may have been asked"
+        ),
+        pytest.param([status(503), _SAYS], False, 1, 503, id="not allowed: 503"),
+        pytest.param([status(429), _SAYS], False, 1, 429, id="not allowed: 429"),
+    ],
+)
+async def test_a_model_is_asked_again_only_where_that_may_help(
+    script: list[Any], may_retry: bool, requests: int, outcome: int | str, body: bytes
+) -> None:
+    async with asking(*script) as (models, model):
+        try:
+            async with models.stream(
+                at(model.url), PATH, body, deadline_s=in_s(10), may_retry=may_retry
+            ) as answer:
+                came: int | str = answer.status if isinstance(answer, ModelAnswer) else 200
+        except ToolgateError as exc:
+            came = exc.data.get("status", exc.code)
+
+    assert (came, len(model.requests)) == (outcome, requests)
+
+
+async def test_nobody_waits_past_the_deadline_only_to_ask_again() -> None:
+    async with asking(_asks(5), _SAYS) as (models, model):
+        with pytest.raises(ModelRefused):
+            await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(4), may_retry=True)
+
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("may_retry", "failures", "is_answered"), [(True, 2, True), (True, 3, False), (False, 1, False)]
+)
+async def test_a_connection_that_fails_is_tried_again(
+    may_retry: bool, failures: int, is_answered: bool
+) -> None:
+    left = failures
+
+    async def resolver(host: str, port: int) -> list[str]:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise OSError("no such host")
+        return ["127.0.0.1"]
+
+    egress = Egress(allow_private=True, resolver=resolver)
+    async with (
+        asyncio.timeout(10),
+        scripted_model(_SAYS) as model,
+        Models(Secrets({}), egress, pauses_s=(0.0, 0.0)) as models,
+    ):
+        upstream = at(f"http://models.test:{model.port}/v1")
+        try:
+            await models.ask(upstream, PATH, BODY, deadline_s=in_s(5), may_retry=may_retry)
+        except ModelUnavailable as exc:
+            assert not is_answered
+            assert "chat upstream `local` cannot be reached: cannot connect to `models.test:" in str(exc)
+
+    assert len(model.requests) == is_answered
+    assert left == (-1 if is_answered else 0)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:9/v1", "http://models.test/v1", "http://169.254.169.254/v1"],
+)
+async def test_what_may_not_be_connected_to_is_not_and_is_not_tried_again(url: str) -> None:
+    asked = 0
+
+    async def resolver(host: str, port: int) -> list[str]:
+        nonlocal asked
+        asked += 1
+        return ["10.0.0.1"]
+
+    egress = Egress(allow_private=False, resolver=resolver)
+    async with Models(Secrets({}), egress) as models:
+        with pytest.raises(ModelUnavailable):
+            await models.ask(at(url), PATH, BODY, deadline_s=in_s(5), may_retry=True)
+
+    assert asked == ("models.test" in url)
+
+
+async def test_what_a_server_says_of_its_refusal_is_passed_on() -> None:
+    said = {"error": {"message": "slow down", "type": "rate_limit"}}
+    async with asking(status(429, said, {"Retry-After": "7"})) as (models, model):
+        with pytest.raises(ModelRefused) as refused:
+            await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(5), may_retry=False)
+
+    assert str(refused.value).endswith("answered with status 429: slow down")
+    assert refused.value.data == {
+        "status": 429,
+        "body": '{"error":{"message":"slow down","type":"rate_limit"}}',
+        "retry_after": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"\xff\xfe", b'{"error": null}', b'{"error": {"message": 1}}', b'{"error": {}}', b"[1]"],
+)
+async def test_a_refusal_may_say_anything(body: bytes) -> None:
+    async with asking(status(500, body)) as (models, model):
+        with pytest.raises(ModelRefused, match=r"answered with status 500$") as refused:
+            await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(5), may_retry=False)
+
+    assert refused.value.data["body"] == body.decode(errors="replace")
+
+
+@pytest.mark.parametrize("body", [pytest.param(BODY, id="whole"), pytest.param(STREAM, id="stream")])
+async def test_a_model_that_does_not_begin_is_given_up(body: bytes) -> None:
+    async with asking(hang()) as (models, model):
+        upstream = at(model.url, answer_timeout_ms=100)
+        with pytest.raises(ModelTimedOut, match=r"at `127\.0\.0\.1:\d+` said nothing for 0\.1 s"):
+            await models.ask(upstream, PATH, body, deadline_s=in_s(5), may_retry=True)
+
+        await model.requests[0].hung_up.wait()
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer_ms", "deadline_s", "why"),
+    [(100, 5.0, "said nothing for 0.1 s"), (5_000, 0.1, "was not done within the time of the request")],
+)
+async def test_a_stream_that_stalls_is_given_up(answer_ms: int, deadline_s: float, why: str) -> None:
+    async with asking(hang(stream(b"data: a\n\n", b"data: b\n\n"), after=9)) as (models, model):
+        upstream = at(model.url, answer_timeout_ms=answer_ms)
+        async with models.stream(
+            upstream, PATH, STREAM, deadline_s=in_s(deadline_s), may_retry=True
+        ) as events:
+            assert not isinstance(events, ModelAnswer)
+            first = await anext(events)
+            with pytest.raises(ModelTimedOut, match=why):
+                await anext(events)
+
+        await model.requests[0].hung_up.wait()
+    assert first.data == b"a"
+
+
+class TestTime:
+    """How long an answer is waited for, exactly."""
+
+    @pytest.fixture
+    def anyio_backend(self) -> Any:
+        return VIRTUAL
+
+    async def test_silence_is_counted_from_the_last_part(self) -> None:
+        inflow = Inflow(silence_s=60, deadline_s=150)
+        times = [inflow.deadline(0)]
+        await pass_time(50)
+        inflow.begin()
+        times.append(inflow.deadline(0))
+        await pass_time(30)
+        inflow.feed(b"data")
+        times.append(inflow.deadline(0))
+        await pass_time(30)
+        inflow.feed(b": a\n\n")
+        times.append(inflow.deadline(0))
+
+        assert times == [60, 110, 140, 150]
+        assert not inflow.is_over
+
+    async def test_silence_is_not_counted_while_nobody_listens(self) -> None:
+        inflow = Inflow(silence_s=60, deadline_s=500)
+        connection = _Paused()
+        inflow.attach(connection, asyncio.get_running_loop().create_future())  # type: ignore[arg-type]
+        inflow.feed((b"data: " + b"a" * 200_000 + b"\n\n") * 2)
+        await pass_time(100)
+        while_paused = inflow.deadline(0)
+        await anext(inflow)
+        await anext(inflow)
+
+        assert (while_paused, inflow.deadline(0)) == (160, 160)
+        assert connection.told == ["pause", "resume"]
+
+
+class _Paused:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def pause(self) -> None:
+        self.told.append("pause")
+
+    def resume(self) -> None:
+        self.told.append("resume")
