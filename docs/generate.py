@@ -18,7 +18,7 @@ from pages.failures import errors_page
 from pages.limits import limits_page
 from pages.manifests import manifest_page, manifest_schema_file
 from pages.metrics import metrics_page
-from pages.models import policy_records_page, server_record_page, settings_page
+from pages.models import chat_upstream_page, policy_records_page, server_record_page, settings_page
 from pages.rpcs import rpcs_page
 
 REFERENCE: Final = Path(__file__).parent / "reference"
@@ -27,6 +27,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "settings.md": settings_page,
     "server-record.md": server_record_page,
     "policy-records.md": policy_records_page,
+    "chat-upstream-record.md": chat_upstream_page,
     "manifest.md": manifest_page,
     "manifest.v2.schema.json": manifest_schema_file,
     "cli.md": commands_page,

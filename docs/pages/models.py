@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pages.markdown import bullet, code, page, sentence, wrap
-from toolgate.registry import bodies
+from toolgate.registry import bodies, chat_bodies
 from toolgate.settings import ALIASES, PREFIX, OidcSettings, Settings
 
 Models = Sequence[type[BaseModel]]
@@ -28,6 +28,10 @@ everywhere.
 _NOT_YET: Final = """
 Not acted on yet, though part of the form: `approval_policy` (nobody is asked).
 """
+_CHAT_UPSTREAM: Final = """
+A chat upstream is one record: the body of `PUT /admin/api/chat-upstreams/{upstream_id}`, or the file given to
+`toolgate chat-upstreams apply`. [The guide](../guides/chat-upstreams.md) has examples.
+"""
 _POLICY: Final = """
 The records that say who sees which tools. [The policy guide](../guides/policy.md) tells how they work
 together.
@@ -41,6 +45,7 @@ _SERVER_MODELS: Final[Models] = (
     bodies.BudgetsBody,
     bodies.ApprovalBody,
 )
+_CHAT_MODELS: Final[Models] = (chat_bodies.ChatUpstreamBody, chat_bodies.ChatBudgetsBody)
 _POLICY_MODELS: Final[Models] = (
     bodies.TaskBody,
     bodies.ProfileBody,
@@ -66,6 +71,11 @@ def settings_page() -> str:
 def server_record_page() -> str:
     """server-record.md"""
     return page("Server records", _SERVER, wrap(_NOT_YET), *map(section, _SERVER_MODELS))
+
+
+def chat_upstream_page() -> str:
+    """chat-upstream-record.md"""
+    return page("Chat upstream records", _CHAT_UPSTREAM, *map(section, _CHAT_MODELS))
 
 
 def policy_records_page() -> str:

@@ -20,7 +20,11 @@ from toolgate.registry.records import ID_FIELDS, parse_record, parse_server
 from toolgate.settings import load_settings
 
 FILES = sorted(path for path in EXAMPLES.rglob("*") if path.is_file())
-RECORDS = [path for path in FILES if path.parent.name in {"servers", "complete", "tasks", "profiles"}]
+RECORDS = [
+    path
+    for path in FILES
+    if path.parent.name in {"servers", "complete", "tasks", "profiles", "chat-upstreams"}
+]
 SETTINGS = [EXAMPLES / "toolgate.toml", *sorted((EXAMPLES / "settings").glob("*.toml"))]
 CLIENTS = sorted((EXAMPLES / "clients").glob("*.json"))
 LOCAL = "http://127.0.0.1:8080/api/mcp/t/review"

@@ -111,7 +111,8 @@ def add_rollback_command(app: typer.Typer, kind: Kind) -> None:
 
     @app.command(
         "rollback",
-        help=f"Make a {spoken(kind)} what it was at a revision. That is a new change; none is undone.",
+        help=f"Make a {spoken(kind)} what it was at a revision."
+        " That is a new change; history is never rewritten.",
     )
     @spread_options
     def rollback_command(

@@ -353,7 +353,8 @@ class TaskBody(Body):
 
     config: Annotated[dict[ConfigKey, JsonText], Field(max_length=256)] = {}
     """Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
-    `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`."""
+    `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`,
+    `chat.mode`, `chat.budgets`."""
 
     def value(self) -> Task:
         return Task(task_id=self.task_id, display_name=self.display_name, config=_frozen(self.config))

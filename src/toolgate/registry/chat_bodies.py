@@ -73,7 +73,7 @@ class ChatUpstreamBody(Body):
     other_tools: OtherTools = "pass"
     """Whether tools that are no functions pass as they are, or the request is refused."""
 
-    budgets: ChatBudgetsBody = Field(default_factory=ChatBudgetsBody)
+    budgets: ChatBudgetsBody = ChatBudgetsBody()
     """How far one request may go."""
 
     answer_timeout_ms: int = Field(default=60_000, ge=100, le=3_600_000)
