@@ -19,7 +19,7 @@ before it is printed.
 """
 _EXITS: Final = {
     Exit.OK: "all went well",
-    Exit.FAILED: "it did not, or something was found (`diff`, `doctor`, `lint`, `servers test`, `reload`)",
+    Exit.FAILED: "it did not, or something was found (`diff`, `doctor`, `lint`, `… test`, `reload`)",
     Exit.USAGE: "the command was not understood",
     Exit.AUTH: "the gateway wants a key, or another one",
     Exit.UNREACHABLE: "no gateway answers",

@@ -36,11 +36,11 @@ def key(**fields: Any) -> Any:
         ("node", set()),
         ("viewer", set()),
         ("publisher", {"task", "profile"}),
-        ("admin", {"server", "task", "profile", "key", "pin"}),
+        ("admin", {"server", "task", "profile", "key", "pin", "chat_upstream"}),
     ],
 )
 def test_each_kind_has_the_least_role_that_may_write_it(role: Role, writable: set[Kind]) -> None:
-    kinds: tuple[Kind, ...] = ("server", "task", "profile", "key", "pin", "secret")
+    kinds: tuple[Kind, ...] = ("server", "task", "profile", "key", "pin", "chat_upstream", "secret")
     found = set()
     for kind in kinds:
         try:
@@ -55,6 +55,7 @@ def test_each_kind_has_the_least_role_that_may_write_it(role: Role, writable: se
 BOUND = actor(servers=("git", "time"))
 FEW = actor(allow=("git/log", "git/show"), deny=("*_all",))
 TIED = actor(tasks=("t",))
+MODELS = parse_record("chat_upstream", "local", {"base_url": "http://127.0.0.1:1/v1", "models": ["*"]})
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,8 @@ TIED = actor(tasks=("t",))
             actor("admin", tasks=("t",)), server("git"), False, id="a server, by who is bound to tasks"
         ),
         pytest.param(actor("admin", deny=("x",)), server("git"), False, id="or to tools"),
+        pytest.param(actor("admin"), MODELS, True, id="a chat upstream, by an unbound administrator"),
+        pytest.param(actor("admin", servers=("git",)), MODELS, False, id="which is for the callers of all"),
         pytest.param(
             actor("admin", servers=("git",)), parse_record("pin", "db", {}), False, id="another pin"
         ),

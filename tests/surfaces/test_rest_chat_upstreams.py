@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.surfaces.rest_events import open_events
 from tests.surfaces.rest_house import (
     CHAT_UPSTREAMS,
     KEYS,
     TASKS,
+    WATCH,
     chat_upstream,
     error_of,
     open_rest,
@@ -249,6 +251,23 @@ async def test_pruning_removes_the_chat_upstreams_that_are_not_among_the_changes
 
         assert [(one["operation"], one["id"]) for one in applied["changes"]] == [("removed", "old")]
         assert [one.id for one in (await house.store.list("chat_upstream")).records] == ["local"]
+
+
+async def test_who_may_look_at_chat_upstreams_is_told_of_their_changes() -> None:
+    async with (
+        open_rest() as house,
+        open_events(house.app, f"{WATCH}?since=1&kinds=chat_upstream", key=secret_of("viewer")) as stream,
+    ):
+        await house.put(LOCAL, chat_upstream("local", headers={"api-key": CANARY}))
+        await house.seed(task=[task("review")])
+        await house.ask("DELETE", LOCAL)
+        told = [event.data for event in await stream.read(5)][2:]
+
+    assert told == [
+        {"revision": 2, "upserts": [{"kind": "chat_upstream", "id": "local"}], "deletes": []},
+        {"revision": 3},
+        {"revision": 4, "upserts": [], "deletes": [{"kind": "chat_upstream", "id": "local"}]},
+    ]
 
 
 async def test_a_publisher_applies_tasks_and_no_chat_upstream() -> None:
