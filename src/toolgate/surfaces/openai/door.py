@@ -25,6 +25,7 @@ from toolgate.surfaces.openai.completions import Completions
 from toolgate.surfaces.openai.exchange import Exchange, Handler
 from toolgate.surfaces.openai.models import ModelLists
 from toolgate.surfaces.openai.parts import ChatParts
+from toolgate.surfaces.openai.responses import Responses
 from toolgate.surfaces.openai.target import TASK_HEADER, parse_target
 
 _ONCE_ONLY: Final = frozenset({b"authorization", b"content-encoding", b"content-type", TASK_HEADER})
@@ -58,6 +59,7 @@ class OpenAiDoor:
         self._upstreams: Mapping[str, ChatUpstream] = {}
         self._handlers: Mapping[str, Served] = {
             "chat/completions": Served("POST", Completions(parts).serve),
+            "responses": Served("POST", Responses(parts).serve),
             "models": Served("GET", ModelLists(parts).serve),
         }
 

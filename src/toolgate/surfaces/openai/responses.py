@@ -11,15 +11,16 @@ import msgspec
 from toolgate.chat.responses_input import has_ours
 from toolgate.chat.responses_items import member_text
 from toolgate.chat.responses_request import ResponsesRequest, parse_responses_request
-from toolgate.errors import InvalidChat, PolicyDenied
+from toolgate.errors import InvalidChat, PolicyDenied, ToolgateError
 from toolgate.gateway.chat_scope import ChatScope, chat_scope
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai.completions import counted
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.parts import ChatParts
+from toolgate.surfaces.openai.passthrough import FORWARDED
 from toolgate.surfaces.openai.responses_conversation import Memory, ResponsesConversation
 from toolgate.surfaces.openai.responses_offers import DOOR, offer
-from toolgate.surfaces.openai.responses_stream import EventStream
+from toolgate.surfaces.openai.responses_stream import EventStream, encode_error
 from toolgate.surfaces.openai.responses_talk import PATH
 from toolgate.upstream.models.client import ModelAnswer
 
@@ -41,7 +42,7 @@ class Responses:
         is_plain = not (request.tools.ours or scope.injects or has_ours(request.input))
         with counted(self._parts, scope) as outcomes:
             if scope.mode == "passthrough" or is_plain:
-                await self._forward(exchange, request, scope)
+                outcomes.append(await self._forward(exchange, request, scope))
             else:
                 outcomes.append(await self._converse(exchange, request, scope))
 
@@ -78,18 +79,26 @@ class Responses:
         )
         return await conversation.run()
 
-    async def _forward(self, exchange: Exchange, request: ResponsesRequest, scope: ChatScope) -> None:
+    async def _forward(self, exchange: Exchange, request: ResponsesRequest, scope: ChatScope) -> str:
         """As it came, but for what is ours and the model's name; so does the answer."""
         model = msgspec.Raw(msgspec.json.encode(scope.model))
         body = msgspec.json.encode({**request.sent, "model": model})
         deadline_s = asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3
         stream = EventStream(exchange)
-        async with self._parts.models.stream(
-            scope.upstream, PATH, body, deadline_s=deadline_s, may_retry=True
-        ) as answer:
-            if isinstance(answer, ModelAnswer):
-                exchange.responder.send(answer.status, answer.body, exchange.headers)
-                return
-            async for event in answer:
-                await stream.put(event.raw)
+        try:
+            async with self._parts.models.stream(
+                scope.upstream, PATH, body, deadline_s=deadline_s, may_retry=True
+            ) as answer:
+                if isinstance(answer, ModelAnswer):
+                    exchange.responder.send(answer.status, answer.body, exchange.headers)
+                    return FORWARDED
+                async for event in answer:
+                    await stream.put(event.raw)
+        except ToolgateError as exc:
+            if not stream.has_begun:
+                raise
+            await stream.put(encode_error(exc))
+            stream.end()
+            return exc.code
         stream.end()
+        return FORWARDED

@@ -99,8 +99,8 @@ class ResponsesConversation:
         self._seals = CarriedSeals(parts.signer, parts.wall_s)
         self._stream = EventStream(exchange)
         self._offers = () if offering is None else offering.offers
-        self._names, choice = self._choose()
-        self._talk = self._prepare(choice)
+        self._names, self._choice = self._choose()
+        self._talk = self._prepare()
 
     def _choose(self) -> tuple[_Names, ToolChoice]:
         """What is offered to the model, and what it is to choose of that."""
@@ -116,8 +116,13 @@ class ResponsesConversation:
         names = _Names(injection, by_view, request.tools.functions, takes_unknown=request.has_prompt)
         return names, choice.renamed(injection.declared)
 
-    def _prepare(self, choice: ToolChoice) -> ResponsesTalk:
-        request, scope, names = self._request, self._scope, self._names
+    @property
+    def _offers_tools(self) -> bool:
+        """Whether the model has the gateway's tools, be they none. If not, all it calls is the client's."""
+        return self._offering is not None and self._choice.kind != "none"
+
+    def _prepare(self) -> ResponsesTalk:
+        request, scope, names, choice = self._request, self._scope, self._names, self._choice
         shown = shown_members(self._exchange.body)
         return ResponsesTalk(
             models=self._parts.models,
@@ -126,7 +131,7 @@ class ResponsesConversation:
                 request, model=scope.model, functions=names.injection.tools, choice=choice
             ),
             loop=ToolLoop(names=names.injection.names, own=names, budgets=scope.budgets, choice=choice),
-            offered=Offered(names.find, names.is_own, is_empty=not names.injection.tools),
+            offered=Offered(names.find, names.is_own, is_empty=not self._offers_tools),
             output=ResponseOutput(self._basis(), shown, is_stream=request.is_stream),
             deadline_s=asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3,
             is_stream=request.is_stream,
@@ -185,7 +190,7 @@ class ResponsesConversation:
 
     async def _begin(self, errand: Errand) -> None:
         """The input as the model's server knows it, with what comes of the calls that were approved."""
-        named = partial(chat_name, () if self._offering is None else self._offering.offers)
+        named = partial(chat_name, self._offers)
         restored = restore(self._request.input, open_carried=self._open, chat_name=named)
         self._list_tools(restored.listed)
         outputs = await self._run_approved(restored.approved, errand)
@@ -194,7 +199,9 @@ class ResponsesConversation:
         )
 
     def _list_tools(self, listed: frozenset[str]) -> None:
-        asked = [one.label for one in self._request.tools.ours] if self._offers else []
+        if not self._offers_tools:
+            return
+        asked = [one.label for one in self._request.tools.ours]
         for label in dict.fromkeys([*asked, *(one.label for one in self._offers)]):
             if label not in listed:
                 offers = [one for one in self._offers if one.label == label]

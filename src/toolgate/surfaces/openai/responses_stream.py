@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import msgspec
+
+from toolgate.errors import ToolgateError
 from toolgate.surfaces.http.events import EVENT_HEADERS, KEEPALIVE, KEEPALIVE_S
 from toolgate.surfaces.openai.exchange import Exchange
 
@@ -49,3 +52,15 @@ class EventStream:
             await asyncio.sleep(KEEPALIVE_S)
             if not self._is_busy:  # a client that is slow to read has enough to read
                 await self.put(KEEPALIVE)
+
+
+def encode_error(exc: ToolgateError) -> bytes:
+    """How a stream of the model's server ends that broke off. How many events there were is not counted."""
+    said = {
+        "type": "error",
+        "sequence_number": 0,
+        "code": exc.code,
+        "message": f"{exc}. {exc.hint}",
+        "param": None,
+    }
+    return b"event: error\ndata: %b\n\n" % msgspec.json.encode(said)

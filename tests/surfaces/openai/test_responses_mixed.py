@@ -1,0 +1,235 @@
+"""Functions of the caller beside MCP tools, and calls that wait for an approval, over `/v1/responses`."""
+
+from typing import Any
+
+import pytest
+
+from tests.surfaces.openai.chat_house import ChatHouse, open_chat_house, upstream
+from tests.surfaces.openai.responses_house import ALL, ASKED, MINE, refuse, respond, shape
+from tests.upstream.memory_link import MemoryNet, definition
+from tests.upstream.responses_model import ResponsesScript, call, reason, say
+from tests.upstream.scripted_model import scripted_model
+
+pytestmark = pytest.mark.anyio
+
+
+def output_of(item: Any, text: str = "42") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": item["call_id"], "output": text}
+
+
+def approve(item: Any, approve: bool = True, **members: Any) -> dict[str, Any]:
+    response = {"type": "mcp_approval_response", "approval_request_id": item["id"], "approve": approve}
+    return {**response, **members}
+
+
+def last(response: Any, kind: str) -> Any:
+    return [item for item in response["output"] if item["type"] == kind][-1]
+
+
+MIXED = [reason(), call("mcp__one__echo", {"n": 1}), call("mine", {"a": 1})]
+
+
+async def test_outputs_of_a_mixed_turn_are_sent_when_the_client_goes_on_by_id() -> None:
+    """The model's server waits for all of them, and has seen none."""
+    async with (
+        scripted_model(ResponsesScript(MIXED, [say("done")])) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        first = await respond(house, "go", ALL, MINE)
+        sent = [output_of(last(first, "function_call"))]
+        second = await respond(house, sent, ALL, MINE, previous_response_id=first["id"])
+
+    assert shape(first)[1:] == [
+        "reasoning",
+        'completed toolgate:one.echo {"n": 1}',
+        'hands mine {"a": 1}',
+    ]
+    assert shape(second)[-1] == "says done"
+    assert [(one["call_id"], one["output"]) for one in model.requests[1].body["input"]] == [
+        ("call_0_1", '{"n":1}'),
+        ("call_0_2", "42"),
+    ]
+
+
+async def test_a_conversation_kept_by_the_models_server_brings_only_what_is_new() -> None:
+    script = ResponsesScript([call("mcp__one__echo")], MIXED, [say("done")])
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        first = await respond(house, "go", ALL, MINE, conversation="conv_1")
+        sent = [output_of(last(first, "function_call"))]
+        second = await respond(house, sent, ALL, MINE, conversation="conv_1")
+
+    assert [len(one.body["input"]) for one in model.requests] == [1, 1, 2]
+    assert shape(second)[-1] == "says done"
+
+
+async def test_items_of_ours_in_the_input_are_function_calls_to_the_models_server() -> None:
+    """A client that keeps the conversation itself sends back what it got."""
+    async with (
+        scripted_model(ResponsesScript(MIXED, [say("done")], [say("more")])) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        first = await respond(house, "go", ALL, MINE, store=False)
+        history = ["go", *first["output"], output_of(last(first, "function_call"))]
+        history[0] = {"role": "user", "content": "go"}
+        second = await respond(house, history, ALL, MINE, store=False)
+        history += [*second["output"], {"role": "user", "content": "more"}]
+        third = await respond(house, history, MINE, store=False)
+
+    assert shape(second) == ["says done"]
+    assert shape(third) == ["says more"]
+    kinds = [one.get("type", "message") for one in model.requests[1].body["input"]]
+    assert kinds == [
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "function_call",
+        "function_call_output",
+    ]
+    assert model.requests[1].body["input"][2]["name"] == "mcp__one__echo"
+    assert model.requests[1].body["input"][4]["call_id"] == "call_0_2"
+
+
+async def test_what_another_principal_or_nobody_sealed_is_forgotten_and_never_run() -> None:
+    script = ResponsesScript([say("done")])
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        item = {"type": "function_call", "call_id": "tgc_forged", "name": "mine", "arguments": "{}"}
+        await respond(house, [item, output_of(item)], ALL, MINE)
+        called = house.called
+
+    ids = {one["call_id"] for one in model.requests[0].body["input"]}
+    assert len(ids) == 1
+    assert len(ids.pop()) < 64
+    assert called == []
+
+
+async def test_by_default_a_call_waits_for_an_approval_and_is_then_run_once() -> None:
+    script = ResponsesScript([call("mcp__one__echo", {"n": 1})], [say("done")], [say("done")])
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        first = await respond(house, "go", ASKED)
+        before = house.called
+        request = last(first, "mcp_approval_request")
+        second = await respond(house, [approve(request)], ASKED, previous_response_id=first["id"])
+        third = await respond(house, [approve(request)], ASKED, previous_response_id=first["id"])
+        called = house.called
+
+    assert shape(first)[1:] == ['approval toolgate:one.echo {"n": 1}']
+    assert first["status"] == "completed"
+    assert before == []
+    assert shape(second)[1:] == ['completed toolgate:one.echo {"n": 1}', "says done"]
+    assert second["output"][1]["approval_request_id"] == request["id"]
+    assert third["output"][1]["error"]["content"]["error"]["code"] == "approval_used"
+    assert called == ["one.echo ok"]
+
+
+async def test_a_declined_call_is_not_run_and_the_model_is_told_so() -> None:
+    script = ResponsesScript([call("mcp__one__echo")], [say("well")])
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        first = await respond(house, "go", ASKED)
+        sent = [approve(last(first, "mcp_approval_request"), approve=False, reason="not now")]
+        second = await respond(house, sent, ASKED, previous_response_id=first["id"])
+        called = house.called
+
+    assert shape(second)[1:] == ["says well"]
+    assert "declined this call: not now" in model.requests[1].body["input"][0]["output"]
+    assert called == []
+
+
+async def test_an_approval_in_a_history_that_the_client_keeps_is_used_once() -> None:
+    script = ResponsesScript([call("mcp__one__echo")], [say("done")], [say("more")])
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        user = {"role": "user", "content": "go"}
+        first = await respond(house, [user], ASKED)
+        history = [user, *first["output"], approve(last(first, "mcp_approval_request"))]
+        second = await respond(house, history, ASKED)
+        third = await respond(house, [*history, *second["output"], user], ASKED)
+        called = house.called
+
+    assert shape(second) == ["completed toolgate:one.echo {}", "says done"]
+    assert shape(third) == ["says more"]
+    assert called == ["one.echo ok"]
+
+
+async def test_an_approval_beside_calls_that_were_run_carries_their_outputs() -> None:
+    net = MemoryNet()
+    net["one"].tools = (definition("echo"), definition("drop"))
+    script = ResponsesScript([call("mcp__one__drop"), call("mcp__one__echo"), call("mine")], [say("done")])
+    tool = {**ASKED, "require_approval": {"never": {"tool_names": ["echo"]}}}
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(net, upstreams=(upstream(model.url),)) as house,
+    ):
+        first = await respond(house, "go", tool, MINE)
+        sent = [approve(last(first, "mcp_approval_request")), output_of(last(first, "function_call"))]
+        second = await respond(house, sent, tool, MINE, previous_response_id=first["id"])
+        called = house.called
+
+    assert shape(first)[1:] == [
+        "completed toolgate:one.echo {}",
+        "hands mine {}",
+        "approval toolgate:one.drop {}",
+    ]
+    assert shape(second)[1:] == ["completed toolgate:one.drop {}", "says done"]
+    assert called == ["one.echo ok", "one.drop ok"]
+
+
+async def _asked(house: ChatHouse) -> Any:
+    return last(await respond(house, "go", ASKED), "mcp_approval_request")
+
+
+async def test_an_approval_of_nothing_is_refused() -> None:
+    async with (
+        scripted_model(ResponsesScript([call("mcp__one__echo")])) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        request = await _asked(house)
+        forged = {"id": request["id"][:-2] + "xx"}
+        refused = await refuse(house, [approve(forged)], ASKED, previous_response_id="resp_0")
+        called = house.called
+
+    assert (refused["status"], refused["param"]) == (400, "input[0].approval_request_id")
+    assert called == []
+
+
+async def test_an_approved_tool_that_left_the_scope_is_not_run() -> None:
+    async with (
+        scripted_model(ResponsesScript([call("mcp__one__echo")], [say("well")])) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        request = await _asked(house)
+        narrowed = {**ASKED, "allowed_tools": ["other"]}
+        response = await respond(house, [approve(request)], narrowed, previous_response_id="resp_0")
+        called = [one for one in house.called if one.endswith("ok")]
+
+    assert response["output"][1]["error"]["content"]["error"]["code"] == "unknown_tool"
+    assert called == []
+
+
+async def test_a_request_of_its_own_name_is_the_clients_and_never_both_run() -> None:
+    """CHT-8"""
+    own = {**MINE, "name": "mcp__one__echo"}
+    async with (
+        scripted_model(ResponsesScript([call("mcp__one__echo")])) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        response = await respond(house, "go", ALL, own)
+        called = house.called
+
+    assert shape(response)[1:] == ["hands mcp__one__echo {}"]
+    assert response["toolgate"] == {"shadowed": ["mcp__one__echo"]}
+    assert called == []

@@ -1,0 +1,321 @@
+"""Which tools a request to `/v1/responses` gets: labels, filters, choices, tasks, and what is not ours."""
+
+from typing import Any
+
+import pytest
+
+from tests.surfaces.openai.chat_house import open_chat_house, upstream
+from tests.surfaces.openai.responses_house import ALL, MINE, asking, refuse, respond, shape, stream
+from tests.upstream.memory_link import MemoryNet, definition, record
+from tests.upstream.responses_model import ResponsesScript, call, say
+from tests.upstream.scripted_model import ScriptedModel, events, scripted_model
+from toolgate.model.tasks import Task
+from toolgate.policy.limits import Limits
+
+pytestmark = pytest.mark.anyio
+
+OWN_MCP = {
+    "type": "mcp",
+    "server_label": "deepwiki",
+    "server_url": "https://mcp.example/mcp",
+    "headers": {"a": "b"},
+}
+RECORDS = (record("one", allowed_tools=("*",)), record("two", allowed_tools=("*",)))
+READ_ONLY = {"annotations": {"readOnlyHint": True}}
+
+
+def two_servers() -> MemoryNet:
+    net = MemoryNet()
+    net["one"].tools = (definition("echo"), definition("look", **READ_ONLY))
+    net["two"].tools = (definition("echo"),)
+    return net
+
+
+def offered(model: ScriptedModel, number: int = 0) -> list[str]:
+    return [tool.get("name", tool["type"]) for tool in model.requests[number].body.get("tools", ())]
+
+
+def label(name: str, **members: Any) -> dict[str, Any]:
+    return {"type": "mcp", "server_label": name, "require_approval": "never", **members}
+
+
+def open_two(model: ScriptedModel, **fields: Any) -> Any:
+    return open_chat_house(two_servers(), *RECORDS, upstreams=(upstream(model.url, **fields),))
+
+
+@pytest.mark.parametrize(
+    ("tools", "expected"),
+    [
+        ([ALL], ["mcp__one__echo", "mcp__one__look", "mcp__two__echo"]),
+        ([label("one")], ["mcp__one__echo", "mcp__one__look"]),
+        ([label("one", allowed_tools=["look"])], ["mcp__one__look"]),
+        ([label("toolgate", allowed_tools=["two.echo"])], ["mcp__two__echo"]),
+        ([label("toolgate", allowed_tools=["mcp__one__echo"])], ["mcp__one__echo"]),
+        ([label("toolgate", allowed_tools={"read_only": True})], ["mcp__one__look"]),
+        ([label("one", allowed_tools={"read_only": False, "tool_names": ["echo"]})], ["mcp__one__echo"]),
+        ([label("one", allowed_tools=[]), MINE], ["mine"]),
+        ([label("one", allowed_tools=["look"]), label("two")], ["mcp__one__look", "mcp__two__echo"]),
+        ([label("two"), ALL], ["mcp__one__echo", "mcp__one__look", "mcp__two__echo"]),
+    ],
+)
+async def test_labels_and_filters_decide_what_is_offered(tools: list[Any], expected: list[str]) -> None:
+    async with scripted_model(ResponsesScript([say("done")])) as model, open_two(model) as house:
+        await respond(house, "go", *tools)
+
+    assert offered(model) == expected
+
+
+async def test_items_name_tools_as_their_label_does() -> None:
+    script = ResponsesScript([call("mcp__one__look"), call("mcp__two__echo")], [say("done")])
+    async with scripted_model(script) as model, open_two(model) as house:
+        response = await respond(house, "go", label("two"), ALL)
+
+    assert shape(response) == [
+        "lists two: echo",
+        "lists toolgate: one.echo one.look",
+        "completed toolgate:one.look {}",
+        "completed two:echo {}",
+        "says done",
+    ]
+
+
+@pytest.mark.parametrize("name", ["three", "No Such", "hidden"])
+async def test_a_label_that_is_nothing_to_the_caller_answers_like_one_that_is_nothing(name: str) -> None:
+    async with scripted_model(ResponsesScript()) as model, open_two(model) as house:
+        task = Task(task_id="t", config={"mcp.enabled": "true", "mcp.default_server_ids": '["one"]'})
+        house.house.apply(tasks={"t": task})
+        refusals = [
+            (await house.post(asking("go", label(one)), url="/t/t/v1/responses")).json
+            for one in (name, "two")
+        ]
+
+    assert refusals[0] == refusals[1]
+    assert refusals[0]["error"]["param"] == "tools"
+    assert model.requests == []
+
+
+async def test_nothing_is_applied_in_part_where_one_label_is_unknown() -> None:
+    async with scripted_model(ResponsesScript()) as model, open_two(model) as house:
+        refused = await refuse(house, "go", label("one"), label("three"))
+
+    assert refused["status"] == 400
+    assert model.requests == []
+
+
+async def test_mcp_tools_of_the_clients_own_pass_and_open_no_connection() -> None:
+    """CHT-5"""
+    net = MemoryNet()
+    own = {**OWN_MCP, "server_label": "toolgate"}
+    async with (
+        scripted_model(ResponsesScript([call("mcp__one__echo")], [say("done")])) as model,
+        open_chat_house(net, upstreams=(upstream(model.url),)) as house,
+    ):
+        await respond(house, "go", own, {"type": "web_search"}, label("one"))
+
+    assert model.requests[0].body["tools"][:2] == [own, {"type": "web_search"}]
+    assert offered(model)[2:] == ["mcp__one__echo"]
+
+
+async def test_a_request_without_anything_of_ours_passes_as_it_came() -> None:
+    whole = {"id": "resp_x", "object": "response", "odd": [1]}
+    ended = {"type": "response.completed", "response": whole}
+    async with (
+        scripted_model(lambda ask: events(ended)) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        sent = {"model": "m", "input": "go", "tools": [OWN_MCP], "odd": {"a": 1}}
+        answer = await house.post({**sent, "metadata": {"mcp.enabled": "false"}}, url="/v1/responses")
+        streamed = await house.post({**sent, "stream": True}, url="/v1/responses")
+
+    assert model.requests[0].body == sent
+    assert answer.json == whole
+    assert streamed.body.startswith(b"event: response.completed\ndata: ")
+    assert house.net["one"].calls == []
+
+
+@pytest.mark.parametrize("by", ["upstream", "request"])
+async def test_passthrough_resolves_nothing(by: str) -> None:
+    async with (
+        scripted_model(lambda ask: events({"type": "x", "response": {"id": "r"}})) as model,
+        open_two(model, mode="passthrough" if by == "upstream" else "inject") as house,
+    ):
+        own = {} if by == "upstream" else {"toolgate": {"mode": "passthrough"}}
+        answer = await house.post(asking("go", ALL, **own), url="/v1/responses")
+
+    assert answer.json == {"id": "r"}
+    assert model.requests[0].body["tools"] == [ALL]
+
+
+async def test_a_task_offers_its_tools_without_an_mcp_tool_and_nobody_is_asked() -> None:
+    script = ResponsesScript([call("mcp__one__echo")], [say("done")])
+    async with scripted_model(script) as model, open_two(model) as house:
+        task = Task(task_id="t", config={"mcp.enabled": "true", "mcp.default_server_ids": '["one"]'})
+        house.house.apply(tasks={"t": task})
+        answer = await house.post({"model": "m", "input": "go"}, url="/t/t/v1/responses")
+
+    assert shape(answer.json) == [
+        "lists toolgate: one.echo one.look",
+        "completed toolgate:one.echo {}",
+        "says done",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "asked", "after"),
+    [
+        ("required", "required", "auto"),
+        (
+            {"type": "mcp", "server_label": "toolgate", "name": "one.echo"},
+            {"type": "function", "name": "mcp__one__echo"},
+            "auto",
+        ),
+        (
+            {"type": "function", "name": "mcp.one.echo"},
+            {"type": "function", "name": "mcp__one__echo"},
+            "auto",
+        ),
+        (
+            {"type": "mcp", "server_label": "toolgate"},
+            {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [
+                    {"type": "function", "name": "mcp__one__echo"},
+                    {"type": "function", "name": "mcp__one__look"},
+                    {"type": "function", "name": "mcp__two__echo"},
+                ],
+            },
+            None,
+        ),
+        (
+            {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [
+                    {"type": "function", "name": "mine"},
+                    {"type": "mcp", "server_label": "toolgate", "name": "echo"},
+                ],
+            },
+            {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [
+                    {"type": "function", "name": "mine"},
+                    {"type": "function", "name": "mcp__one__echo"},
+                    {"type": "function", "name": "mcp__two__echo"},
+                ],
+            },
+            None,
+        ),
+    ],
+)
+async def test_a_choice_of_mcp_tools_is_one_of_functions_and_reset_once_obeyed(
+    choice: Any, asked: Any, after: Any
+) -> None:
+    script = ResponsesScript([call("mcp__one__echo")], [say("done")])
+    async with scripted_model(script) as model, open_two(model) as house:
+        response = await respond(house, "go", ALL, MINE, tool_choice=choice)
+
+    second = model.requests[1].body["tool_choice"]
+    assert model.requests[0].body["tool_choice"] == asked
+    assert second == (after or {**asked, "mode": "auto"})
+    assert response["tool_choice"] == choice
+
+
+async def test_no_tool_is_offered_where_none_is_to_be_called() -> None:
+    async with scripted_model(ResponsesScript([say("done")])) as model, open_two(model) as house:
+        response = await respond(house, "go", ALL, MINE, tool_choice="none")
+
+    assert shape(response) == ["says done"]
+    assert offered(model) == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("members", "param"),
+    [
+        ({"background": True}, "background"),
+        ({"max_tool_calls": 0}, "max_tool_calls"),
+        ({"max_tool_calls": "3"}, "max_tool_calls"),
+        ({"tool_choice": {"type": "mcp", "server_label": "toolgate", "name": "no"}}, "tool_choice"),
+        ({"tools": [ALL, ALL]}, "tools"),
+        ({"tools": [{"type": "mcp", "server_label": 5}]}, "tools[0]"),
+        ({"tools": {}}, "tools"),
+        ({"input": 5}, "input"),
+        ({"toolgate": {"mcp": {"enabled": False}}}, "tools"),
+        ({"toolgate": {"such": 1}}, "toolgate.such"),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_in_the_shape_clients_know(members: Any, param: str) -> None:
+    async with scripted_model(ResponsesScript()) as model, open_two(model) as house:
+        answer = await house.post(asking() | members, url="/v1/responses")
+
+    assert (answer.status, answer.json["error"]["param"]) == (400, param)
+    assert model.requests == []
+
+
+async def test_the_calls_of_a_request_end_at_the_number_it_allows() -> None:
+    script = ResponsesScript(
+        [call("mcp__one__echo", {"n": 1}), call("mcp__one__echo", {"n": 2})],
+        [call("mcp__one__echo", {"n": 3})],
+    )
+    async with scripted_model(script) as model, open_two(model) as house:
+        response = await respond(house, "go", ALL, max_tool_calls=1)
+        called = house.called
+
+    said = shape(response)[1:]
+    assert said[:2] == ['completed toolgate:one.echo {"n": 1}', 'failed toolgate:one.echo {"n": 2}']
+    assert len(said) == 3
+    assert said[2].startswith("says ")
+    assert response["status"] == "completed"
+    assert response["toolgate"] == {"stopped": "call_limit"}
+    assert model.requests[1].body["tool_choice"] == "none"
+    assert called == ["one.echo ok"]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_tool_that_is_not_there_is_answered_and_audited(is_stream: bool) -> None:
+    """CHT-1, CHT-7"""
+    script = ResponsesScript([call("mcp__two__echo"), call("nothing")], [say("done")])
+    async with scripted_model(script) as model, open_two(model) as house:
+        ask = stream if is_stream else respond
+        answer = await ask(house, "go", label("one"))
+        response = answer.response if is_stream else answer
+        called = house.called
+
+    assert shape(response)[1:] == [
+        "failed toolgate:mcp__two__echo {}",
+        "failed toolgate:nothing {}",
+        "says done",
+    ]
+    assert not [one for one in called if one.endswith("ok")]
+    assert len(called) == 2
+
+
+async def test_many_tools_are_found_and_those_named_are_offered_themselves() -> None:
+    """Tools that are too many to list are found, unless the request names few enough of them."""
+    limits = Limits(max_tools=2, on_too_many="find")
+    async with (
+        scripted_model(ResponsesScript([say("a")], [call("mcp__one__look")], [say("b")])) as model,
+        open_chat_house(two_servers(), *RECORDS, upstreams=(upstream(model.url),), limits=limits) as house,
+    ):
+        await respond(house)
+        response = await respond(house, "go", label("toolgate", allowed_tools=["look"]))
+        refused = await refuse(house, "go", label("one"), label("two"))
+
+    assert sorted(offered(model)) == ["call_tool", "describe_tool", "search_tools"]
+    assert offered(model, 1) == ["mcp__one__look"]
+    assert "completed toolgate:one.look {}" in shape(response)
+    assert refused["code"] == "too_many_tools"
+
+
+async def test_only_functions_pass_where_the_upstream_refuses_other_tools() -> None:
+    """CHT-5"""
+    async with (
+        scripted_model(ResponsesScript([say("done")])) as model,
+        open_two(model, other_tools="refuse") as house,
+    ):
+        refused = await refuse(house, "go", OWN_MCP)
+        response = await respond(house, "go", ALL, MINE)
+
+    assert refused["status"] == 400
+    assert shape(response)[-1] == "says done"
