@@ -97,7 +97,7 @@ def serves(upstream: ChatUpstream, model: str) -> bool:
 def tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTable:
     """The tools a model is offered: those that the MCP door would list for the same caller."""
     if view.found is not None:
-        return {name: (name, definition) for name, definition in FIND_TOOLS.items()}
+        return {name: (name, definition) for name, definition in sorted(FIND_TOOLS.items())}
     routes = {ToolRef(route.server_id, route.name): name for name, route in view.routes.items()}
     names = chat_names(routes, _namespaces(snapshot, routes), profile=profile)
     table = {}

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.surfaces.mcp.house import House, Response, Stream, open_house
@@ -15,6 +17,7 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.model.servers import ServerRecord
 from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.http.messages import Request
+from toolgate.surfaces.http.server import HttpServer
 from toolgate.surfaces.openai.door import OpenAiDoor
 from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.upstream.egress import Egress
@@ -147,3 +150,18 @@ async def open_chat_house(
         door = OpenAiDoor(house.identities, parts)
         house.apply(chat_upstreams={one.upstream_id: one for one in upstreams})
         yield ChatHouse(house, Guard(door, {"127.0.0.1", "localhost"}), models)
+
+
+@asynccontextmanager
+async def official_client(house: ChatHouse, key: str = "none") -> AsyncIterator[openai.AsyncOpenAI]:
+    """OpenAI's own client, at the door behind the real listener."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        stopping = asyncio.Event()
+        server = HttpServer(house.guard)
+        base_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve(listener, stopping.wait, drain_s=5))
+            async with openai.AsyncOpenAI(base_url=base_url, api_key=key, max_retries=0) as client:
+                yield client
+            stopping.set()

@@ -1,19 +1,54 @@
-"""Conversations whose tools are run here, answered whole."""
+"""Conversations whose tools are run here: rounds, budgets, refusals, and what becomes of failures."""
 
+import asyncio
+import json
+from typing import Any
+
+import msgspec
 import pytest
 
-from tests.surfaces.openai.chat_house import open_chat_house, upstream
-from tests.upstream.memory_link import MemoryNet
-from tests.upstream.scripted_model import calls, scripted_model, text
+from tests.surfaces.mcp.house import key, task
+from tests.surfaces.openai.chat_house import ChatHouse, asking, open_chat_house, upstream
+from tests.upstream.memory_link import MemoryNet, definition, record, text_result
+from tests.upstream.scripted_model import Ask, calls, cut, hang, scripted_model, status, text
+from toolgate.model.chat import ChatBudgets
+from toolgate.policy.limits import Limits
+from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
+
+ECHO = "mcp__one__echo"
+SECRET = "agent-secret-agent-secret-agent-secret"
+BACKEND_KEY = "sk-backend-0123456789abcdef"
+
+
+def results(ask: Ask) -> dict[str, Any]:
+    """What the model was told of its calls, by their ids."""
+    return {one["tool_call_id"]: one["content"] for one in ask.messages if one["role"] == "tool"}
+
+
+def error_in(ask: Ask, call_id: str) -> Any:
+    return json.loads(results(ask)[call_id])["error"]
+
+
+def stage(**tools: Any) -> MemoryNet:
+    """One server with tools that do what they are told here."""
+    net = MemoryNet()
+    net.servers["one"].tools = tuple(definition(name) for name in {*tools, "echo"})
+    net.servers["one"].on_call = tools
+    return net
+
+
+async def never(_params: Any) -> Reply:
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 async def test_three_rounds_of_tools_end_in_one_answer() -> None:
     async with (
         scripted_model(
-            calls(("mcp__one__echo", '{"n": 1}')),
-            calls(("mcp__one__echo", '{"n": 2}')),
+            calls((ECHO, '{"n": 1}')),
+            calls((ECHO, '{"n": 2}')),
             calls(("mcp.one.echo", '{"n": 3}')),
             text("done"),
             strict=True,
@@ -22,7 +57,463 @@ async def test_three_rounds_of_tools_end_in_one_answer() -> None:
     ):
         answer = await house.chat()
 
+        assert house.called == ["one.echo ok"] * 3
+        assert {one.door for one in house.house.audited} == {"chat"}
     assert answer["choices"][0]["message"]["content"] == "done"
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["usage"] == {"prompt_tokens": 40, "completion_tokens": 20, "total_tokens": 60}
     assert "toolgate" not in answer
+
+
+async def test_a_hundred_calls_at_once_are_each_answered_once_in_order_and_within_the_limits() -> None:
+    """CHT-4: with ids that are missing, and that stand twice."""
+    ids = [None if n % 10 == 0 else "same" if n % 10 == 1 else f"call_{n}" for n in range(100)]
+    turn = calls(*((ECHO, json.dumps({"n": n}), one) for n, one in enumerate(ids)))
+    budgets = {"max_total_tool_calls": 60}
+    wide = ChatBudgets(max_total_tool_calls=1_000)
+
+    async def echo(params: Any) -> Reply:
+        await asyncio.sleep(0)
+        return Reply(result=text_result(json.dumps(params["arguments"])))
+
+    async with (
+        scripted_model(turn, text("done"), strict=True) as model,
+        open_chat_house(stage(echo=echo), upstreams=(upstream(model.url, budgets=wide),)) as house,
+    ):
+        answer = await house.chat(toolgate={"budgets": budgets, "progress": True})
+
+        server = house.net.servers["one"]
+        assert sorted(one.params["arguments"]["n"] for one in server.calls) == list(range(60))
+        assert server.most_in_flight == 8
+    *_, said = model.requests
+    asked = [one["id"] for one in said.messages[1]["tool_calls"]]
+    assert len(set(asked)) == 100
+    assert [one["tool_call_id"] for one in said.messages[2:]] == asked
+    told = [json.loads(one["content"]) for one in said.messages[2:]]
+    assert [one.get("n") for one in told[:60]] == list(range(60))
+    assert {one["error"]["code"] for one in told[60:]} == {"tool_call_limit"}
+    assert answer["toolgate"] == {"rounds": 1, "tool_calls": 60, "stopped": "call_limit"}
+
+
+async def test_a_model_that_calls_for_ever_is_stopped_and_the_reason_is_said() -> None:
+    """CHT-3: by the number of rounds."""
+    async with (
+        scripted_model(lambda ask: calls((ECHO, json.dumps({"n": ask.number}))), strict=True) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.chat()
+
+    assert len(model.requests) == 9
+    assert model.requests[-1].body["tool_choice"] == "none"
+    assert answer["toolgate"] == {"stopped": "round_limit"}
+    assert answer["choices"][0]["message"]["content"].startswith("Stopped:")
+
+
+async def test_a_conversation_past_its_time_ends_with_an_answer_that_says_so() -> None:
+    """CHT-3: by the clock, in the middle of a batch: what is done stays, what runs is cancelled."""
+    async with (
+        scripted_model(calls((ECHO, "{}", "a"), ("mcp__one__hang", "{}", "b")), strict=True) as model,
+        open_chat_house(stage(hang=never), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.chat(toolgate={"budgets": {"wall_clock_ms": 1000}})
+
+        assert house.net.servers["one"].stopped == ["hang"]
+        assert sorted(house.called) == ["one.echo ok", "one.hang cancelled"]
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert "at most 1 seconds" in answer["choices"][0]["message"]["content"]
+    assert answer["toolgate"] == {"stopped": "time_limit"}
+
+
+async def test_a_stop_in_the_middle_of_a_batch_leaves_a_history_that_strict_servers_accept() -> None:
+    own = {"type": "function", "function": {"name": "own"}}
+    batch = calls((ECHO, '{"n": 1}', "a"), ("own", "{}", "b"), ("mcp__one__hang", "{}", "c"))
+    async with (
+        scripted_model(batch, text("done"), strict=True) as model,
+        open_chat_house(stage(hang=never), upstreams=(upstream(model.url),)) as house,
+    ):
+        budgets = {"budgets": {"wall_clock_ms": 1000}}
+        first = (await house.chat(tools=[own], toolgate=budgets))["choices"][0]["message"]
+        ours = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "42"}
+        answer = await house.chat({"role": "user", "content": "go"}, first, ours, tools=[own])
+
+    assert answer["choices"][0]["message"]["content"] == "done"
+    told = results(model.requests[1])
+    assert json.loads(told["a"]) == {"n": 1}
+    assert told["b"] == "42"
+    assert json.loads(told["c"])["error"]["code"] == "mcp_timeout"
+
+
+async def test_a_model_that_is_silent_past_the_time_is_not_waited_for() -> None:
+    async with (
+        scripted_model(calls((ECHO, "{}")), hang()) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.chat(toolgate={"budgets": {"wall_clock_ms": 1000}})
+
+        async with asyncio.timeout(5):
+            await model.requests[1].hung_up.wait()
+    assert answer["toolgate"] == {"stopped": "time_limit"}
+
+
+async def test_a_tool_has_its_own_time_and_the_model_is_told() -> None:
+    async with (
+        scripted_model(calls(("mcp__one__hang", "{}", "a")), text("done"), strict=True) as model,
+        open_chat_house(stage(hang=never), upstreams=(upstream(model.url),)) as house,
+    ):
+        await house.chat(toolgate={"budgets": {"tool_timeout_ms": 100}})
+
+        assert house.net.servers["one"].stopped == ["hang"]
+    error = error_in(model.requests[1], "a")
+    assert (error["code"], error["retryable"]) == ("mcp_timeout", True)
+
+
+async def test_whatever_a_tool_answers_the_model_is_told_and_goes_on() -> None:
+    async def fail(_params: Any) -> Reply:
+        return Reply(result=b'{"content":[{"type":"text","text":"no such file"}],"isError":true}')
+
+    async def refuse(_params: Any) -> Reply:
+        return Reply(error=b'{"code":-32602,"message":"path is required"}')
+
+    async def break_down(_params: Any) -> Reply:
+        return Reply(error=b'{"code":-32603,"message":"out of order"}')
+
+    async def ask(_params: Any) -> Reply:
+        questions = {"q": {"method": "elicitation/create", "params": {"message": "who?"}}}
+        return Reply(result=msgspec.json.encode({"resultType": "input_required", "inputRequests": questions}))
+
+    async def long(_params: Any) -> Reply:
+        return Reply(result=text_result("é" * 1_000))
+
+    tools = {"fail": fail, "refuse": refuse, "break": break_down, "ask": ask, "long": long}
+    batch = calls(*((f"mcp__one__{name}", "{}", name) for name in tools))
+    async with (
+        scripted_model(batch, text("done"), strict=True) as model,
+        open_chat_house(stage(**tools), upstreams=(upstream(model.url),)) as house,
+    ):
+        await house.chat(toolgate={"budgets": {"max_tool_output_bytes": 500}})
+
+    *_, said = model.requests
+    codes = {name: error_in(said, name)["code"] for name in ("fail", "refuse", "break", "ask")}
+    assert codes == {
+        "fail": "tool_error",
+        "refuse": "mcp_invalid_arguments",
+        "break": "tool_error",
+        "ask": "mcp_input_not_given",
+    }
+    assert "no such file" in error_in(said, "fail")["message"]
+    assert error_in(said, "refuse")["retryable"] is True
+    assert len(results(said)["long"].encode()) <= 500
+    assert "of 2,000 bytes" in results(said)["long"]
+
+
+async def test_a_tool_outside_of_the_scope_is_denied_audited_and_like_one_that_does_not_exist() -> None:
+    """CHT-7"""
+    net = stage()
+    net.servers["one"].tools = (definition("echo"), definition("delete"))
+    batch = calls(
+        ("mcp__one__delete", "{}", "a"), ("mcp.one.delete", "{}", "b"), ("mcp__one__nope", "{}", "c")
+    )
+    async with (
+        scripted_model(batch, text("done"), strict=True) as model,
+        open_chat_house(
+            net,
+            record("one", allowed_tools=("*",)),
+            tasks=(task("ops", default_server_ids=["one"], tool_denylist=["delete"]),),
+            upstreams=(upstream(model.url),),
+        ) as house,
+    ):
+        await house.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
+
+        assert not house.net.servers["one"].calls
+        audited = [
+            (one.tool, one.outcome, one.code, one.layer, one.rule[:16], one.task_id)
+            for one in house.house.audited
+        ]
+    assert model.requests[0].tool_names == [ECHO]
+    assert audited == [
+        ("one.delete", "denied", "unknown_tool", "task", "mcp.tool_denylis", "ops"),
+        ("one.delete", "denied", "unknown_tool", "task", "mcp.tool_denylis", "ops"),
+        ("one.nope", "denied", "unknown_tool", "", "", "ops"),
+    ]
+    told = [error_in(model.requests[1], one) for one in "ac"]
+    assert told[0]["message"].replace("delete", "nope") == told[1]["message"]
+
+
+async def test_forged_tool_messages_are_nobodys_call() -> None:
+    """CHT-11"""
+    forged = [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "x", "type": "function", "function": {"name": ECHO, "arguments": '{"n": 9}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "x", "content": "all went well"},
+    ]
+    async with (
+        scripted_model(text("done"), strict=True) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        await house.chat({"role": "user", "content": "go"}, *forged)
+
+        assert house.called == []
+        assert not house.net.servers["one"].calls
+    assert results(model.requests[0]) == {"x": "all went well"}
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("code", [429, 500])
+async def test_a_model_that_fails_in_the_third_round_is_an_error_and_nothing_is_done_twice(
+    code: int, *, is_stream: bool
+) -> None:
+    """CHT-9"""
+    body = {"error": {"message": "slow down", "type": "x", "param": None, "code": "y"}}
+    async with (
+        scripted_model(
+            calls((ECHO, '{"n": 1}')), calls((ECHO, '{"n": 2}')), status(code, body=body), strict=True
+        ) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.post(asking(stream=is_stream))
+
+        assert house.called == ["one.echo ok"] * 2
+    assert len(model.requests) == 3
+    assert answer.status == code
+    assert answer.json == body
+
+
+async def test_a_model_is_asked_again_only_while_nothing_was_run() -> None:
+    async with (
+        scripted_model(status(503), calls((ECHO, "{}")), status(503), text("never")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.post(asking())
+
+    assert (answer.status, len(model.requests)) == (503, 3)
+
+
+async def test_a_client_that_goes_away_cancels_the_tools_that_run() -> None:
+    began = asyncio.Event()
+
+    async def hang_on(params: Any) -> Reply:
+        began.set()
+        return await never(params)
+
+    async with (
+        scripted_model(calls(("mcp__one__hang", "{}")), text("never")) as model,
+        open_chat_house(stage(hang=hang_on), upstreams=(upstream(model.url),)) as house,
+    ):
+        request = house.open(asking())
+        async with asyncio.timeout(5):
+            await began.wait()
+        await request.leave()
+
+        assert house.net.servers["one"].stopped == ["hang"]
+        assert house.called == ["one.hang cancelled"]
+        assert house.house.gateway.metrics.chats["main", "cancelled"] == 1
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_client_that_goes_away_is_not_waited_for_by_the_model(*, is_stream: bool) -> None:
+    async with (
+        scripted_model(hang()) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        request = house.open(asking(stream=is_stream))
+        async with asyncio.timeout(5):
+            asked = await model.asked(1)
+            await request.leave()
+            await asked.hung_up.wait()
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_nobody_ever_sees_the_key_of_a_models_server(
+    caplog: pytest.LogCaptureFixture, *, is_stream: bool
+) -> None:
+    """CHT-12"""
+    echoed = {"error": {"message": f"wrong key {BACKEND_KEY}", "code": BACKEND_KEY}}
+    replies = (
+        status(401, body=echoed),
+        status(400, body=echoed),
+        cut(text(BACKEND_KEY), 10),
+        text(BACKEND_KEY),
+    )
+    async with (
+        scripted_model(*replies) as model,
+        open_chat_house(
+            MemoryNet(),
+            upstreams=(upstream(model.url, auth_ref="MODEL_KEY"),),
+            environ={"MODEL_KEY": BACKEND_KEY},
+        ) as house,
+    ):
+        answers = [await house.post(asking(stream=is_stream)) for _ in replies]
+
+    assert {ask.headers["authorization"] for ask in model.requests} == {f"Bearer {BACKEND_KEY}"}
+    seen = b"".join(one.body + repr(one.headers).encode() for one in answers) + caplog.text.encode()
+    assert BACKEND_KEY.encode() not in seen
+    assert [one.status for one in answers[:2]] == [502, 400]
+
+
+async def test_nothing_of_ours_goes_to_the_models_server() -> None:
+    async with (
+        scripted_model(calls((ECHO, "{}")), text("done"), strict=True) as model,
+        open_chat_house(
+            MemoryNet(),
+            record("one", allowed_tools=("*",)),
+            keys=(key("agent", SECRET),),
+            tasks=(task("ops", default_server_ids=["one"]),),
+            upstreams=(upstream(model.url),),
+            trusts_local=False,
+        ) as house,
+    ):
+        body = asking(
+            model="main/gpt-x",
+            temperature=0.5,
+            metadata={"mcp.server_ids": '["one"]', "toolgate.progress": "true", "mine": "1"},
+            unknown={"kept": [1.0, 2]},
+        )
+        answer = await house.post(body, authorization=f"Bearer {SECRET}", x_toolgate_task="ops")
+
+    assert answer.status == 200
+    for ask in model.requests:
+        assert set(ask.body) == {"model", "messages", "tools", "temperature", "metadata", "unknown"} | (
+            {"tool_choice"} if "tool_choice" in ask.body else set()
+        )
+        assert ask.body["model"] == "gpt-x"
+        assert ask.body["metadata"] == {"mine": "1"}
+        assert b'{"kept": [1.0, 2]}' in ask.raw
+        assert SECRET not in ask.raw.decode() + repr(ask.headers)
+        assert not [name for name in ask.headers if "toolgate" in name]
+
+
+async def test_an_empty_scope_goes_on_without_tools_and_says_so() -> None:
+    async with (
+        scripted_model(text("hello"), strict=True) as model,
+        open_chat_house(
+            MemoryNet(),
+            record("one", allowed_tools=("*",)),
+            tasks=(task("ops", default_server_ids=["one"], tool_allowlist=[]),),
+            upstreams=(upstream(model.url),),
+        ) as house,
+    ):
+        answer = await house.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
+
+        assert house.house.gateway.metrics.empty_scopes == 1
+    assert answer.json["choices"][0]["message"]["content"] == "hello"
+    assert answer.json["toolgate"]["warnings"]
+    assert "tools" not in model.requests[0].body
+
+
+async def test_too_many_tools_are_refused_or_found() -> None:
+    async with (
+        scripted_model(
+            calls(("search_tools", '{"query": "echo"}', "a")),
+            calls(("call_tool", '{"name": "one.echo", "arguments": {"n": 1}}', "b")),
+            text("done"),
+            strict=True,
+        ) as model,
+        open_chat_house(
+            MemoryNet(), upstreams=(upstream(model.url),), limits=Limits(max_tools=0, on_too_many="find")
+        ) as house,
+    ):
+        await house.chat()
+
+        assert [one.params["arguments"] for one in house.net.servers["one"].calls] == [{"n": 1}]
+    assert model.requests[0].tool_names == ["call_tool", "describe_tool", "search_tools"]
+    assert "one.echo" in results(model.requests[1])["a"]
+
+    async with (
+        scripted_model(text("never")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),), limits=Limits(max_tools=0)) as house,
+    ):
+        refused = await house.post(asking())
+
+    assert (refused.status, refused.json["error"]["code"]) == (403, "too_many_tools")
+    assert not model.requests
+
+
+async def test_the_rights_of_the_moment_decide_on_every_call() -> None:
+    """A tool that was offered, and is taken from the caller while the model thinks, is not run."""
+    async with (
+        scripted_model(calls((ECHO, "{}", "a")), calls((ECHO, '{"n": 2}', "b")), text("done")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+
+        async def close_down(_params: Any) -> Reply:
+            house.house.apply(servers={"one": record("one", allowed_tools=())})
+            return Reply(result=text_result("last"))
+
+        house.net.servers["one"].on_call = {"echo": close_down}
+        await house.chat()
+
+        assert house.called == ["one.echo ok", ".one.echo denied"]
+    assert error_in(model.requests[2], "b")["code"] == "unknown_tool"
+
+
+async def test_the_callers_function_wins_over_a_tool_of_its_name_and_that_is_said() -> None:
+    """CHT-8"""
+    own = {"type": "function", "function": {"name": ECHO, "parameters": {"type": "object"}}}
+    async with (
+        scripted_model(calls((ECHO, "{}", "a"), ("mcp.one.echo", "{}", "b")), strict=True) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.chat(tools=[own])
+
+        assert not house.net.servers["one"].calls
+    assert model.requests[0].body["tools"] == [own]
+    assert [one["function"]["name"] for one in answer["choices"][0]["message"]["tool_calls"]] == [ECHO]
+    assert answer["toolgate"] == {"shadowed": [ECHO]}
+
+
+async def test_several_answers_at_once_are_not_made_where_tools_run() -> None:
+    async with (
+        scripted_model(text("never")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.post(asking(n=2))
+
+    assert (answer.status, answer.json["error"]["param"]) == (400, "n")
+    assert not model.requests
+
+
+async def test_decisions_are_explained_to_those_who_ask_as_far_as_they_may_know() -> None:
+    net = stage()
+    net.servers["one"].tools = (definition("echo"), definition("delete"))
+    async with (
+        scripted_model(text("a"), text("b")) as model,
+        open_chat_house(
+            net,
+            record("one", allowed_tools=("echo",)),
+            keys=(key("agent", SECRET),),
+            upstreams=(upstream(model.url),),
+        ) as house,
+    ):
+        everything = await house.chat(toolgate={"explain": True})
+        agent = (await house.post(asking(toolgate={"explain": True}), authorization=f"Bearer {SECRET}")).json
+
+    told = everything["toolgate"]["explain"]
+    assert [(one["tool"], one["allowed"]) for one in told["decisions"]] == [("delete", False), ("echo", True)]
+    assert (told["servers"], told["tokens"] > 0) == (["one"], True)
+    assert [one["tool"] for one in agent["toolgate"]["explain"]["decisions"]] == ["echo"]
+
+
+def describe(house: ChatHouse) -> str:
+    return house.house.gateway.metrics.render().decode()
+
+
+async def test_what_happens_is_counted() -> None:
+    async with (
+        scripted_model(calls((ECHO, "{}")), text("done"), status(400)) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        await house.chat()
+        await house.post(asking())
+
+        metrics = describe(house)
+    assert 'mcp_injection_total{server_id="one",status="ok"} 2.0' in metrics
+    assert 'toolgate_chat_total{outcome="answered",upstream="main"} 1.0' in metrics
+    assert 'toolgate_chat_total{outcome="model_refused",upstream="main"} 1.0' in metrics
+    assert "toolgate_chat_rounds_count 1.0" in metrics
+    assert 'toolgate_chat_model_latency_ms_count{upstream="main"} 2.0' in metrics

@@ -1,0 +1,138 @@
+"""Turns in which a model calls tools of ours and functions of the caller's at once."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.surfaces.mcp.house import key
+from tests.surfaces.openai.chat_house import USER, ChatHouse, asking, open_chat_house, upstream
+from tests.upstream.memory_link import MemoryNet, record
+from tests.upstream.scripted_model import Ask, ScriptedModel, call, calls, scripted_model, text
+from toolgate.chat.hidden import HiddenTurn
+from toolgate.gateway.sealed_turns import LIFETIME_S, SealedTurns
+from toolgate.gateway.signing import Signer
+
+pytestmark = pytest.mark.anyio
+
+ECHO = "mcp__one__echo"
+OWN = {"type": "function", "function": {"name": "own"}}
+ADA, BOB = "ada-ada-ada-ada-ada-ada-ada-ada-ada", "bob-bob-bob-bob-bob-bob-bob-bob-bob"
+MIXED = calls(call(ECHO, {"n": 2}, id="a"), call("own", {"x": 1}, id="b"), call("own", {"x": 2}, id="c"))
+
+
+def script(ask: Ask) -> Any:
+    """One round of tools, then a mixed turn, then an answer."""
+    if ask.number == 0:
+        return calls((ECHO, '{"n": 1}', "z"), content="First.")
+    return MIXED if ask.number == 1 else text("done")
+
+
+async def hand_over(house: ChatHouse, **headers: str) -> Any:
+    """The message by which the caller is handed its functions."""
+    answer = await house.post(asking(tools=[OWN]), **headers)
+    assert answer.json["choices"][0]["finish_reason"] == "tool_calls"
+    return answer.json["choices"][0]["message"]
+
+
+def with_results(message: Any) -> list[Any]:
+    results = [
+        {"role": "tool", "tool_call_id": one["id"], "content": f"own {at}"}
+        for at, one in enumerate(message["tool_calls"])
+    ]
+    return [USER, message, *results]
+
+
+def shape(ask: Ask) -> list[Any]:
+    """Who said what to whom."""
+    return [
+        one["tool_call_id"]
+        if one["role"] == "tool"
+        else [one["role"], *[call["id"] for call in one.get("tool_calls", ())]]
+        for one in ask.messages
+    ]
+
+
+def two(model: ScriptedModel, **options: Any) -> Any:
+    return open_chat_house(
+        MemoryNet(),
+        record("one", allowed_tools=("*",)),
+        keys=(key("ada", ADA), key("bob", BOB)),
+        upstreams=(upstream(model.url),),
+        **options,
+    )
+
+
+async def test_the_hidden_half_is_put_back_when_the_caller_comes_with_its_results() -> None:
+    async with (
+        scripted_model(script, strict=True) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        message = await hand_over(house)
+        answer = await house.chat(*with_results(message), tools=[OWN])
+
+        assert house.called == ["one.echo ok"] * 2
+    assert [one["function"]["name"] for one in message["tool_calls"]] == ["own", "own"]
+    assert message["tool_calls"][1]["id"] == "c"
+    assert answer["choices"][0]["message"]["content"] == "done"
+    said = model.requests[2]
+    assert shape(said) == [["user"], ["assistant", "z"], "z", ["assistant", "a", "b", "c"], "a", "b", "c"]
+    told = {one["tool_call_id"]: one["content"] for one in said.messages if one["role"] == "tool"}
+    assert (json.loads(told["a"]), told["b"], told["c"]) == ({"n": 2}, "own 0", "own 1")
+
+
+async def test_a_turn_of_the_callers_functions_alone_keeps_its_ids() -> None:
+    async with (
+        scripted_model(calls(("own", "{}", "b")), text("done"), strict=True) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        message = await hand_over(house)
+        await house.chat(*with_results(message), tools=[OWN])
+
+    assert message["tool_calls"][0]["id"] == "b"
+    assert shape(model.requests[1]) == [["user"], ["assistant", "b"], "b"]
+
+
+async def test_what_was_hidden_is_for_its_principal_alone() -> None:
+    async with scripted_model(script, strict=True) as model, two(model) as house:
+        message = await hand_over(house, authorization=f"Bearer {ADA}")
+        answer = await house.post(asking(*with_results(message), tools=[OWN]), authorization=f"Bearer {BOB}")
+
+        assert len(house.net.servers["one"].calls) == 2
+    assert answer.status == 200
+    said = model.requests[2]
+    assert b'"n"' not in said.raw
+    assert [len(one) if isinstance(one, list) else one for one in shape(said)[2:]] == [
+        shape(said)[1][1],
+        "c",
+    ]
+    assert len(shape(said)[1][1]) <= 40
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+async def test_an_id_that_does_not_open_is_forgotten_and_nothing_is_run_again(*, is_cut: bool) -> None:
+    async with (
+        scripted_model(script, strict=True) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        message = await hand_over(house)
+        own = message["tool_calls"][0]
+        own["id"] = own["id"][:-2] if is_cut else own["id"][:-2] + "é!"
+        answer = await house.chat(*with_results(message), tools=[OWN])
+
+        assert len(house.net.servers["one"].calls) == 2
+    assert answer["choices"][0]["message"]["content"] == "done"
+    assert len(model.requests[2].messages) == 4
+
+
+def test_a_sealed_turn_opens_for_its_principal_until_it_expires() -> None:
+    now = 0.0
+    turns = SealedTurns(Signer(b"k" * 32), lambda: now)
+    turn = HiddenTurn(message={}, results=(("a", "1"),), own_ids=("b",))
+    call_id = turns.seal(turn, principal_id="ada")
+
+    assert turns.open(call_id, principal_id="ada") == turn
+    assert turns.open(call_id, principal_id="bob") is None
+    assert SealedTurns(Signer(b"x" * 32), lambda: now).open(call_id, principal_id="ada") is None
+    now = LIFETIME_S + 1.0
+    assert turns.open(call_id, principal_id="ada") is None

@@ -1,0 +1,260 @@
+"""Conversations whose tools are run here, streamed: what official clients take, and nothing else."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.surfaces.mcp.house import Stream
+from tests.surfaces.openai.chat_house import Streamed, asking, open_chat_house, upstream
+from tests.upstream.memory_link import MemoryNet, definition, text_result
+from tests.upstream.scripted_model import (
+    call,
+    calls,
+    cut,
+    fail_after,
+    hang,
+    hold,
+    in_bytes,
+    scripted_model,
+    text,
+    whole,
+    without_done,
+)
+from toolgate.surfaces.http.events import KEEPALIVE
+from toolgate.surfaces.openai import streaming
+from toolgate.upstream.link import Reply
+
+pytestmark = pytest.mark.anyio
+
+ECHO = "mcp__one__echo"
+OWN = {"type": "function", "function": {"name": "own"}}
+
+
+async def test_a_stream_is_one_answer_whatever_number_of_replies_it_is_made_of() -> None:
+    first = calls((ECHO, '{"n": 1}'), content="I look.", extra={"reasoning_content": "hm"})
+    async with (
+        scripted_model(
+            first, calls((ECHO, '{"n": 2}')), text("It says hello.", step=3), strict=True
+        ) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.stream()
+
+        assert house.called == ["one.echo ok"] * 2
+    assert answer.text == "I look.\n\nIt says hello."
+    assert "".join(one.get("reasoning_content", "") for one in answer.deltas) == "hm"
+    assert [one for one in answer.deltas if "role" in one] == [{"role": "assistant", "content": ""}]
+    assert answer.deltas[0] == {"role": "assistant", "content": ""}
+    assert answer.finishes == ["stop"]
+    assert answer.calls == []
+    assert len({(one["id"], one["created"], one["model"], one["object"]) for one in answer.chunks}) == 1
+    assert answer.chunks[0]["id"] == "chatcmpl-0"
+    assert answer.extensions == []
+
+
+async def test_text_is_passed_on_while_it_comes() -> None:
+    gate = asyncio.Event()
+    async with (
+        scripted_model(hold(text("abcdef", step=1), gate, after=600)) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = house.open(asking(stream=True))
+        seen = [await answer.event(), await answer.event()]
+        gate.set()
+        await answer.whole()
+
+    assert [one["choices"][0]["delta"] for one in seen] == [
+        {"role": "assistant", "content": ""},
+        {"content": "a"},
+    ]
+
+
+@pytest.mark.parametrize("garble", [in_bytes, without_done], ids=["bytes", "no DONE"])
+async def test_pieces_of_any_size_make_the_same_answer(garble: Any) -> None:
+    """CHT-6: one byte at a time, characters in two pieces, and no word of the end."""
+    async with (
+        scripted_model(garble(calls((ECHO, '{"q": "é"}'))), garble(text("näïve ✓", step=1))) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.stream()
+
+        assert [one.params["arguments"] for one in house.net.servers["one"].calls] == [{"q": "é"}]
+    assert (answer.text, answer.finishes) == ("näïve ✓", ["stop"])
+
+
+@pytest.mark.parametrize(
+    ("broken", "code"),
+    [
+        (cut(text("a" * 400), 900), "model_unavailable"),
+        (fail_after(text("abc" * 20), 2, {"error": {"message": "boom", "code": "overloaded"}}), "overloaded"),
+    ],
+    ids=["cut", "error"],
+)
+async def test_a_reply_that_breaks_off_ends_the_stream_as_clients_expect_it(broken: Any, code: str) -> None:
+    """CHT-6"""
+    async with (
+        scripted_model(broken) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.stream()
+
+    assert answer.chunks[-1]["error"]["code"] == code
+    assert answer.finishes == []
+    assert answer.text
+    assert len(model.requests) == 1
+
+
+async def test_a_model_that_breaks_off_before_its_first_word_is_an_error_with_a_status() -> None:
+    async with (
+        scripted_model(lambda _ask: cut(text("abc"), 10)) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.post(asking(stream=True))
+
+    assert (answer.status, answer.json["error"]["code"]) == (502, "model_unavailable")
+
+
+async def test_functions_of_the_caller_come_whole_and_at_the_end() -> None:
+    turn = calls((ECHO, "{}", "a"), ("own", '{"x": 1}', "b"), ("own", '{"x": 2}', "c"), content="Both.")
+    async with (
+        scripted_model(turn, strict=True) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.stream(tools=[OWN])
+
+    assert [(one["index"], one["function"]["arguments"]) for one in answer.calls] == [
+        (0, '{"x": 1}'),
+        (1, '{"x": 2}'),
+    ]
+    assert answer.calls[0]["id"].startswith("tgc_")
+    assert answer.calls[1]["id"] == "c"
+    assert answer.finishes == ["tool_calls"]
+    assert answer.text == "Both."
+
+
+async def test_progress_is_told_to_those_who_ask() -> None:
+    async with (
+        scripted_model(calls((ECHO, "{}", "a")), text("done")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.stream(toolgate={"progress": True})
+
+    started, finished, last = answer.extensions
+    assert started == {"event": "tool_started", "tool": "one.echo", "call_id": "a"}
+    assert finished["ms"] >= 0
+    assert finished | {"ms": 0} == {
+        "event": "tool_finished",
+        "tool": "one.echo",
+        "call_id": "a",
+        "ok": True,
+        "ms": 0,
+    }
+    assert last == {"rounds": 1, "tool_calls": 1}
+
+
+async def test_what_is_explained_comes_first() -> None:
+    async with (
+        scripted_model(text("done")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.stream(toolgate={"explain": True})
+
+    assert [one["tool"] for one in answer.chunks[0]["toolgate"]["explain"]["decisions"]] == ["echo"]
+    assert answer.chunks[0]["id"] == answer.chunks[-1]["id"]
+
+
+async def test_a_stop_by_a_budget_is_the_end_of_the_text_and_says_why() -> None:
+    async with (
+        scripted_model(lambda ask: calls((ECHO, json.dumps({"n": ask.number})), content="Hm.")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.stream(toolgate={"budgets": {"max_iterations": 1}})
+
+    assert answer.text == "Hm.\n\nHm."
+    assert (answer.finishes, answer.calls) == (["stop"], [])
+    assert answer.extensions == [{"stopped": "round_limit"}]
+
+
+async def test_a_stop_by_the_clock_is_said_after_what_was_said() -> None:
+    async with (
+        scripted_model(hang(text("so far so good", step=1), after=900)) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.stream(toolgate={"budgets": {"wall_clock_ms": 1000}})
+
+    said, closing = answer.text.split("\n\n")
+    assert "so far so good".startswith(said)
+    assert closing.startswith("Stopped:")
+    assert (answer.finishes, answer.extensions) == (["stop"], [{"stopped": "time_limit"}])
+
+
+async def test_a_server_that_answers_whole_where_a_stream_was_asked_for_is_understood() -> None:
+    completion = calls(call(ECHO, {}, id="a")).completion
+    async with (
+        scripted_model(lambda ask: whole(completion(ask)) if ask.number == 0 else text("done")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = await house.stream()
+
+    assert (answer.text, answer.finishes, answer.calls) == ("done", ["stop"], [])
+
+
+async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "KEEPALIVE_S", 0.01)
+    net, gate = MemoryNet(), asyncio.Event()
+
+    async def slow(_params: Any) -> Reply:
+        await gate.wait()
+        return Reply(result=text_result("at last"))
+
+    net.servers["one"].tools = (definition("slow"),)
+    net.servers["one"].on_call = {"slow": slow}
+    async with (
+        scripted_model(calls(("mcp__one__slow", "{}")), text("done")) as model,
+        open_chat_house(net, upstreams=(upstream(model.url),)) as house,
+    ):
+        request = house.open(asking(stream=True))
+        comments = await comments_of(request)
+        gate.set()
+        answer = Streamed(await request.whole())
+
+    assert comments == KEEPALIVE
+    assert answer.text == "done"
+
+
+async def comments_of(request: Stream) -> bytes:
+    """The first comment that comes; all other words are put back."""
+    kept = []
+    async with asyncio.timeout(5):
+        while (chunk := await request.chunks.get()) != KEEPALIVE:
+            kept.append(chunk)
+    rest = [request.chunks.get_nowait() for _ in range(request.chunks.qsize())]
+    for one in (*kept, *rest):
+        request.chunks.put_nowait(one)
+    return chunk
+
+
+async def test_a_client_that_leaves_a_stream_stops_model_and_tools() -> None:
+    """CHT-6"""
+    began = asyncio.Event()
+    net = MemoryNet()
+
+    async def hang_on(_params: Any) -> Reply:
+        began.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    net.servers["one"].on_call = {"echo": hang_on}
+    async with (
+        scripted_model(calls((ECHO, "{}"), content="I look."), text("never")) as model,
+        open_chat_house(net, upstreams=(upstream(model.url),)) as house,
+    ):
+        request = house.open(asking(stream=True))
+        async with asyncio.timeout(5):
+            await began.wait()
+        await request.leave()
+
+        assert house.net.servers["one"].stopped == ["echo"]
+    assert len(model.requests) == 1
