@@ -1,0 +1,257 @@
+"""The chat door itself: who comes in, what is where, and how it says no."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.surfaces.mcp.house import key, task
+from tests.surfaces.openai.chat_house import URL, USER, asking, open_chat_house, upstream
+from tests.upstream.memory_link import MemoryNet, record
+from tests.upstream.scripted_model import calls, scripted_model, text
+from toolgate.gateway.chat_scope import find_upstream
+from toolgate.model.chat import ChatBudgets
+from toolgate.model.tasks import Task
+
+pytestmark = pytest.mark.anyio
+
+AGENT, NODE, BOUND = (f"{one}-secret-0123456789-0123456789" for one in ("agent", "node", "bound"))
+ECHO = "mcp__one__echo"
+NOWHERE = upstream("http://127.0.0.1:9/v1")
+
+
+async def test_every_refusal_has_the_shape_of_openais_api() -> None:
+    async with open_chat_house(MemoryNet(), upstreams=(NOWHERE,)) as house:
+        answers = {
+            "path": await house.get("/v1/embeddings"),
+            "task": await house.post(asking(), url="/t/nope/v1/chat/completions"),
+            "no task": await house.post(asking(), url="/t/NO!/v1/chat/completions"),
+            "method": await house.get(URL),
+            "media": await house.post(asking(), content_type="text/plain"),
+            "json": await house.post(b"{"),
+            "array": await house.post(b"[]"),
+            "query": await house.post(asking(), url=f"{URL}?servers=one"),
+            "field": await house.post({"model": "m", "messages": [USER], "toolgate": {"mcp": {"nope": 1}}}),
+            "task's": await house.post(
+                {"model": "m", "messages": [USER], "metadata": {"mcp.task_tool_allowlist": '["*"]'}}
+            ),
+            "two tasks": await house.post(
+                asking(), url="/t/one/v1/chat/completions", x_toolgate_task="other"
+            ),
+        }
+
+    assert {name: (one.status, one.json["error"]["code"]) for name, one in answers.items()} == {
+        "path": (404, "not_found"),
+        "task": (404, "not_found"),
+        "no task": (404, "not_found"),
+        "method": (405, "method_not_allowed"),
+        "media": (415, "unsupported_media"),
+        "json": (400, "parse_error"),
+        "array": (400, "parse_error"),
+        "query": (400, "invalid_request"),
+        "field": (400, "invalid_chat"),
+        "task's": (403, "mcp_policy_denied"),
+        "two tasks": (400, "invalid_request"),
+    }
+    for one in answers.values():
+        assert set(one.json["error"]) == {"message", "type", "param", "code"}
+        assert one.headers["x-request-id"].startswith("req_")
+    assert "/v1/chat/completions" in answers["path"].json["error"]["message"]
+    assert answers["method"].headers["allow"] == "POST"
+    assert answers["field"].json["error"]["param"] == "toolgate.mcp.nope"
+
+
+async def test_nobody_comes_in_without_a_credential_that_reaches_far_enough() -> None:
+    keys = (key("agent", AGENT), key("node", NODE, role="node"))
+    async with (
+        scripted_model(text("hello")) as model,
+        open_chat_house(
+            MemoryNet(), keys=keys, upstreams=(upstream(model.url),), trusts_local=False
+        ) as house,
+    ):
+        nobody = await house.post(asking())
+        stranger = await house.post(asking(), authorization=f"Bearer {AGENT}x")
+        node = await house.post(asking(), authorization=f"Bearer {NODE}")
+        agent = await house.post(asking(), authorization=f"Bearer {AGENT}")
+        foreign = await house.post(asking(), authorization=f"Bearer {AGENT}", host="evil.example")
+        twice = await house.get("/v1/models")
+
+    assert [one.status for one in (nobody, stranger, node, agent, foreign, twice)] == [
+        401,
+        401,
+        403,
+        200,
+        403,
+        401,
+    ]
+    assert nobody.json["error"]["type"] == "authentication_error"
+    assert nobody.headers["www-authenticate"].startswith("Bearer")
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("by", ["path", "header", "key"])
+async def test_a_task_brings_its_tools_however_it_is_named(by: str) -> None:
+    async with (
+        scripted_model(calls((ECHO, "{}")), text("done"), strict=True) as model,
+        open_chat_house(
+            MemoryNet(),
+            record("one", allowed_tools=("*",)),
+            record("two", allowed_tools=("*",)),
+            tasks=(task("ops", default_server_ids=["one"]),),
+            keys=(key("bound", BOUND, default_task="ops"), key("agent", AGENT)),
+            upstreams=(upstream(model.url),),
+        ) as house,
+    ):
+        headers = {"x_toolgate_task": "ops"} if by == "header" else {}
+        answer = await house.post(
+            {"model": "m", "messages": [USER]},
+            url="/t/ops/v1/chat/completions" if by == "path" else URL,
+            authorization=f"Bearer {BOUND if by == 'key' else AGENT}",
+            **headers,
+        )
+
+        assert [(one.task_id, one.tool) for one in house.house.audited] == [("ops", "echo")]
+        assert house.house.audited[0].request_id == answer.headers["x-request-id"]
+    assert answer.json["choices"][0]["message"]["content"] == "done"
+    assert model.requests[0].tool_names == [ECHO]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"toolgate": {"mcp": {"enabled": False}}, "task": "ops"},
+        {"metadata": {"mcp.enabled": "false"}, "task": "ops"},
+        {"toolgate": {"mcp": {"enabled": True}, "mode": "passthrough"}},
+        {"toolgate": {"mcp": {"enabled": True}}, "tool_choice": "none"},
+    ],
+    ids=["neither task nor flag", "switched off", "in metadata", "passthrough", "choice none"],
+)
+async def test_without_a_scope_nothing_is_offered_and_nothing_is_run(members: Any) -> None:
+    async with (
+        scripted_model(calls((ECHO, "{}")), text("done")) as model,
+        open_chat_house(
+            MemoryNet(),
+            record("one", allowed_tools=("*",)),
+            tasks=(task("ops", default_server_ids=["one"]),),
+            upstreams=(upstream(model.url),),
+        ) as house,
+    ):
+        headers = {"x_toolgate_task": members.pop("task")} if "task" in members else {}
+        answer = await house.post({"model": "m", "messages": [USER], **members}, **headers)
+
+        assert house.called == []
+    assert answer.status == 200
+    assert "tools" not in model.requests[0].body
+    assert set(model.requests[0].body) <= {"model", "messages", "tool_choice"}
+
+
+async def test_a_task_or_an_upstream_can_switch_tools_off_and_a_request_cannot_switch_them_on() -> None:
+    quiet = Task(
+        task_id="quiet",
+        config={
+            "mcp.enabled": "true",
+            "mcp.default_server_ids": '["one"]',
+            "chat.mode": '"passthrough"',
+        },
+    )
+    async with (
+        scripted_model(lambda _ask: text("hello")) as model,
+        open_chat_house(
+            MemoryNet(),
+            record("one", allowed_tools=("*",)),
+            tasks=(quiet,),
+            upstreams=(upstream(model.url), upstream(model.url, "shy", mode="passthrough")),
+        ) as house,
+    ):
+        want = {"toolgate": {"mcp": {"enabled": True}, "mode": "inject"}}
+        await house.post(asking(**want), url="/t/quiet/v1/chat/completions")
+        await house.post(asking(model="shy/m", **want))
+
+    assert [ask.body.get("tools") for ask in model.requests] == [None, None]
+    assert [ask.body["model"] for ask in model.requests] == ["m", "m"]
+
+
+async def test_a_request_for_more_than_its_task_may_have_is_refused_whole_and_audited() -> None:
+    async with open_chat_house(
+        MemoryNet(),
+        record("one", allowed_tools=("*",)),
+        record("two", allowed_tools=("*",)),
+        tasks=(task("ops", default_server_ids=["one"]),),
+        upstreams=(NOWHERE,),
+    ) as house:
+        answer = await house.post(
+            asking(toolgate={"mcp": {"server_ids": ["one", "two"]}}), url="/t/ops/v1/chat/completions"
+        )
+
+        assert [(one.outcome, one.code, one.door) for one in house.house.audited] == [
+            ("denied", "mcp_policy_denied", "chat")
+        ]
+    assert (answer.status, answer.json["error"]["code"]) == (403, "mcp_policy_denied")
+
+
+async def test_budgets_only_narrow() -> None:
+    loose = Task(
+        task_id="loose",
+        config={
+            "mcp.enabled": "true",
+            "mcp.default_server_ids": '["one"]',
+            "chat.budgets": '{"max_iterations": 3}',
+        },
+    )
+    async with (
+        scripted_model(lambda ask: calls((ECHO, json.dumps({"n": ask.number})))) as model,
+        open_chat_house(
+            MemoryNet(),
+            record("one", allowed_tools=("*",)),
+            tasks=(loose,),
+            upstreams=(upstream(model.url, budgets=ChatBudgets(max_iterations=5)),),
+        ) as house,
+    ):
+        url = "/t/loose/v1/chat/completions"
+        await house.post(asking(toolgate={"budgets": {"max_iterations": 100}}), url=url)
+        first = len(model.requests)
+        await house.post(asking(toolgate={"budgets": {"max_iterations": 1}}), url=url)
+
+    assert (first, len(model.requests) - first) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("gpt-4", ("a", "gpt-4")),
+        ("b/gpt-4", ("b", "gpt-4")),
+        ("meta/llama", ("c", "meta/llama")),
+        ("c/meta/llama", ("c", "meta/llama")),
+        ("a/meta/llama", ("c", "a/meta/llama")),
+        ("off/x", ("c", "off/x")),
+    ],
+)
+def test_a_model_is_found_by_its_upstream_or_by_the_first_pattern_that_has_it(
+    model: str, expected: tuple[str, str]
+) -> None:
+    known = {
+        "off": upstream("http://off", "off", enabled=False),
+        "c": upstream("http://c", "c", models=("*/*",)),
+        "b": upstream("http://b", "b", models=("gpt-*",)),
+        "a": upstream("http://a", "a", models=("gpt-*",)),
+    }
+
+    found, name = find_upstream(known, model)
+    assert (found.upstream_id, name) == expected
+
+
+async def test_names_suit_models_that_take_identifiers_alone() -> None:
+    async with (
+        scripted_model(text("a")) as model,
+        open_chat_house(
+            MemoryNet(),
+            record("my-fs", allowed_tools=("*",)),
+            upstreams=(upstream(model.url, name_profile="identifier"),),
+        ) as house,
+    ):
+        await house.chat()
+
+    (name,) = model.requests[0].tool_names
+    assert name.startswith("mcp__my_fs__echo_")
+    assert name.isidentifier()
