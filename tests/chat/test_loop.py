@@ -13,6 +13,7 @@ NAMES = {
     "mcp__fs__write": "fs.write",
     "mcp.fs.write": "fs.write",
     "both": "x.both",
+    "mcp.x.both": "x.both",
 }
 OWN = {"mine", "both"}
 NAMED_OWN = b'{"type":"function","function":{"name":"mine"}}'
@@ -334,7 +335,7 @@ def test_a_name_on_both_sides_that_is_named_lets_no_tool_run() -> None:
     talk = loop(b'{"type":"function","function":{"name":"both"}}')
     talk.start()
 
-    assert codes_of(talk.on_reply([call()], has_text=False)) == ["mcp_policy_denied"]
+    assert codes_of(talk.on_reply([call(), call("mcp.x.both")], has_text=False)) == ["mcp_policy_denied"] * 2
 
 
 def test_tools_that_are_not_allowed_stay_so_after_the_demand_was_met() -> None:

@@ -24,9 +24,10 @@ CALLS = st.builds(
 TOOL_CALLS = st.builds(
     lambda call, n: ToolCall(call_id="c", name=call, arguments=f'{{"n":{n}}}'),
     st.sampled_from(["mcp__a__x", "mcp.a.x", "mcp__a__y"]),
-    st.integers(0, 9),
+    st.integers(0, 2),
 )
-REPLIES = st.tuples(st.lists(TOOL_CALLS, min_size=1, max_size=4) | st.lists(CALLS, max_size=4), st.booleans())
+BATCHES = st.lists(TOOL_CALLS, min_size=1, max_size=3)
+REPLIES = st.tuples(st.one_of(BATCHES, BATCHES, BATCHES, st.lists(CALLS, max_size=4)), st.booleans())
 CHOICES = st.sampled_from(
     [
         None,
@@ -40,7 +41,7 @@ CHOICES = st.sampled_from(
         b'{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"mcp__a__y"}}]}}',
     ]
 ).map(parse_choice)
-BUDGETS = st.builds(ChatBudgets, max_iterations=st.integers(0, 5), max_total_tool_calls=st.integers(0, 9))
+BUDGETS = st.builds(ChatBudgets, max_iterations=st.integers(0, 6), max_total_tool_calls=st.integers(0, 12))
 
 
 @dataclass

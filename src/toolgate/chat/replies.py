@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from toolgate.chat.calls import ToolCall
+from toolgate.chat.surrogates import Halves
 from toolgate.errors import ModelUnavailable
 from toolgate.model.raw import Members, decode_members
 
@@ -60,7 +61,7 @@ def parse_reply(body: bytes, *, nth: int = 0) -> Reply:
     """The reply in a whole `chat.completion`, the `nth` of its conversation, or ModelUnavailable."""
     try:
         body.decode()
-        head = decode_members(body)
+        head = decode_members(Halves().mend(body))
         choice = decode_members(_decode_array(head.pop("choices"))[0])
         message = decode_members(choice.pop("message"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError) as exc:

@@ -25,7 +25,7 @@ class Halves:
         self._first = b""
 
     def mend(self, data: bytes) -> bytes:
-        """`data`, in which a text's last half waits for the next `data`; a half alone is told as unreadable."""
+        """`data`, of which a text's last half waits for the next `data`; any half alone is unreadable."""
         if not self._first and b"\\ud" not in data and b"\\uD" not in data:
             return data
         waiting, self._first = self._first, b""
