@@ -8,7 +8,7 @@ LIVEMCPBENCH ?= ../shared/data/livemcpbench
 PIP := -m pip install --quiet --disable-pip-version-check --require-hashes -r
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench eval-search soak lock clean
+.PHONY: help setup demo test check bench bench-chat eval-search soak lock clean
 
 help: ## Show this.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -62,6 +62,9 @@ check: $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/n
 
 bench: $(VENV)/.run ## Measure Toolgate beside the upstream called directly and the peers installed.
 	bench/run
+
+bench-chat: $(VENV)/.run ## Measure what the chat door adds to a round of tools, and many streams at once.
+	@$(BIN)/python bench/chat/measure.py
 
 eval-search: $(VENV)/.semantic ## Measure what search finds, by words and by meaning, and how long it takes.
 	@$(BIN)/python bench/search/evaluate.py $(LIVEMCPBENCH)
