@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from toolgate.chat.filtered_answers import CLOSING, Continuation, NeedsAnswer, StreamFilter, filter_completion
+from toolgate.chat.filtered_answers import (
+    CLOSING,
+    MAX_CHOICES,
+    Continuation,
+    NeedsAnswer,
+    StreamFilter,
+    filter_completion,
+)
 from toolgate.chat.filtering import Declared
 from toolgate.errors import ModelUnavailable
 
@@ -199,3 +206,24 @@ def test_usage_that_comes_before_the_end_is_shown_and_still_added() -> None:
     assert ended is None
     assert said is not None
     assert json.loads(said)["usage"] == {"total_tokens": 7}
+
+
+def test_choices_without_end_are_not_remembered_without_end() -> None:
+    kept = StreamFilter(DECLARED)
+    for index in range(MAX_CHOICES):
+        kept.feed(chunk({"content": "x"}, index=index))
+
+    with pytest.raises(ModelUnavailable, match="more than 128 choices"):
+        kept.feed(chunk({"content": "x"}, index=MAX_CHOICES))
+
+
+def test_an_empty_reason_to_end_is_none() -> None:
+    kept = StreamFilter(DECLARED)
+    stream = [
+        chunk({"tool_calls": [{"index": 0, **call("theirs")}]}, ""),
+        chunk({"content": "words"}, ""),
+        chunk({}, "stop"),
+        usage(3),
+    ]
+
+    assert [kept.feed(one) for one in stream] == [None, *stream[1:]]

@@ -1,7 +1,7 @@
 """Calls of what a request does not declare never pass; everything else does, as it came."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.chat.filtered_answers import StreamFilter
-from toolgate.chat.filtering import Declared, find_declared
+from toolgate.chat.filtering import MAX_CALLS, MAX_UNNAMED_PIECES, Declared, find_declared
+from toolgate.errors import ModelUnavailable
 from toolgate.model.raw import decode_members
 
 DECLARED = Declared(functions=frozenset({"mine", "also_mine"}), customs=frozenset({"grammar"}))
@@ -213,6 +214,31 @@ def test_a_legacy_function_call_is_filtered_like_the_others(name: str) -> None:
     else:
         assert list(deltas(passed)) == [{"role": "assistant", "content": None}, {"content": "said"}, {}]
         assert json.loads(passed[-1])["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    "invented",
+    [
+        lambda at: piece(at, "theirs"),
+        lambda at: piece(0, "mine", id=f"call_{at}"),
+        lambda at: piece(at, None),
+        lambda at: piece(at, type="mcp"),
+    ],
+    ids=["indexes", "ids", "calls without a name", "calls of other types"],
+)
+def test_calls_without_end_are_not_remembered_without_end(invented: Callable[[int], Any]) -> None:
+    stream = [chunk({"tool_calls": [invented(at)]}) for at in range(MAX_CALLS + 2)]
+
+    with pytest.raises(ModelUnavailable, match="more than 1024 calls"):
+        sift(stream)
+
+
+def test_of_a_call_without_a_name_only_its_beginning_is_kept() -> None:
+    unnamed = [chunk({"tool_calls": [piece(0, arguments=str(at))]}) for at in range(MAX_UNNAMED_PIECES + 5)]
+
+    passed = sift([*unnamed, chunk({"tool_calls": [piece(0, "mine", "!", id="a")]})])
+
+    assert accumulate(passed) == [{"id": "a", "name": "mine", "arguments": "01234567!"}]
 
 
 def test_usage_beside_a_call_that_is_taken_out_passes() -> None:

@@ -11,8 +11,11 @@ import msgspec
 
 from toolgate.chat.filtering import MEMBERS, NOTHING, RAWS, Declared, Decoder, Sieve, read_answer, read_part
 from toolgate.chat.usage import add_usage
+from toolgate.errors import ModelUnavailable
 from toolgate.model.raw import Members
 
+MAX_CHOICES: Final = 128
+"""Of one answer, as many as the OpenAI API makes."""
 CLOSING: Final = "The model asked only for tools that this request does not declare."
 """What is answered where a model, asked twice, has said nothing."""
 _CLOSING: Final = msgspec.Raw(msgspec.json.encode(CLOSING))
@@ -71,8 +74,7 @@ def _sift(raw: msgspec.Raw, declared: Declared) -> tuple[Members, Sieve]:
     choice = read_answer(raw, MEMBERS)
     message = sieve.take(read_part(choice, "message"))
     if sieve.has_removed:
-        choice["message"] = _encode(message)
-        _end(choice, sieve)
+        choice |= {"message": _encode(message), "finish_reason": _finish(choice, sieve)}
     return choice, sieve
 
 
@@ -120,14 +122,17 @@ class StreamFilter:
     def _filter(self, raw: msgspec.Raw) -> msgspec.Raw | None:
         choice = read_answer(raw, MEMBERS)
         sieve = self._sieves.setdefault(_index(choice), Sieve(self._declared))
+        if len(self._sieves) > MAX_CHOICES:
+            raise ModelUnavailable(f"the model's server sent an answer with more than {MAX_CHOICES} choices")
         sent = read_part(choice, "delta")
         delta = sieve.take(sent)
-        if delta is sent and not (sieve.is_bare and _is_over(choice)):
+        finish = _finish(choice, sieve)
+        if _is_over(choice) and sieve.is_unanswered:
+            self._is_holding = True
+            finish = _NULL
+        if delta is sent and finish == choice.get("finish_reason", _NULL):
             return raw
-        if sieve.is_unanswered:
-            self._is_holding = self._is_holding or _is_over(choice)
-            choice["finish_reason"] = _NULL
-        return _encode_choice(choice, delta, sieve)
+        return _encode_choice({**choice, "finish_reason": finish}, delta)
 
 
 class Continuation:
@@ -163,11 +168,11 @@ class Continuation:
         delta = sieve.take(read_part(choice, "delta"))
         if self._unanswered[index].has_role:
             delta = {name: raw for name, raw in delta.items() if name != "role"}
+        finish = _finish(choice, sieve)
         if _is_over(choice) and not sieve.is_said:
             sieve.is_said = True
-            delta = {**delta, "content": _CLOSING}
-            choice["finish_reason"] = _STOP
-        return _encode_choice(choice, delta, sieve)
+            delta, finish = {**delta, "content": _CLOSING}, _STOP
+        return _encode_choice({**choice, "finish_reason": finish}, delta)
 
 
 def _closing_choice(index: int) -> Members:
@@ -183,19 +188,19 @@ def _index(choice: Members) -> int:
 
 
 def _is_over(choice: Members) -> bool:
-    return choice.get("finish_reason", _NULL) != _NULL
+    """Some servers write an empty reason where there is none."""
+    return bytes(choice.get("finish_reason", _NULL)) not in (b"null", b'""')
 
 
-def _end(choice: Members, sieve: Sieve) -> None:
-    """Let the choice end as one does in which there are no calls, if none remains."""
-    if sieve.is_bare and bytes(choice.get("finish_reason", _NULL)) in _CALL_FINISHES:
-        choice["finish_reason"] = _STOP
+def _finish(choice: Members, sieve: Sieve) -> msgspec.Raw:
+    """Why a choice ends: not for a call, if none remains."""
+    reason = choice.get("finish_reason", _NULL)
+    return _STOP if sieve.is_bare and bytes(reason) in _CALL_FINISHES else reason
 
 
-def _encode_choice(choice: Members, delta: Members, sieve: Sieve) -> msgspec.Raw | None:
+def _encode_choice(choice: Members, delta: Members) -> msgspec.Raw | None:
     if not delta and not _is_over(choice):
         return None
-    _end(choice, sieve)
     return _encode({**choice, "delta": _encode(delta)})
 
 

@@ -12,6 +12,10 @@ import msgspec
 from toolgate.errors import ModelUnavailable
 from toolgate.model.raw import Members
 
+MAX_CALLS: Final = 1024
+"""Of one answer. More than any model makes, and little to remember."""
+MAX_UNNAMED_PIECES: Final = 8
+"""Of a call that has no name yet: it comes with the first piece, or with the next."""
 _NULL: Final = msgspec.Raw(b"null")
 _NOTHINGS: Final = (b"null", b'""', b"[]")
 _SPOKEN: Final = ("content", "refusal", "audio")
@@ -141,9 +145,12 @@ class Sieve:
         """The pieces that may pass now: with the first that has a name also those that waited for it."""
         call = read_answer(raw, _CALL)
         passes = self._judge(call)
+        if len(self._verdicts) + len(self._unnamed) + len(self._removed) > MAX_CALLS:
+            raise ModelUnavailable(f"the model's server sent an answer with more than {MAX_CALLS} calls")
         if passes is None:
             self.has_removed = True
-            self._unnamed.setdefault(call.index, []).append(raw)
+            pieces = self._unnamed.setdefault(call.index, [])
+            pieces += [raw] if len(pieces) < MAX_UNNAMED_PIECES else []
             return []
         waiting = self._unnamed.pop(call.index, [])
         if not passes:

@@ -43,9 +43,7 @@ class Completions:
         asked = self._whole(exchange, to_tools(request)) if scope.injects and is_old else request
         if not scope.injects or asked.choice.kind == "none":
             filters = scope.mode == "passthrough"
-            return await passthrough.serve(
-                exchange, request, scope=scope, models=self._parts.models, filters=filters
-            )
+            return await passthrough.serve(exchange, request, scope=scope, parts=self._parts, filters=filters)
         view, offered = await self._offer(exchange, asked, scope)
         opening = Opening(request=asked, is_legacy=is_old, scope=scope, view=view, offered=offered)
         return await Conversation(self._parts, exchange, opening).run()

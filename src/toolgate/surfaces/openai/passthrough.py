@@ -5,7 +5,9 @@ reaches the client that it has not declared; if nothing else remains the model i
 """
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -20,7 +22,8 @@ from toolgate.model.raw import Members
 from toolgate.surfaces.openai.answers import DONE, EVENTS, encode_broken, encode_chunk
 from toolgate.surfaces.openai.asking import PATH
 from toolgate.surfaces.openai.exchange import Exchange
-from toolgate.upstream.models.client import ModelAnswer, ModelEvents, Models
+from toolgate.surfaces.openai.parts import ChatParts
+from toolgate.upstream.models.client import ModelAnswer, ModelEvents
 from toolgate.upstream.models.events import DONE as DONE_DATA
 from toolgate.upstream.models.events import ModelEvent
 
@@ -30,7 +33,7 @@ _JSON: Final = b"application/json"
 
 
 async def serve(
-    exchange: Exchange, request: ChatRequest, *, scope: ChatScope, models: Models, filters: bool
+    exchange: Exchange, request: ChatRequest, *, scope: ChatScope, parts: ChatParts, filters: bool
 ) -> str:
     """Answer a request by what the model's server answers; returns how that ended.
 
@@ -38,7 +41,7 @@ async def serve(
     Raises a ToolgateError as long as nothing was sent.
     """
     declared = find_declared(exchange.body) if filters else None
-    passing = _Passing(exchange, forwarded(exchange.body, request), scope=scope, models=models)
+    passing = _Passing(exchange, forwarded(exchange.body, request), scope=scope, parts=parts)
     try:
         await passing.run(declared)
     except ToolgateError as exc:
@@ -53,11 +56,11 @@ async def serve(
 class _Passing:
     """One request on its way to the model's server, and the answer on its way back."""
 
-    def __init__(self, exchange: Exchange, members: Members, *, scope: ChatScope, models: Models) -> None:
+    def __init__(self, exchange: Exchange, members: Members, *, scope: ChatScope, parts: ChatParts) -> None:
         self._exchange = exchange
         self._members = members
         self._upstream = scope.upstream
-        self._models = models
+        self._parts = parts
         self._deadline_s = asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3
         self.has_begun = False
         """Something was sent: an error has no status of its own any more."""
@@ -80,10 +83,15 @@ class _Passing:
                 raise ModelUnavailable("the model's server ended its answer before it had begun")
             self._exchange.responder.end()
 
-    def _ask(self, body: bytes) -> AbstractAsyncContextManager[ModelEvents | ModelAnswer]:
-        return self._models.stream(
+    @asynccontextmanager
+    async def _ask(self, body: bytes) -> AsyncIterator[ModelEvents | ModelAnswer]:
+        began_s = time.perf_counter()
+        async with self._parts.models.stream(
             self._upstream, PATH, body, deadline_s=self._deadline_s, may_retry=not self.has_begun
-        )
+        ) as answer:
+            yield answer
+        latency = self._parts.gateway.metrics.model_latency(self._upstream.upstream_id)
+        latency.add((time.perf_counter() - began_s) * 1e3)
 
     def _ask_for_text(self) -> AbstractAsyncContextManager[ModelEvents | ModelAnswer]:
         return self._ask(msgspec.json.encode(for_an_answer(self._members)))
