@@ -363,11 +363,19 @@ def test_what_cannot_be_read_is_refused() -> None:
         parse_own_fields({"mcp.server_ids": msgspec.Raw(b'["\xff"]')})
 
 
-def test_metadata_that_is_not_ours_stays_as_it_came() -> None:
-    sent = {"metadata": msgspec.Raw(b'{"a": "\\u00e4",  "mcp.enabled":"true"}')}
-    cleaned, _, _ = parse_own_fields(sent)
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        pytest.param(
+            b'{"a": "\\u00e4",  "mcp.enabled":"true"}', b'{"a":"\\u00e4"}', id="beside what is ours"
+        ),
+        pytest.param(b'{ "a" : "b" }', b'{ "a" : "b" }', id="alone"),
+    ],
+)
+def test_metadata_that_is_not_ours_stays_as_it_came(sent: bytes, expected: bytes) -> None:
+    cleaned, _, _ = parse_own_fields({"metadata": msgspec.Raw(sent)})
 
-    assert bytes(cleaned["metadata"]) == b'{"a":"\\u00e4"}'
+    assert bytes(cleaned["metadata"]) == expected
 
 
 OURS = st.dictionaries(

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from toolgate.chat.calls import CallError, parse_arguments
 from toolgate.chat.faults import UNREADABLE, is_null
 from toolgate.chat.outputs import cut_text
 from toolgate.model.raw import Members, decode_members
@@ -97,12 +98,10 @@ def decode_hidden(data: bytes) -> HiddenTurn | None:
 
 def _ever_smaller(turn: HiddenTurn) -> Iterator[HiddenTurn]:
     yield turn
-    for cap in _CAPS:
-        cut = replace(turn, results=_cut(turn.results, cap))
-        yield replace(
-            cut, earlier=tuple(replace(one, results=_cut(one.results, cap)) for one in turn.earlier)
-        )
-    yield cut
+    for earlier in (turn.earlier, ()):
+        for cap in _CAPS:
+            cut = tuple(replace(one, results=_cut(one.results, cap)) for one in earlier)
+            yield replace(turn, results=_cut(turn.results, cap), earlier=cut)
     # Arguments as long as that cannot be cut: the model is not told again what it called here.
     yield HiddenTurn(message={}, results=(), own_ids=turn.own_ids[:1])
 
@@ -216,8 +215,11 @@ def _calls_of(message: Members) -> list[msgspec.Raw]:
 def _overlaid_call(original: Members, told: Members) -> Members:
     call = _overlaid(original, told)
     if "function" in original and "function" in told:
-        function = _overlaid(decode_members(original["function"]), decode_members(told["function"]))
-        call["function"] = _raw(function)
+        function = decode_members(told["function"])
+        if isinstance(parse_arguments(_text(function.get("arguments"))), CallError):
+            # What the model wrote so was mended before it was hidden.
+            function.pop("arguments", None)
+        call["function"] = _raw(_overlaid(decode_members(original["function"]), function))
     return call
 
 

@@ -146,10 +146,11 @@ def parse_own_fields(body: Members) -> tuple[Members, Mapping[str, Any], Asked]:
             said.add(name, raw, name)
     _take_toolgate(body, said)
     if not is_null(body.get("metadata")):
-        kept = _take_metadata(parse_members(body["metadata"], "metadata"), said)
-        if len(kept):
+        metadata = parse_members(body["metadata"], "metadata")
+        kept = _take_metadata(metadata, said)
+        if len(kept) < len(metadata):
             members["metadata"] = msgspec.Raw(msgspec.json.encode(kept))
-        else:
+        if not kept:
             del members["metadata"]
     params = {key: value for key, (_, value) in said.values.items() if key.startswith(_MCP)}
     return members, params, said.asked()

@@ -90,13 +90,9 @@ class Transcript:
         )
 
     def _choice_of(self, ask: AskModel) -> bytes | None:
-        match ask.choice:
-            case "sent":
-                return self._choice.raw
-            case "auto":
-                return self._choice.after_satisfied()
-            case "none":
-                return _NONE
+        if ask.choice == "none":
+            return _NONE
+        return self._choice.raw if ask.choice == "sent" else self._choice.after_satisfied()
 
     def _mended(self, entry: msgspec.Raw, call: ToolCall) -> msgspec.Raw:
         """A call as it may stand in a history: one that names a function and holds a JSON object."""

@@ -1,0 +1,232 @@
+"""What models are asked: the history stays whole and fit to be sent, whatever was said in it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.chat.conversations import HI, call, function, offered, reply_of, request_of
+from tests.upstream.strict_history import fault_of
+from toolgate.chat.injection import Injection
+from toolgate.chat.loop import AskModel
+from toolgate.chat.transcript import Transcript
+
+SENT = AskModel(choice="sent")
+AUTO = AskModel(choice="auto")
+LAST = AskModel(choice="none", is_last=True)
+
+
+def asked(transcript: Transcript, ask: AskModel = SENT) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(transcript.body(ask))
+    return body
+
+
+def test_the_first_request_is_the_callers_with_tools_beside_its_own() -> None:
+    request = request_of(tools=[function("mine")], temperature=0, parallel_tool_calls=False, vendor={"x": 1})
+    body = asked(Transcript(request, offered("read"), is_stream=False))
+
+    assert [tool["function"]["name"] for tool in body.pop("tools")] == ["mine", "mcp__fs__read"]
+    assert body == {
+        "model": "m",
+        "messages": [HI],
+        "temperature": 0,
+        "parallel_tool_calls": False,
+        "vendor": {"x": 1},
+    }
+
+
+def test_messages_and_tools_pass_byte_for_byte() -> None:
+    request = request_of(tools=[function("mine")])
+    body = Transcript(request, None, is_stream=False).body(SENT)
+
+    assert json.dumps([HI]).encode() in body
+    assert json.dumps(function("mine")).encode() in body
+
+
+@pytest.mark.parametrize(
+    ("is_stream", "sent", "expected"),
+    [
+        pytest.param(
+            True,
+            {"stream": True, "stream_options": {"x": 1, "include_usage": False}},
+            {"stream": True, "stream_options": {"x": 1, "include_usage": True}},
+            id="a stream tells what was used",
+        ),
+        pytest.param(
+            True,
+            {},
+            {"stream": True, "stream_options": {"include_usage": True}},
+            id="a stream nobody asked for",
+        ),
+        pytest.param(
+            True,
+            {"stream_options": None},
+            {"stream": True, "stream_options": {"include_usage": True}},
+            id="null options",
+        ),
+        pytest.param(False, {"stream": True, "stream_options": {"x": 1}}, {}, id="whole"),
+    ],
+)
+def test_streams(is_stream: bool, sent: dict[str, Any], expected: dict[str, Any]) -> None:
+    body = asked(Transcript(request_of(**sent), None, is_stream=is_stream))
+
+    assert body == {"model": "m", "messages": [HI], **expected}
+
+
+NAMED = {"type": "function", "function": {"name": "mcp__fs__read"}}
+DOTTED = {"type": "function", "function": {"name": "mcp.fs.read"}}
+
+
+def allowed(mode: str, *tools: Any) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}
+
+
+@pytest.mark.parametrize(
+    ("sent", "ask", "expected"),
+    [
+        pytest.param(None, SENT, None, id="none sent"),
+        pytest.param(None, AUTO, None, id="none sent, later"),
+        pytest.param(None, LAST, "none", id="none sent, last"),
+        pytest.param("required", SENT, "required", id="required"),
+        pytest.param("required", AUTO, "auto", id="required, satisfied"),
+        pytest.param("required", LAST, "none", id="required, last"),
+        pytest.param(NAMED, SENT, NAMED, id="named"),
+        pytest.param(DOTTED, SENT, NAMED, id="named as models may say it"),
+        pytest.param(DOTTED, AUTO, "auto", id="named, satisfied"),
+        pytest.param(allowed("required", DOTTED), SENT, allowed("required", NAMED), id="allowed"),
+        pytest.param(
+            allowed("required", DOTTED), AUTO, allowed("auto", NAMED), id="what is not allowed stays so"
+        ),
+    ],
+)
+def test_choices(sent: Any, ask: AskModel, expected: Any) -> None:
+    transcript = Transcript(request_of(tool_choice=sent), offered("read"), is_stream=False)
+
+    assert asked(transcript, ask).get("tool_choice") == expected
+
+
+@pytest.mark.parametrize(
+    ("sent", "ask", "expected"),
+    [
+        pytest.param({"tool_choice": "auto"}, SENT, {}, id="auto"),
+        pytest.param({"tool_choice": "required"}, AUTO, {}, id="satisfied, though by nothing"),
+        pytest.param({"parallel_tool_calls": True, "tools": []}, LAST, {}, id="last"),
+        pytest.param({"tools": None}, SENT, {}, id="null tools"),
+        pytest.param(
+            {"tool_choice": "required"},
+            SENT,
+            {"tool_choice": "required"},
+            id="a demand is the model's to refuse",
+        ),
+    ],
+)
+def test_where_there_is_nothing_to_choose_nothing_is_said_of_choosing(
+    sent: dict[str, Any], ask: AskModel, expected: dict[str, Any]
+) -> None:
+    body = asked(Transcript(request_of(**sent), Injection(), is_stream=False), ask)
+
+    assert body == {"model": "m", "messages": [HI], **expected}
+
+
+def test_a_round_is_the_reply_as_it_came_and_one_message_for_each_call() -> None:
+    signature = {"google": {"thought_signature": "s=="}}
+    calls = [call("a", arguments='{"path": "x"}', extra_content=signature), call("b")]
+    reply = reply_of(*calls, reasoning_content="hm", refusal=None)
+    transcript = Transcript(request_of(), offered("read"), is_stream=False)
+    transcript.take(reply)
+    for one in reply.calls:
+        transcript.answer(one, f"result of {one.call_id}")
+
+    assert asked(transcript)["messages"] == [
+        HI,
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "hm",
+            "refusal": None,
+            "tool_calls": calls,
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "result of a"},
+        {"role": "tool", "tool_call_id": "b", "content": "result of b"},
+    ]
+
+
+def test_an_answer_without_calls_stays_as_it_came() -> None:
+    transcript = Transcript(request_of(), offered("read"), is_stream=False)
+    transcript.take(reply_of(content="hello", vendor=1))
+
+    assert asked(transcript)["messages"][1:] == [{"role": "assistant", "content": "hello", "vendor": 1}]
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        pytest.param('{"a":1}', '{"a":1}', id="an object"),
+        pytest.param(' { "a" : 1 } ', ' { "a" : 1 } ', id="as it was spelled"),
+        pytest.param("", "{}", id="nothing"),
+        pytest.param('{"path": "no', '{"__invalid__":"{\\"path\\": \\"no"}', id="cut off"),
+        pytest.param('{"a":1}{"b":2}', '{"__invalid__":"{\\"a\\":1}{\\"b\\":2}"}', id="two at once"),
+        pytest.param("[1]", '{"__invalid__":"[1]"}', id="an array"),
+        pytest.param("x" * 5_000, '{"__invalid__":"' + "x" * 200 + '"}', id="not more than a line of it"),
+    ],
+)
+def test_arguments_in_a_history_are_an_object(sent: str, expected: str) -> None:
+    """A server that reads its own model's broken arguments answers with a 500."""
+    transcript = Transcript(request_of(), offered("read"), is_stream=False)
+    transcript.take(reply_of(call("a", arguments=sent, vendor=1)))
+
+    assert asked(transcript)["messages"][1]["tool_calls"] == [call("a", arguments=expected, vendor=1)]
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        pytest.param("mcp.fs.read", "mcp__fs__read", id="what it means"),
+        pytest.param("no such tool!", "no_such_tool_", id="what no function can be called"),
+        pytest.param("x" * 100, "x" * 64, id="what is too long"),
+        pytest.param("", "_", id="nothing"),
+        pytest.param("my.own", "my.own", id="the caller's own is its server's business"),
+    ],
+)
+def test_names_in_a_history_are_names_of_functions(sent: str, expected: str) -> None:
+    transcript = Transcript(request_of(tools=[function("my.own")]), offered("read"), is_stream=False)
+    transcript.take(reply_of(call("a", name=sent)))
+
+    assert asked(transcript)["messages"][1]["tool_calls"] == [call("a", name=expected)]
+
+
+def test_a_call_of_a_tool_that_is_no_function_stays_as_it_came() -> None:
+    custom = {"id": "a", "type": "custom", "custom": {"name": "run", "input": "not json"}}
+    transcript = Transcript(request_of(), offered("read"), is_stream=False)
+    transcript.take(reply_of(custom))
+
+    assert asked(transcript)["messages"][1]["tool_calls"] == [custom]
+
+
+TEXTS = st.sampled_from(["mcp__fs__read", "mcp.fs.read", "mine", "", "a b", "é" * 70, "x" * 99]) | st.text(
+    max_size=8
+)
+ARGUMENTS = st.sampled_from(["{}", "", '{"a":1}', '{"a":', "[]", "null", '{"a":1,"a":2}']) | st.text(
+    max_size=8
+)
+CALLS = st.builds(call, st.sampled_from(["a", "b", "c", ""]), TEXTS, ARGUMENTS)
+ROUNDS = st.lists(st.lists(CALLS, min_size=1, max_size=4), max_size=4)
+
+
+@given(ROUNDS, st.sampled_from([SENT, AUTO, LAST]), st.booleans())
+def test_strict_servers_take_every_history(rounds: list[Any], ask: AskModel, declares: bool) -> None:
+    """Also that of a conversation that a budget stopped in the middle."""
+    own = {"tools": [function("mine")]} if declares else {}
+    transcript = Transcript(request_of(**own), offered("read", "stat", own=["mine"]), is_stream=False)
+    for calls in rounds:
+        reply = reply_of(*calls)
+        transcript.take(reply)
+        for one in reply.calls:
+            transcript.answer(one, "done")
+        assert fault_of(asked(transcript, ask)) is None
+    body = asked(transcript, ask)
+
+    assert fault_of(body) is None
+    assert sum(message["role"] == "tool" for message in body["messages"]) == sum(map(len, rounds))
