@@ -43,6 +43,6 @@ async def asking(*script: Any, **options: Any) -> AsyncIterator[tuple[Models, Sc
 async def read(models: Models, model: ScriptedModel, **fields: Any) -> list[ModelEvent]:
     """Everything in the stream that answers one request."""
     upstream = at(model.url, **fields)
-    async with models.stream(upstream, PATH, STREAM, deadline_s=in_s(15), may_retry=False) as events:
+    async with models.stream(upstream, PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events:
         assert not isinstance(events, ModelAnswer)
         return [event async for event in events]

@@ -65,11 +65,8 @@ async def test_a_stream_comes_back_as_it_was_sent(reply: Reply) -> None:
 
 
 async def test_a_stream_is_over_when_it_says_so_though_the_connection_stays() -> None:
-    said = stream(b"data: {}\n\n", _DONE, b"data: more\n\n", b"data: half")
-    async with asking(hang(said, after=len(b"data: {}\n\n" + _DONE + b"data: more\n\ndata:"))) as (
-        models,
-        model,
-    ):
+    said = b"data: {}\n\n" + _DONE + b"data: more\n\ndata: ha"
+    async with asking(hang(stream(said + b"lf"), after=len(said))) as (models, model):
         events = await read(models, model)
 
     assert [event.data for event in events] == [b"{}", b"[DONE]"]
@@ -140,7 +137,7 @@ async def test_an_event_without_end_is_refused() -> None:
 @pytest.mark.parametrize("body", [pytest.param(BODY, id="whole"), pytest.param(STREAM, id="stream")])
 async def test_whoever_is_cancelled_before_the_answer_begins_closes_the_connection(body: bytes) -> None:
     async with asking(hang(), text("next")) as (models, model):
-        task = asyncio.create_task(models.ask(at(model.url), PATH, body, deadline_s=in_s(5), may_retry=True))
+        task = asyncio.create_task(models.ask(at(model.url), PATH, body, deadline_s=in_s(99), may_retry=True))
         ask = await model.asked(1)
         task.cancel()
 
@@ -165,7 +162,7 @@ async def test_whoever_is_cancelled_in_a_stream_closes_the_connection() -> None:
 async def test_whoever_leaves_a_stream_closes_the_connection() -> None:
     said = stream(b"data: a\n\n", b"data: b\n\n")
     async with asking(hang(said, after=9)) as (models, model):
-        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(5), may_retry=False) as events:
+        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events:
             assert not isinstance(events, ModelAnswer)
             first = await anext(events)
 
@@ -192,11 +189,17 @@ async def test_a_stream_is_read_no_faster_than_it_is_taken() -> None:
 
 
 async def test_a_stream_that_ends_while_it_is_paused_leaves_a_connection_that_can_be_used() -> None:
-    event = b"data: " + b"a" * 100_000 + b"\n\n"
-    async with asking(stream(event * 4), stream(event * 4), text("x")) as (models, model):
-        first, second, third = [await read(models, model) for _ in range(3)]
+    event = b"data: " + b"a" * 1_016 + b"\n\n"
+    count = MAX_WAITING_BYTES // len(event) + 1  # the last of them is one too many
+    async with asking(stream(event * count), text("next")) as (models, model):
+        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events:
+            assert not isinstance(events, ModelAnswer)
+            while events.waiting_bytes <= MAX_WAITING_BYTES:
+                await asyncio.sleep(0)
+            taken = [event async for event in events]
+        await read(models, model)
 
-    assert [len(first), len(second), len(third)] == [4, 4, 4]
+    assert len(taken) == count
     assert model.connections == 1
 
 
