@@ -22,7 +22,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ToolDefinition
 from toolgate.policy.layers import parse_session_params
-from toolgate.policy.patterns import matches_text
+from toolgate.upstream.models import routing
 
 MAX_PATTERNS_SHOWN: Final = 20
 
@@ -78,20 +78,11 @@ def chat_scope(
 
 
 def find_upstream(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str]:
-    """Who is asked for `model`, and by which name: `<upstream_id>/<model>`, or the first that serves it."""
-    upstream_id, slash, name = model.partition("/")
-    named = upstreams.get(upstream_id)
-    if slash and named is not None and serves(named, name):
-        return named, name
-    for _, upstream in sorted(upstreams.items()):
-        if serves(upstream, model):
-            return upstream, model
-    raise UnknownModel(f"no upstream serves the model `{model[:200]}`", hint=_known(upstreams))
-
-
-def serves(upstream: ChatUpstream, model: str) -> bool:
-    """Whether `upstream` is to be asked for `model`."""
-    return upstream.enabled and any(matches_text(pattern, model) for pattern in upstream.models)
+    """Who is asked for `model`, and by which name. Raises UnknownModel."""
+    found = routing.find_upstream(upstreams, model)
+    if found is None:
+        raise UnknownModel(f"no upstream serves the model `{model[:200]}`", hint=_known(upstreams))
+    return found
 
 
 def tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTable:

@@ -10,6 +10,8 @@ from toolgate.upstream.sse import EventTooLarge
 
 MAX_WAITING_BYTES: Final = 256 * 1024
 """When more than that waits to be taken, the server is not read on."""
+_MAX_IN_A_ROW: Final = 16
+"""After so many that had come already, others have their turn on the loop."""
 
 
 class Inflow:
@@ -28,6 +30,8 @@ class Inflow:
         self._events: deque[ModelEvent] = deque()
         self.waiting_bytes = 0
         self._is_paused = False
+        self._in_a_row = 0
+        """Events taken without waiting for any."""
         self._wake: asyncio.Future[None] | None = None
         self._connection: HttpConnection
         self._answer: asyncio.Future[Answer]
@@ -101,6 +105,10 @@ class Inflow:
             if self._answer.done():
                 return self._last()
             await self._wait()
+        self._in_a_row += 1
+        if self._in_a_row >= _MAX_IN_A_ROW:
+            self._in_a_row = 0
+            await asyncio.sleep(0)
         event = self._events.popleft()
         self.waiting_bytes -= len(event.raw)
         if self._is_paused and self.waiting_bytes <= MAX_WAITING_BYTES // 2:
@@ -124,6 +132,7 @@ class Inflow:
         raise StopAsyncIteration
 
     async def _wait(self) -> None:
+        self._in_a_row = 0
         self._wake = self._loop.create_future()
         try:
             await self._wake
