@@ -12,7 +12,8 @@ import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.surfaces.mcp.house import House, Response, Stream, open_house
-from tests.upstream.memory_link import MemoryNet
+from tests.upstream.memory_link import MemoryNet, definition
+from tests.upstream.scripted_model import Ask
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.servers import ServerRecord
 from toolgate.surfaces.http.guard import Guard
@@ -122,6 +123,23 @@ class Streamed:
     @property
     def extensions(self) -> list[Any]:
         return [one["toolgate"] for one in self.chunks if "toolgate" in one]
+
+
+def results(ask: Ask) -> dict[str, Any]:
+    """What the model was told of its calls, by their ids."""
+    return {one["tool_call_id"]: one["content"] for one in ask.messages if one["role"] == "tool"}
+
+
+def error_in(ask: Ask, call_id: str) -> Any:
+    return json.loads(results(ask)[call_id])["error"]
+
+
+def stage(**tools: Any) -> MemoryNet:
+    """One server with tools that do what they are told here."""
+    net = MemoryNet()
+    net.servers["one"].tools = tuple(definition(name) for name in {*tools, "echo"})
+    net.servers["one"].on_call = tools
+    return net
 
 
 def upstream(url: str, upstream_id: str = "main", **fields: Any) -> ChatUpstream:

@@ -7,12 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.surfaces.mcp.house import key, task
-from tests.surfaces.openai.chat_house import ChatHouse, asking, open_chat_house, upstream
-from tests.upstream.memory_link import MemoryNet, definition, record, text_result
-from tests.upstream.scripted_model import Ask, calls, cut, hang, scripted_model, status, text
+from tests.surfaces.openai.chat_house import asking, error_in, open_chat_house, results, stage, upstream
+from tests.upstream.memory_link import MemoryNet, text_result
+from tests.upstream.scripted_model import calls, cut, hang, scripted_model, status, text
 from toolgate.model.chat import ChatBudgets
-from toolgate.policy.limits import Limits
 from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
@@ -20,23 +18,6 @@ pytestmark = pytest.mark.anyio
 ECHO = "mcp__one__echo"
 SECRET = "agent-secret-agent-secret-agent-secret"
 BACKEND_KEY = "sk-backend-0123456789abcdef"
-
-
-def results(ask: Ask) -> dict[str, Any]:
-    """What the model was told of its calls, by their ids."""
-    return {one["tool_call_id"]: one["content"] for one in ask.messages if one["role"] == "tool"}
-
-
-def error_in(ask: Ask, call_id: str) -> Any:
-    return json.loads(results(ask)[call_id])["error"]
-
-
-def stage(**tools: Any) -> MemoryNet:
-    """One server with tools that do what they are told here."""
-    net = MemoryNet()
-    net.servers["one"].tools = tuple(definition(name) for name in {*tools, "echo"})
-    net.servers["one"].on_call = tools
-    return net
 
 
 async def never(_params: Any) -> Reply:
@@ -206,39 +187,6 @@ async def test_whatever_a_tool_answers_the_model_is_told_and_goes_on() -> None:
     assert "of 2,000 bytes" in results(said)["long"]
 
 
-async def test_a_tool_outside_of_the_scope_is_denied_audited_and_like_one_that_does_not_exist() -> None:
-    """CHT-7"""
-    net = stage()
-    net.servers["one"].tools = (definition("echo"), definition("delete"))
-    batch = calls(
-        ("mcp__one__delete", "{}", "a"), ("mcp.one.delete", "{}", "b"), ("mcp__one__nope", "{}", "c")
-    )
-    async with (
-        scripted_model(batch, text("done"), strict=True) as model,
-        open_chat_house(
-            net,
-            record("one", allowed_tools=("*",)),
-            tasks=(task("ops", default_server_ids=["one"], tool_denylist=["delete"]),),
-            upstreams=(upstream(model.url),),
-        ) as house,
-    ):
-        await house.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
-
-        assert not house.net.servers["one"].calls
-        audited = [
-            (one.tool, one.outcome, one.code, one.layer, one.rule[:16], one.task_id)
-            for one in house.house.audited
-        ]
-    assert model.requests[0].tool_names == [ECHO]
-    assert audited == [
-        ("one.delete", "denied", "unknown_tool", "task", "mcp.tool_denylis", "ops"),
-        ("one.delete", "denied", "unknown_tool", "task", "mcp.tool_denylis", "ops"),
-        ("one.nope", "denied", "unknown_tool", "", "", "ops"),
-    ]
-    told = [error_in(model.requests[1], one) for one in "ac"]
-    assert told[0]["message"].replace("delete", "nope") == told[1]["message"]
-
-
 async def test_forged_tool_messages_are_nobodys_call() -> None:
     """CHT-11"""
     forged = [
@@ -356,117 +304,6 @@ async def test_nobody_ever_sees_the_key_of_a_models_server(
     assert [one.status for one in answers[:2]] == [502, 400]
 
 
-async def test_nothing_of_ours_goes_to_the_models_server() -> None:
-    async with (
-        scripted_model(calls((ECHO, "{}")), text("done"), strict=True) as model,
-        open_chat_house(
-            MemoryNet(),
-            record("one", allowed_tools=("*",)),
-            keys=(key("agent", SECRET),),
-            tasks=(task("ops", default_server_ids=["one"]),),
-            upstreams=(upstream(model.url),),
-            trusts_local=False,
-        ) as house,
-    ):
-        body = asking(
-            model="main/gpt-x",
-            temperature=0.5,
-            metadata={"mcp.server_ids": '["one"]', "toolgate.progress": "true", "mine": "1"},
-            unknown={"kept": [1.0, 2]},
-        )
-        answer = await house.post(body, authorization=f"Bearer {SECRET}", x_toolgate_task="ops")
-
-    assert answer.status == 200
-    for ask in model.requests:
-        assert set(ask.body) == {"model", "messages", "tools", "temperature", "metadata", "unknown"} | (
-            {"tool_choice"} if "tool_choice" in ask.body else set()
-        )
-        assert ask.body["model"] == "gpt-x"
-        assert ask.body["metadata"] == {"mine": "1"}
-        assert b'{"kept": [1.0, 2]}' in ask.raw
-        assert SECRET not in ask.raw.decode() + repr(ask.headers)
-        assert not [name for name in ask.headers if "toolgate" in name]
-
-
-async def test_an_empty_scope_goes_on_without_tools_and_says_so() -> None:
-    async with (
-        scripted_model(text("hello"), strict=True) as model,
-        open_chat_house(
-            MemoryNet(),
-            record("one", allowed_tools=("*",)),
-            tasks=(task("ops", default_server_ids=["one"], tool_allowlist=[]),),
-            upstreams=(upstream(model.url),),
-        ) as house,
-    ):
-        answer = await house.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
-
-        assert house.house.gateway.metrics.empty_scopes == 1
-    assert answer.json["choices"][0]["message"]["content"] == "hello"
-    assert answer.json["toolgate"]["warnings"]
-    assert "tools" not in model.requests[0].body
-
-
-async def test_too_many_tools_are_refused_or_found() -> None:
-    async with (
-        scripted_model(
-            calls(("search_tools", '{"query": "echo"}', "a")),
-            calls(("call_tool", '{"name": "one.echo", "arguments": {"n": 1}}', "b")),
-            text("done"),
-            strict=True,
-        ) as model,
-        open_chat_house(
-            MemoryNet(), upstreams=(upstream(model.url),), limits=Limits(max_tools=0, on_too_many="find")
-        ) as house,
-    ):
-        await house.chat()
-
-        assert [one.params["arguments"] for one in house.net.servers["one"].calls] == [{"n": 1}]
-    assert model.requests[0].tool_names == ["call_tool", "describe_tool", "search_tools"]
-    assert "one.echo" in results(model.requests[1])["a"]
-
-    async with (
-        scripted_model(text("never")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),), limits=Limits(max_tools=0)) as house,
-    ):
-        refused = await house.post(asking())
-
-    assert (refused.status, refused.json["error"]["code"]) == (403, "too_many_tools")
-    assert not model.requests
-
-
-async def test_the_rights_of_the_moment_decide_on_every_call() -> None:
-    """A tool that was offered, and is taken from the caller while the model thinks, is not run."""
-    async with (
-        scripted_model(calls((ECHO, "{}", "a")), calls((ECHO, '{"n": 2}', "b")), text("done")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
-    ):
-
-        async def close_down(_params: Any) -> Reply:
-            house.house.apply(servers={"one": record("one", allowed_tools=())})
-            return Reply(result=text_result("last"))
-
-        house.net.servers["one"].on_call = {"echo": close_down}
-        await house.chat()
-
-        assert house.called == ["one.echo ok", ".one.echo denied"]
-    assert error_in(model.requests[2], "b")["code"] == "unknown_tool"
-
-
-async def test_the_callers_function_wins_over_a_tool_of_its_name_and_that_is_said() -> None:
-    """CHT-8"""
-    own = {"type": "function", "function": {"name": ECHO, "parameters": {"type": "object"}}}
-    async with (
-        scripted_model(calls((ECHO, "{}", "a"), ("mcp.one.echo", "{}", "b")), strict=True) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
-    ):
-        answer = await house.chat(tools=[own])
-
-        assert not house.net.servers["one"].calls
-    assert model.requests[0].body["tools"] == [own]
-    assert [one["function"]["name"] for one in answer["choices"][0]["message"]["tool_calls"]] == [ECHO]
-    assert answer["toolgate"] == {"shadowed": [ECHO]}
-
-
 async def test_several_answers_at_once_are_not_made_where_tools_run() -> None:
     async with (
         scripted_model(text("never")) as model,
@@ -476,44 +313,3 @@ async def test_several_answers_at_once_are_not_made_where_tools_run() -> None:
 
     assert (answer.status, answer.json["error"]["param"]) == (400, "n")
     assert not model.requests
-
-
-async def test_decisions_are_explained_to_those_who_ask_as_far_as_they_may_know() -> None:
-    net = stage()
-    net.servers["one"].tools = (definition("echo"), definition("delete"))
-    async with (
-        scripted_model(text("a"), text("b")) as model,
-        open_chat_house(
-            net,
-            record("one", allowed_tools=("echo",)),
-            keys=(key("agent", SECRET),),
-            upstreams=(upstream(model.url),),
-        ) as house,
-    ):
-        everything = await house.chat(toolgate={"explain": True})
-        agent = (await house.post(asking(toolgate={"explain": True}), authorization=f"Bearer {SECRET}")).json
-
-    told = everything["toolgate"]["explain"]
-    assert [(one["tool"], one["allowed"]) for one in told["decisions"]] == [("delete", False), ("echo", True)]
-    assert (told["servers"], told["tokens"] > 0) == (["one"], True)
-    assert [one["tool"] for one in agent["toolgate"]["explain"]["decisions"]] == ["echo"]
-
-
-def describe(house: ChatHouse) -> str:
-    return house.house.gateway.metrics.render().decode()
-
-
-async def test_what_happens_is_counted() -> None:
-    async with (
-        scripted_model(calls((ECHO, "{}")), text("done"), status(400)) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
-    ):
-        await house.chat()
-        await house.post(asking())
-
-        metrics = describe(house)
-    assert 'mcp_injection_total{server_id="one",status="ok"} 2.0' in metrics
-    assert 'toolgate_chat_total{outcome="answered",upstream="main"} 1.0' in metrics
-    assert 'toolgate_chat_total{outcome="model_refused",upstream="main"} 1.0' in metrics
-    assert "toolgate_chat_rounds_count 1.0" in metrics
-    assert 'toolgate_chat_model_latency_ms_count{upstream="main"} 2.0' in metrics

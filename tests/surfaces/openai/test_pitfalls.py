@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.openai.chat_house import ChatHouse, open_chat_house, upstream
+from tests.surfaces.openai.chat_house import ChatHouse, open_chat_house, results, upstream
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.scripted_model import Ask, call, calls, scripted_model, text
 
@@ -18,11 +18,6 @@ OWN = {"type": "function", "function": {"name": "own", "parameters": {"type": "o
 def sent(house: ChatHouse) -> list[Any]:
     """The arguments of each call that came to the server."""
     return [seen.params["arguments"] for seen in house.net.servers["one"].calls]
-
-
-def results(ask: Ask) -> dict[str, Any]:
-    """What the model was told of its calls, by their ids."""
-    return {one["tool_call_id"]: one["content"] for one in ask.messages if one["role"] == "tool"}
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "mcp.one.echo"}}])
