@@ -29,6 +29,16 @@ def test_a_json_object_is_passed_on_as_it_was_written(
     assert parse_arguments(text) == text.encode()
 
 
+@given(st.lists(st.tuples(st.text('a:"\\{[', max_size=2), VALUES), max_size=5))
+def test_names_that_stand_twice_are_seen_whatever_they_are(pairs: list[tuple[str, Any]]) -> None:
+    """CHT-2"""
+    text = ", ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in pairs)
+
+    is_refused = isinstance(parse_arguments(f'{{"x": [{{{text}}}]}}'), CallError)
+
+    assert is_refused == (len(dict(pairs)) < len(pairs))
+
+
 @given(st.text() | st.text('{}[]":,ab1\\ue ', max_size=12))
 def test_whatever_a_model_writes_is_one_object_or_a_stated_error(text: str) -> None:
     arguments = parse_arguments(text)
@@ -59,11 +69,13 @@ def test_whatever_a_model_writes_is_one_object_or_a_stated_error(text: str) -> N
         pytest.param("[]", "they are no JSON object", id="array"),
         pytest.param("null", "they are no JSON object", id="null"),
         pytest.param('"{}"', "they are no JSON object", id="an object in a text"),
-        pytest.param('{"a":1,"a":2}', "the name 'a' stands twice", id="duplicate name"),
-        pytest.param('{"b":[{"a":1,"a":1}]}', "the name 'a' stands twice", id="duplicate name inside"),
-        pytest.param('{"a":1,"\\u0061":2}', "the name 'a' stands twice", id="duplicate name, escaped"),
+        pytest.param('{"a":1,"a":2}', "a name stands twice", id="duplicate name"),
+        pytest.param('{"b":[{"a":1,"a":1}]}', "a name stands twice", id="duplicate name inside"),
+        pytest.param('{"a":1,"\\u0061":2}', "a name stands twice", id="duplicate name, escaped"),
+        pytest.param('{"\\\\":1,"\\\\":2}', "a name stands twice", id="duplicate backslash"),
+        pytest.param('{"a":[' + "[]," * 30_000 + "1]}", "more than 20000 objects", id="very many arrays"),
         pytest.param('{"a":' + "[" * 64 + "]" * 64 + "}", "deeper than 64", id="too deep"),
-        pytest.param('{"a":' + "[" * 99_999, "not one whole JSON object", id="a depth bomb"),
+        pytest.param('{"a":' + "[" * 19_999, "not one whole JSON object", id="a depth bomb"),
         pytest.param(f'{{"a":"{"x" * 10_000_000}"}}', "longer than 1048576 bytes", id="10 MB"),
         pytest.param(f'{{"a":"{"é" * 600_000}"}}', "longer than 1048576 bytes", id="bytes, not characters"),
     ],
@@ -78,6 +90,12 @@ def test_arguments_that_are_not_one_object_are_refused(text: str, said: str) -> 
         "error": {"code": "mcp_invalid_arguments", "message": error.message, "retryable": True}
     }
     assert len(error.message) < 300
+
+
+def test_signs_within_texts_are_no_structure() -> None:
+    text = json.dumps({"a": '{"a": [[:' * 20_000, '\\"': "\\", ":": {":": 1}})
+
+    assert parse_arguments(text) == text.encode()
 
 
 def test_arguments_may_be_as_deep_as_is_published() -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 
@@ -36,9 +37,9 @@ def piece(index: int | None = 0, call_id: str | None = None, **function: Any) ->
 
 def assembled(*chunks: bytes, nth: int = 0) -> Reply:
     assembly = Assembly(nth=nth)
-    for data in chunks:
+    for data in (*chunks, b"[DONE]"):
         assembly.feed(data)
-    return assembly.finish(was_done=True)
+    return assembly.finish()
 
 
 def calls_of(*chunks: bytes) -> list[tuple[str, str]]:
@@ -219,6 +220,18 @@ def test_half_a_character_is_shown_with_its_other_half() -> None:
     assert assembly.finish().text == "😀"
 
 
+def test_what_is_repeated_whole_with_every_piece_is_passed_over() -> None:
+    assembly = Assembly()
+
+    delta = assembly.feed(
+        b'{"choices":[{"delta":{"content":"a"},"message":{"content":"a"}}],"usage":{"n":1}}'
+    )
+
+    assert delta == Delta(fields={"content": msgspec.Raw(b'"a"')})
+    assembly.feed(b"[DONE]")
+    assert plain(assembly.finish().choice) == {}
+
+
 def test_the_last_usage_and_the_last_of_a_head_stand() -> None:
     reply = assembled(
         b'{"id":"a","usage":{"n":1},"choices":[{"delta":{"content":"x"}}]}',
@@ -243,22 +256,23 @@ def test_a_finish_reason_needs_no_done(reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunks", "was_done"),
+    "chunks",
     [
-        pytest.param([], True, id="nothing came"),
-        pytest.param([b'{"choices":[]}'], True, id="nothing was said"),
-        pytest.param([chunk(content="hal")], False, id="a text broke off"),
-        pytest.param([piece(0, "a", name="f", arguments="{}")], False, id="a call that looks whole"),
+        pytest.param([], id="nothing came"),
+        pytest.param([b"[DONE]"], id="nothing but an end"),
+        pytest.param([b'{"choices":[]}', b"[DONE]"], id="nothing was said"),
+        pytest.param([chunk(content="hal")], id="a text broke off"),
+        pytest.param([piece(0, "a", name="f", arguments="{}")], id="a call that looks whole"),
     ],
 )
-def test_a_reply_that_broke_off_is_none(chunks: list[bytes], was_done: bool) -> None:
+def test_a_reply_that_broke_off_is_none(chunks: list[bytes]) -> None:
     """CHT-6"""
     assembly = Assembly()
     for data in chunks:
         assembly.feed(data)
 
     with pytest.raises(ModelUnavailable, match="broke off"):
-        assembly.finish(was_done=was_done)
+        assembly.finish()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """What a model asks for, and what it is told."""
 
-import json
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -12,6 +11,8 @@ CallKind = Literal["function", "other"]
 """`other`: a call of a tool that is no function. It is never run here."""
 MAX_ARGUMENT_BYTES: Final = 1_048_576
 MAX_ARGUMENT_DEPTH: Final = 64
+MAX_ARGUMENT_CONTAINERS: Final = 20_000
+"""Objects and arrays: many empty ones take a reader far longer than their size says."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -56,19 +57,10 @@ def parse_arguments(text: str) -> bytes | CallError:
         return _invalid("they are empty; where there are none, send `{}`")
     try:
         sent = text.encode()
-        if len(sent) > MAX_ARGUMENT_BYTES:
-            return _invalid(f"they are longer than {MAX_ARGUMENT_BYTES} bytes")
-        value = _decode(sent)
-        if not isinstance(value, dict):
-            return _invalid("they are no JSON object")
-        if _is_deeper_than(value, MAX_ARGUMENT_DEPTH):
-            return _invalid(f"they are nested deeper than {MAX_ARGUMENT_DEPTH} levels")
-        json.loads(text, object_pairs_hook=_refuse_repeats)
-    except _Repeated as exc:
-        return _invalid(f"the name {exc} stands twice in one object")
+        fault = _fault_of(sent)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
-        return _invalid(f"they are not one whole JSON object ({exc})")
-    return sent
+        fault = f"they are not one whole JSON object ({exc})"
+    return _invalid(fault) if fault else sent
 
 
 def canonical(arguments: bytes) -> bytes:
@@ -76,29 +68,32 @@ def canonical(arguments: bytes) -> bytes:
     return msgspec.json.encode(_decode(arguments), order="sorted")
 
 
-class _Repeated(Exception):
-    """A name that stands twice in one object."""
+def _fault_of(sent: bytes) -> str | None:
+    if len(sent) > MAX_ARGUMENT_BYTES:
+        return f"they are longer than {MAX_ARGUMENT_BYTES} bytes"
+    signs = b"".join(sent.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+    if signs.count(b"{") + signs.count(b"[") > MAX_ARGUMENT_CONTAINERS:
+        return f"they hold more than {MAX_ARGUMENT_CONTAINERS} objects and arrays"
+    value = _decode(sent)
+    if not isinstance(value, dict):
+        return "they are no JSON object"
+    depth, members = _measure(value)
+    if depth > MAX_ARGUMENT_DEPTH:
+        return f"they are nested deeper than {MAX_ARGUMENT_DEPTH} levels"
+    # Outside of texts a colon stands for each member that was written; of two with one name, one is left.
+    return "a name stands twice in one object" if signs.count(b":") > members else None
 
 
-def _refuse_repeats(pairs: list[tuple[str, object]]) -> None:
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            raise _Repeated(ascii(name[:40]))
-        seen.add(name)
-
-
-def _is_deeper_than(value: object, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [child for one in level for child in _children(one)]
-    return any(isinstance(one, dict | list) for one in level)
-
-
-def _children(value: object) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
+def _measure(value: dict[str, Any]) -> tuple[int, int]:
+    """How deep objects and arrays nest in it, and how many members all its objects have."""
+    depth, members = 0, 0
+    level: list[Any] = [value]
+    while level:
+        depth += 1
+        members += sum(len(one) for one in level if isinstance(one, dict))
+        children = (child for one in level for child in (one.values() if isinstance(one, dict) else one))
+        level = [child for child in children if isinstance(child, dict | list)]
+    return depth, members
 
 
 def _invalid(reason: str) -> CallError:

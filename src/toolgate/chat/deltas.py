@@ -26,6 +26,7 @@ from toolgate.model.raw import Members, decode_members
 MAX_REPLY_BYTES: Final = 32 * 1_048_576
 """Of all its chunks. Arguments that are too long for a tool come through, and are refused as such."""
 
+_DONE: Final = b"[DONE]"
 _NULL: Final = msgspec.Raw(b"null")
 _COMPLETION: Final = msgspec.Raw(b'"chat.completion"')
 _NOTHING: Final = (b"null", b'""', b"[]", b"{}")
@@ -56,9 +57,14 @@ class Assembly:
         self._message: dict[str, Grown] = {}
         self._calls = _Calls()
         self._finish_reason: msgspec.Raw | None = None
+        self._usage: Members | None = None
+        self._is_done = False
 
     def feed(self, data: bytes) -> Delta | None:
         """What of a `data:` may be shown; ModelRefused for an error in it, ModelUnavailable for garbage."""
+        if data == _DONE:
+            self._is_done = True
+            return None
         self._bytes += len(data)
         if self._bytes > MAX_REPLY_BYTES:
             raise ModelUnavailable(f"the model's reply is longer than {MAX_REPLY_BYTES} bytes")
@@ -70,29 +76,34 @@ class Assembly:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise ModelUnavailable("the model's server sent something that is no chunk of a reply") from exc
 
-    def finish(self, *, was_done: bool = False) -> Reply:
+    def finish(self) -> Reply:
         """The whole, or ModelUnavailable for one that broke off: no finish reason, and no `[DONE]` came.
 
         Whether what it calls is all that the model meant to say, nobody knows: none of it is run.
         """
         message, choice, calls = whole(self._message), whole(self._choice), self._calls.whole()
-        if self._finish_reason is None and not (was_done and (message or calls)):
+        if self._finish_reason is None and not (self._is_done and (message or calls)):
             raise ModelUnavailable("the model's server broke off its reply")
         if calls:
             message["tool_calls"] = msgspec.Raw(msgspec.json.encode(calls))
         choice["finish_reason"] = self._finish_reason or _NULL
         if "object" in self._head:
             self._head["object"] = _COMPLETION
-        return make_reply(message, choice, self._head, nth=self._nth)
+        reply = make_reply(message, choice, self._head, nth=self._nth)
+        reply.usage = self._usage
+        return reply
 
     def _take(self, chunk: Members) -> Delta | None:
         choices = array_of(chunk.pop("choices", None))
+        usage = object_of(chunk.pop("usage", None))
+        self._usage = self._usage if usage is None else usage
         self._head |= {name: raw for name, raw in chunk.items() if raw != _NULL or name not in self._head}
         choice = object_of(choices[0]) if choices else None
         if choice is None:
             return None
         delta = object_of(choice.pop("delta", None)) or {}
-        choice.pop("index", None)
+        for name in ("index", "message"):  # the latter is all there is so far, by servers that repeat it
+            choice.pop(name, None)
         reason = choice.pop("finish_reason", _NULL)
         self._finish_reason = self._finish_reason if reason == _NULL else reason
         grow(self._choice, choice)

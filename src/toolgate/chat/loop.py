@@ -23,6 +23,8 @@ import re
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from heapq import nsmallest
 from typing import Final, Literal
 
 from toolgate.chat.calls import CallError, ToolCall, canonical, parse_arguments
@@ -40,7 +42,7 @@ MAX_IDENTICAL_CALLS: Final = 2
 """How often the same call is run; a model that asks for it once more goes in a circle."""
 MAX_NAMES_TOLD: Final = 20
 MAX_NAME_SHOWN: Final = 128
-_WORDS: Final = re.compile(r"[a-z0-9]+")
+_WORD: Final = re.compile(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +182,7 @@ class ToolLoop:
         self.calls_made += 1
         name = self._names.get(call.name)
         if name is None:
-            return Refused(call=call, error=_unknown(call.name, self._names))
+            return Refused(call=call, error=self._unknown(call.name[:MAX_NAME_SHOWN]))
         if not self._is_chosen(name):
             return Refused(call=call, error=_not_chosen(call.name, self._choice.names))
         self._is_satisfied = self._choice.mode == "required"
@@ -192,6 +194,20 @@ class ToolLoop:
             return Refused(call=call, error=_REPEATED)
         self._runs[same] += 1
         return Run(call=call, name=name, arguments=arguments)
+
+    @cached_property
+    def _known(self) -> list[tuple[str, frozenset[str]]]:
+        """The names as the model was told them, each with its words."""
+        return [(name, _words(name)) for name in sorted(self._names) if "." not in name]
+
+    def _unknown(self, name: str) -> CallError:
+        """Told with the names that share most words with it: a model is mostly wrong by little."""
+        meant, known = _words(name), self._known
+        nearest = nsmallest(MAX_NAMES_TOLD, known, key=lambda one: -len(meant & one[1]))
+        listed = ", ".join(f"`{near}`" for near, _ in nearest) or "none"
+        which = "The tools are" if len(known) <= MAX_NAMES_TOLD else f"Of {len(known)} tools, the nearest are"
+        message = f"there is no tool `{name}`. {which}: {listed}"
+        return CallError(code="unknown_tool", message=message, retryable=False)
 
     def _closing(self, reason: StopReason) -> str:
         most = self._budgets
@@ -223,12 +239,5 @@ def _not_chosen(name: str, chosen: Sequence[str]) -> CallError:
     return CallError(code="mcp_policy_denied", message=message, retryable=False)
 
 
-def _unknown(name: str, names: Mapping[str, str]) -> CallError:
-    """Told with those that share most words with it, since a model is mostly wrong by little."""
-    meant = set(_WORDS.findall(name[:MAX_NAME_SHOWN].lower()))
-    known = sorted(one for one in names if "." not in one)
-    nearest = sorted(known, key=lambda one: -len(meant.intersection(_WORDS.findall(one.lower()))))
-    listed = ", ".join(f"`{one}`" for one in nearest[:MAX_NAMES_TOLD]) or "none"
-    which = "The tools are" if len(known) <= MAX_NAMES_TOLD else f"Of {len(known)} tools, the nearest are"
-    message = f"there is no tool `{name[:MAX_NAME_SHOWN]}`. {which}: {listed}"
-    return CallError(code="unknown_tool", message=message, retryable=False)
+def _words(name: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(name.lower()))

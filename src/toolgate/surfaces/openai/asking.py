@@ -15,7 +15,6 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.model.raw import Members
 from toolgate.telemetry import Metrics
 from toolgate.upstream.models.client import ModelAnswer, Models
-from toolgate.upstream.models.events import DONE
 
 PATH: Final = "/chat/completions"
 
@@ -64,9 +63,7 @@ class Asking:
                 await on_delta(Delta(fields=reply.without_calls(), choice=reply.choice, head=reply.head))
             else:
                 async for event in events:
-                    if event.data is None or event.data == DONE:
-                        continue
-                    delta = assembly.feed(event.data)
+                    delta = None if event.data is None else assembly.feed(event.data)
                     if delta is not None:
                         await on_delta(delta)
                 reply = assembly.finish()
