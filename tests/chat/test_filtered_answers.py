@@ -227,3 +227,11 @@ def test_an_empty_reason_to_end_is_none() -> None:
     ]
 
     assert [kept.feed(one) for one in stream] == [None, *stream[1:]]
+
+
+def test_a_stream_that_told_of_an_error_does_not_go_on() -> None:
+    first = bare_stream()
+    error = b'{"error": {"message": "broken"}}'
+
+    assert first.feed(error) is error
+    assert first.unanswered == {}

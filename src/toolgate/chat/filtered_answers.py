@@ -96,19 +96,26 @@ class StreamFilter:
         self._declared = declared
         self._sieves: dict[int, Sieve] = {}
         self._is_holding = False
+        self._has_failed = False
         self.head: Members = {}
         """The first chunk, but for what it says."""
         self.usage: Members | None = None
 
     @property
     def unanswered(self) -> Mapping[int, Sieve]:
-        """The choices of which nothing remains: when the stream is over the model is asked once more."""
+        """The choices of which nothing remains: when the stream is over the model is asked once more.
+
+        None where the stream told of an error: clients have raised it, and hear no more.
+        """
+        if self._has_failed:
+            return {}
         return {index: sieve for index, sieve in self._sieves.items() if sieve.is_unanswered}
 
     def feed(self, data: bytes) -> bytes | None:
         """What becomes of one event: `data` itself where nothing is taken out, None where nothing is left."""
         chunk = read_answer(data, MEMBERS)
         sent = _choices(chunk)
+        self._has_failed = self._has_failed or "error" in chunk
         self.head = self.head or {name: raw for name, raw in chunk.items() if name not in _SAID}
         kept = [choice for raw in sent if (choice := self._filter(raw)) is not None]
         usage = read_part(chunk, "usage")

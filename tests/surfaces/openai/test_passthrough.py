@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.docs.documents import EXAMPLES
 from tests.surfaces.mcp.house import key, task
 from tests.surfaces.openai.chat_house import ChatHouse, Streamed, official_client, open_chat_house, upstream
 from tests.upstream.memory_link import MemoryNet
@@ -282,6 +283,30 @@ async def test_each_of_three_can_switch_it_on(where: str) -> None:
         await house.post(body_of(toolgate=ours), url="/t/t/v1/chat/completions")
 
     assert model.requests[0].body == body_of()
+
+
+async def test_the_request_in_the_guide_passes_without_what_is_ours_in_it() -> None:
+    sent = json.loads((EXAMPLES / "chat" / "passthrough.json").read_text("utf-8"))
+    async with (
+        scripted_model(calls((ECHO, "{}"), ("open_page", "{}"))) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        got = await house.post(sent)
+
+    assert model.requests[0].body == {name: value for name, value in sent.items() if name != "toolgate"}
+    made = got.json["choices"][0]["message"]["tool_calls"]
+    assert [one["function"]["name"] for one in made] == ["open_page"]
+
+
+async def test_comments_pass_in_both_halves_of_a_stream() -> None:
+    alive = b": alive\n\n"
+    script = [stream(alive, b'data: {"choices":[{"delta":{"tool_calls":[{"type":"mcp"}]}}]}\n\n')]
+    script += [stream(alive, b'data: {"choices":[{"delta":{"content":"w"}}]}\n\n', b"data: [DONE]\n\n")]
+    async with safe_house(*script) as (_, house):
+        got = await house.post(body_of(stream=True))
+
+    assert got.body.count(alive) == 2
+    assert got.body.endswith(b"data: [DONE]\n\n")
 
 
 async def test_a_request_cannot_switch_it_off() -> None:
