@@ -108,7 +108,7 @@ def test_messages_that_add_up_pass(messages: list[Any]) -> None:
         pytest.param(
             [calling("a"), result("a"), result("a")],
             "messages.[2].tool_call_id",
-            "Invalid parameter: Duplicate value for 'tool_call_id' of 'a' in message[2].",
+            "Invalid parameter: Duplicate value for 'tool_call_id' of 'a', in messages[1] and messages[2].",
             id="a result twice",
         ),
         pytest.param(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from toolgate.chat.root_schemas import parameters_of
 
-REFUSED = ("anyOf", "oneOf", "allOf", "enum", "not", "$ref", "unevaluatedProperties")
+REFUSED = ("anyOf", "oneOf", "allOf", "enum", "const", "not", "$ref", "unevaluatedProperties")
 TEXT = {"type": "string"}
 NUMBER = {"type": "number"}
 
@@ -75,6 +75,7 @@ def asks(*names: str, **properties: Any) -> dict[str, Any]:
         ),
         pytest.param({**asks("a", a=TEXT), "not": {"required": ["b"]}}, {"a": TEXT}, ["a"], id="not"),
         pytest.param({**asks(a=TEXT), "enum": [{"a": "x"}]}, {"a": TEXT}, [], id="enum"),
+        pytest.param({**asks(a=TEXT), "const": {"a": "x"}}, {"a": TEXT}, [], id="const"),
     ],
 )
 def test_what_is_said_of_single_arguments_is_lifted(

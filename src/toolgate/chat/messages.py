@@ -79,6 +79,8 @@ class _Turn:
         self._place = place
         self._call_ids = frozenset(call_ids)
         self._open = Counter(call_ids)
+        self._answered: dict[str, int] = {}
+        """Where the newest result of each call stands."""
 
     def answer(self, members: Members, place: int) -> None:
         where = f"messages[{place}]"
@@ -94,9 +96,11 @@ class _Turn:
             what = f"'tool_call_id' of '{quoted(call_id)}' not found in 'tool_calls' of previous message"
             raise _misplaced(what, place)
         if not self._open[call_id]:
-            what = f"Duplicate value for 'tool_call_id' of '{quoted(call_id)}' in message[{place}]"
+            places = f"in messages[{self._answered[call_id]}] and messages[{place}]"
+            what = f"Duplicate value for 'tool_call_id' of '{quoted(call_id)}', {places}"
             raise _misplaced(what, place)
         self._open[call_id] -= 1
+        self._answered[call_id] = place
 
     def check_answered(self) -> None:
         still_open = list(self._open.elements())

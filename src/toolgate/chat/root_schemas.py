@@ -1,7 +1,7 @@
 """Schemas whose root models' servers do not take.
 
-OpenAI wants `type: "object"` at the root of a function's parameters, and no `anyOf`, `oneOf`, `allOf`, `enum`
-or `not` beside it; one such schema has the whole request refused. The arguments of MCP tools are objects
+OpenAI wants `type: "object"` at the root of a function's parameters, and no `anyOf`, `oneOf`, `allOf`, `enum`,
+`const` or `not` beside it; one such schema has the whole request refused. The arguments of MCP tools are objects
 anyway. So what the root's alternatives say of single arguments is lifted into the root, where a model looks
 for it; all of it, where they differ. What that leaves unsaid (which arguments exclude each other) stands word
 for word in the description, and the server still checks every call. Names and `$defs` stay as they are, so a
@@ -17,7 +17,7 @@ import msgspec
 from toolgate.model.raw import Members
 
 Schema = dict[str, Any]
-_REFUSED: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "not")
+_REFUSED: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "const", "not")
 _SAID: Final = (*_REFUSED, "unevaluatedProperties")
 """What is taken from such a root. The last one would count what now stands elsewhere."""
 _POINTERS: Final = (b"#/allOf/", b"#/anyOf/", b"#/oneOf/", b"#/not/")
