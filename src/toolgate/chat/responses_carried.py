@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
+from toolgate.chat.outputs import cut_text
+
 MAX_BYTES: Final = 48 * 1024
 """Compressed. Outputs that do not fit are cut, and say so."""
-_CUT: Final = "… [cut: it was {} characters long]"
 _SHORTEST: Final = 256
 
 
@@ -30,11 +31,11 @@ class Carried(msgspec.Struct, array_like=True, frozen=True):
 
 def encode_carried(carried: Carried, *, max_bytes: int = MAX_BYTES) -> bytes:
     """As few bytes as it takes, and no more than `max_bytes` unless the call itself has them."""
-    most = max((len(output) for _, output in carried.outputs), default=0)
+    most = max((len(output.encode()) for _, output in carried.outputs), default=0)
     data = _compress(carried)
     while len(data) > max_bytes and most > _SHORTEST:
         most //= 2
-        outputs = tuple((call_id, _cut(output, most)) for call_id, output in carried.outputs)
+        outputs = tuple((call_id, cut_text(output, most)) for call_id, output in carried.outputs)
         data = _compress(msgspec.structs.replace(carried, outputs=outputs))
     return data
 
@@ -46,7 +47,3 @@ def decode_carried(data: bytes) -> Carried:
 
 def _compress(carried: Carried) -> bytes:
     return zlib.compress(msgspec.json.encode(carried))
-
-
-def _cut(output: str, most: int) -> str:
-    return output if len(output) <= most else output[:most] + _CUT.format(len(output))

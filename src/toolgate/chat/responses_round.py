@@ -182,11 +182,14 @@ class ModelRound:
     def abandon(self) -> None:
         """Nothing more comes: what has begun ends as it is."""
         for place in self._places.values():
-            if isinstance(place, _Shown) and not place.is_done:
+            if place is None or place.is_done:
+                continue
+            place.is_done = True
+            if isinstance(place, _Shown):
                 self._output.end(place.index, _cut_item(place))
-            elif isinstance(place, _Called) and not place.is_done:
+            elif isinstance(place, _Called):
                 self._output.end(place.index, {**place.item, "status": "incomplete"})
-            elif isinstance(place, _Held) and not place.is_done:
+            else:
                 self._release(place, None)
 
     def _release(self, place: _Held, call_id: str | None) -> None:

@@ -1,0 +1,315 @@
+"""A model's reply over the Responses API, event by event and whole, as a client is told of it."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolgate.chat.calls import ToolCall
+from toolgate.chat.responses_output import ResponseOutput, shown_members
+from toolgate.chat.responses_round import ModelReply, ModelRound, Offered
+from toolgate.chat.responses_tools import Offer
+from toolgate.errors import ModelUnavailable
+from toolgate.model.names import ToolRef
+from toolgate.model.tools import ToolDefinition
+
+ECHO = ToolDefinition(ref=ToolRef("one", "echo"), raw=b'{"name":"echo"}', digest="", tokens=1)
+FREE, ASKED = (
+    Offer(label="one", name="echo", chat_name="c", view_name="v", definition=ECHO, needs_approval=needs)
+    for needs in (False, True)
+)
+OFFERS = {"free": FREE, "asked": ASKED}
+OFFERED = Offered(OFFERS.get, lambda name: name == "own")
+SAYS = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "hi", "annotations": []}]}
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def called(name: str, **members: Any) -> dict[str, Any]:
+    item = {"type": "function_call", "id": f"fc_{name}", "call_id": f"id_{name}", "name": name}
+    return {**item, "arguments": "{}", **members}
+
+
+def whole(*items: Any, **members: Any) -> bytes:
+    return encode({"id": "r", "status": "completed", "output": items, **members})
+
+
+class Told:
+    """A round and what it told."""
+
+    def __init__(self, offered: Offered = OFFERED, *, drops_calls: bool = False) -> None:
+        basis, shown = {"id": msgspec.Raw(b'"basis"')}, shown_members({})
+        self.output = ResponseOutput(basis, shown, is_stream=True)
+        self.round = ModelRound(self.output, offered, number=3, drops_calls=drops_calls)
+
+    def feed(self, kind: str, **members: Any) -> "Told":
+        self.round.feed(encode({"type": kind, "sequence_number": 9, **members}))
+        return self
+
+    def item(self, index: int, item: Any) -> "Told":
+        self.feed("response.output_item.added", output_index=index, item=item)
+        return self.feed("response.output_item.done", output_index=index, item=item)
+
+    def end(self, **members: Any) -> ModelReply:
+        self.feed("response.completed", response={"id": "r", "output": [], **members})
+        return self.round.finish()
+
+    @property
+    def events(self) -> list[Any]:
+        said = self.output.drain().decode().split("\n\n")
+        return [json.loads(one.split("\n")[1].removeprefix("data: ")) for one in said if one]
+
+    @property
+    def types(self) -> list[str]:
+        return [one["type"].removeprefix("response.") for one in self.events]
+
+
+def played(*items: Any, **options: Any) -> tuple[Told, ModelReply]:
+    told = Told(**options)
+    told.round.play(whole(*items))
+    return told, told.round.finish()
+
+
+def test_a_reply_is_the_same_to_the_loop_streamed_and_whole() -> None:
+    items = [
+        SAYS,
+        called("free"),
+        called("own"),
+        called("asked"),
+        {"type": "custom_tool_call", "call_id": "x"},
+    ]
+    streamed = Told().feed("response.created", response={"id": "r"})
+    for index, item in enumerate(items):
+        streamed.item(index, item)
+
+    reply = streamed.end()
+    _, other = played(*items)
+
+    assert reply.calls == other.calls
+    assert reply.items == other.items
+    assert reply.has_text
+    assert [(one.name, one.call_id, one.kind) for one in reply.calls] == [
+        ("free", "id_free", "function"),
+        ("own", "id_own", "function"),
+        ("asked", "id_asked", "function"),
+        ("custom_tool_call", "x", "other"),
+    ]
+
+
+def test_items_that_no_event_told_of_are_taken_from_the_end() -> None:
+    told = Told()
+    told.feed("response.completed", response={"id": "r", "output": [SAYS]})
+
+    assert told.round.finish().has_text
+    assert told.types == ["created", "in_progress", "output_item.added", "output_item.done"]
+
+
+@pytest.mark.parametrize(
+    ("item", "call_id"),
+    [
+        pytest.param(called("free", call_id=""), "call_tg_3_1", id="empty"),
+        pytest.param({**called("free"), "call_id": None}, "call_tg_3_1", id="null"),
+        pytest.param(called("free", call_id="id_own"), "call_tg_3_1", id="twice"),
+        pytest.param(called("free", call_id="other"), "other", id="its own"),
+    ],
+)
+def test_every_call_has_an_id_of_its_own(item: Any, call_id: str) -> None:
+    _, reply = played(called("own"), item)
+
+    assert reply.calls[1].call_id == call_id
+    assert json.loads(bytes(reply.items[1]))["call_id"] == call_id
+
+
+def test_arguments_that_nobody_can_read_go_back_as_none() -> None:
+    """A model's server may choke on what the model itself wrote."""
+    _, reply = played(called("free", arguments='{"a":'), called("own"))
+
+    assert reply.calls[0].arguments == '{"a":'
+    assert json.loads(bytes(reply.items[0]))["arguments"] == "{}"
+    assert json.loads(bytes(reply.items[1])) == called("own")
+
+
+def test_a_function_in_a_namespace_is_the_callers() -> None:
+    _, reply = played(called("free", namespace="theirs"))
+
+    assert reply.calls[0].kind == "other"
+
+
+def test_a_call_of_a_tool_is_told_of_as_an_mcp_call() -> None:
+    told = Told().feed("response.created", response={"id": "r"})
+    told.feed("response.output_item.added", output_index=0, item=called("free", arguments=""))
+    told.feed("response.function_call_arguments.delta", output_index=0, item_id="fc_free", delta="{}")
+    told.feed("response.function_call_arguments.done", output_index=0, item_id="fc", arguments="{}", name="x")
+    told.feed("response.output_item.done", output_index=0, item=called("free"))
+    call = told.end().calls[0]
+    told.round.end_call(call, "said", is_error=False)
+
+    events = told.events[2:]
+    assert [one["type"] for one in events] == [
+        "response.output_item.added",
+        "response.mcp_call.in_progress",
+        "response.mcp_call_arguments.delta",
+        "response.mcp_call_arguments.done",
+        "response.mcp_call.completed",
+        "response.output_item.done",
+    ]
+    assert {one.get("item_id", one.get("item", {}).get("id")) for one in events} == {"mcp_tg0_id_free"}
+    assert "name" not in events[3]
+    assert events[-1]["item"]["output"] == "said"
+
+
+def test_the_callers_own_is_told_of_when_it_is_handed_over() -> None:
+    told = Told().feed("response.created", response={"id": "r"})
+    told.feed("response.output_item.added", output_index=0, item=called("own", arguments=""))
+    told.feed("response.function_call_arguments.delta", output_index=0, item_id="fc_own", delta="{}")
+    told.feed("response.output_item.done", output_index=0, item=called("own"))
+    told.item(1, SAYS)
+    call = told.end().calls[0]
+    before = told.events[2:]
+    told.round.hand_over(call, "tgc_x")
+    after = told.events
+
+    assert [(one["type"], one["output_index"]) for one in before] == [
+        ("response.output_item.added", 1),
+        ("response.output_item.done", 1),
+    ]
+    assert [one["output_index"] for one in after] == [0, 0, 0]
+    assert after[0]["item"]["call_id"] == after[2]["item"]["call_id"] == "tgc_x"
+    assert after[1]["delta"] == "{}"
+
+
+def test_what_has_no_call_id_is_handed_over_as_it_is() -> None:
+    theirs = {"type": "mcp_approval_request", "id": "mcpr_1"}
+    told, reply = played(theirs)
+    told.round.hand_over(reply.calls[0], "anything")
+
+    assert told.events[-1]["item"] == theirs
+
+
+def test_an_approval_is_asked_for_with_the_names_of_its_label() -> None:
+    told, reply = played(called("asked", arguments='{"a":1}'))
+
+    assert told.round.needs_approval(reply.calls[0]) == ASKED
+    told.round.ask_approval(reply.calls[0], "mcpr_tg_x")
+    assert told.events[-1]["item"] == {
+        "id": "mcpr_tg_x",
+        "type": "mcp_approval_request",
+        "server_label": "one",
+        "name": "echo",
+        "arguments": '{"a":1}',
+    }
+
+
+def test_what_the_last_reply_calls_is_not_shown() -> None:
+    told, reply = played(called("free"), called("own"), SAYS, drops_calls=True)
+
+    assert [one["item"]["type"] for one in told.events if "item" in one] == ["message", "message"]
+    assert len(reply.calls) == 2
+    told.round.end_call(reply.calls[0], "x", is_error=False)
+    assert told.round.needs_approval(reply.calls[0]) is None
+    assert told.events == []
+
+
+def test_with_nothing_offered_all_of_it_passes() -> None:
+    told, reply = played(called("free"), offered=Offered(OFFERS.get, lambda _: False, is_empty=True))
+
+    assert told.events[-1]["item"] == called("free")
+    assert reply.calls == ()
+
+
+def test_what_has_begun_ends_as_it_is_when_nothing_more_comes() -> None:
+    told = Told().feed("response.created", response={"id": "r"})
+    told.item(0, SAYS)
+    told.feed("response.output_item.added", output_index=1, item={**SAYS, "content": []})
+    told.feed("response.output_text.delta", output_index=1, delta="ha")
+    told.feed("response.output_text.delta", output_index=1, delta="lf")
+    told.feed("response.output_item.added", output_index=2, item={**SAYS, "content": []})
+    told.feed("response.output_item.added", output_index=3, item={"type": "reasoning", "id": "rs"})
+    told.feed("response.output_item.added", output_index=4, item=called("free"))
+    told.item(5, called("own"))
+    told.item(6, called("asked"))
+    told.events  # noqa: B018
+
+    told.round.abandon()
+    told.round.abandon()
+
+    done = [one["item"] for one in told.events if one["type"] == "response.output_item.done"]
+    assert [one.get("status") for one in done[:4]] == ["incomplete"] * 4
+    assert [part["text"] for part in done[0]["content"]] == ["half"]
+    assert done[1]["content"] == []
+    assert done[2]["type"] == "reasoning"
+    assert done[3]["type"] == "mcp_call"
+    assert done[4] == called("own")
+    assert len(done) == 5
+
+
+def test_events_that_are_of_no_item_pass_with_a_number_of_ours() -> None:
+    told = Told().feed("response.created", response={"id": "r"}).feed("response.odd", odd=1)
+    told.feed("response.odder", output_index="x").feed("response.oddest", output_index=7)
+
+    assert told.events[2:] == [
+        {"type": "response.odd", "sequence_number": 2, "odd": 1},
+        {"type": "response.odder", "sequence_number": 3},
+    ]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"not json",
+        b"\xff",
+        b"[]",
+        b'{"type":"response.created"}',
+        b'{"type":"response.completed","response":{"id":"r","output":5}}',
+        b'{"type":"response.output_item.added","output_index":0,"item":5}',
+        b'{"type":"error","message":"no"}',
+        b'{"error":{"message":"no"}}',
+        b'{"error":"no"}',
+    ],
+)
+def test_what_is_not_of_this_api_is_an_error_of_the_models_server(data: bytes) -> None:
+    with pytest.raises(ModelUnavailable):
+        Told().round.feed(data)
+
+
+def test_a_reply_without_an_end_is_one_that_broke_off() -> None:
+    told = Told().feed("response.created", response={"id": "r"}).item(0, SAYS)
+
+    with pytest.raises(ModelUnavailable):
+        told.round.finish()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ([], False),
+        (None, False),
+        ([{"type": "output_text", "text": ""}], False),
+        ([5], False),
+        ([{"type": "refusal", "refusal": "no"}], True),
+    ],
+)
+def test_a_message_may_say_nothing(content: Any, expected: bool) -> None:
+    _, reply = played({"type": "message", "id": "m", "content": content})
+
+    assert reply.has_text is expected
+
+
+def test_usage_is_summed_and_may_be_absent() -> None:
+    told = Told()
+    for usage in ({"total_tokens": 3}, None, {"total_tokens": 4}):
+        told.output.count(msgspec.Raw(encode(usage)))
+    told.output.count(None)
+
+    assert json.loads(told.output.finish({}))["usage"] == {"total_tokens": 7}
+
+
+def test_a_call_of_another_reply_is_none_of_this_one() -> None:
+    told, _ = played(called("free"))
+    told.events  # noqa: B018
+
+    told.round.end_call(ToolCall(call_id="z", name="z", arguments="{}"), "x", is_error=False)
+    assert told.events == []
