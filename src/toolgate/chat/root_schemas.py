@@ -1,11 +1,11 @@
 """Schemas whose root models' servers do not take.
 
-OpenAI wants `type: "object"` at the root of a function's parameters, and no `anyOf`, `oneOf`, `allOf`, `enum`,
-`const` or `not` beside it; one such schema has the whole request refused. The arguments of MCP tools are objects
-anyway. So what the root's alternatives say of single arguments is lifted into the root, where a model looks
-for it; all of it, where they differ. What that leaves unsaid (which arguments exclude each other) stands word
-for word in the description, and the server still checks every call. Names and `$defs` stay as they are, so a
-call needs no translation back.
+OpenAI wants `type: "object"` at the root of a function's parameters, and no `anyOf`, `oneOf`, `allOf`,
+`enum`, `const` or `not` beside it; one such schema has the whole request refused. The arguments of MCP tools
+are objects anyway. So what the root's alternatives say of single arguments is lifted into the root, where a
+model looks for it; all of it, where they differ. What that leaves unsaid (which arguments exclude each other)
+stands word for word in the description, and the server still checks every call. Names and `$defs` stay as
+they are, so a call needs no translation back.
 """
 
 from collections.abc import Iterator
