@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.filtered_answers import StreamFilter
+from toolgate.chat.filtered_answers import Continuation, StreamFilter, filter_completion
 from toolgate.chat.filtering import MAX_CALLS, MAX_UNNAMED_PIECES, Declared, find_declared
 from toolgate.errors import ModelUnavailable
 from toolgate.model.raw import decode_members
@@ -119,6 +119,57 @@ def test_how_a_stream_ends_follows_from_what_remains(
     is_unanswered = bool(calls) and not text
     assert [end for end in ends if end] == ([] if is_unanswered else ["stop"])
     assert set(kept.unanswered) == ({0} if is_unanswered else set())
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 2)
+    | st.sampled_from(["", "mine", "theirs", "function", "custom"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["name", "x"]), inner),
+    max_leaves=3,
+)
+
+
+def members_of(*names: str, **known: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects some of whose members are as they should be, and some are anything."""
+    optional = dict.fromkeys(names, JSON) | {name: one | JSON for name, one in known.items()}
+    return st.fixed_dictionaries({}, optional=optional)
+
+
+CALLED = members_of("arguments", name=st.sampled_from(NAMES))
+CALLS = st.lists(members_of("index", "id", "type", function=CALLED, custom=CALLED), max_size=3)
+DELTAS = members_of("role", "content", "refusal", tool_calls=CALLS, function_call=CALLED)
+CHOICES = st.lists(members_of("index", "finish_reason", delta=DELTAS, message=DELTAS), max_size=2)
+CHUNKS = members_of("id", "created", "usage", "error", choices=CHOICES)
+
+
+@given(st.lists(CHUNKS, max_size=4), st.lists(CHUNKS, max_size=3))
+def test_whatever_a_server_sends_no_undeclared_call_passes(first: list[Any], second: list[Any]) -> None:
+    kept = StreamFilter(DECLARED)
+    passed = []
+    try:
+        passed += [kept.feed(json.dumps(one).encode()) for one in first]
+        rest = Continuation(kept)
+        passed += [rest.feed(json.dumps(one).encode()) for one in second] + [rest.end()]
+        for one in first:
+            answer = filter_completion(json.dumps(one).encode(), DECLARED)
+            passed.append(
+                answer if isinstance(answer, bytes) else answer.complete(json.dumps(second[:1]).encode())
+            )
+    except ModelUnavailable:
+        pass  # what cannot be read does not pass
+
+    for data in filter(None, passed):
+        for choice in json.loads(data).get("choices") or []:
+            for message in (choice.get("delta") or {}, choice.get("message") or {}):
+                check_calls(message)
+
+
+def check_calls(message: dict[str, Any]) -> None:
+    calls = [one for one in message.get("tool_calls") or [] if one.get("type") != "custom"]
+    functions = [one.get("function") or {} for one in calls] + [message.get("function_call") or {}]
+    assert {one["name"] for one in functions if one.get("name")} <= DECLARED.functions
 
 
 def test_a_call_after_one_that_was_taken_out_has_its_index() -> None:

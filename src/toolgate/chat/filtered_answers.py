@@ -9,7 +9,17 @@ from typing import Final
 
 import msgspec
 
-from toolgate.chat.filtering import MEMBERS, NOTHING, RAWS, Declared, Decoder, Sieve, read_answer, read_part
+from toolgate.chat.filtering import (
+    MEMBERS,
+    NOTHING,
+    RAWS,
+    Declared,
+    Decoder,
+    Sieve,
+    read_answer,
+    read_object,
+    read_part,
+)
 from toolgate.chat.usage import add_usage
 from toolgate.errors import ModelUnavailable
 from toolgate.model.raw import Members
@@ -39,7 +49,7 @@ class NeedsAnswer:
 
     def complete(self, body: bytes) -> bytes:
         """It, with what a second completion, `body`, says there. No call of that one is passed on."""
-        second = read_answer(body, MEMBERS)
+        second = read_object(body)
         answers = dict(enumerate(_sift_all(second, NOTHING)))
         choices = [
             _answered(choice, answers.get(at)) if at in self.unanswered else choice
@@ -54,7 +64,7 @@ class NeedsAnswer:
 
 def filter_completion(body: bytes, declared: Declared) -> bytes | NeedsAnswer:
     """A whole completion without the calls that are not declared: `body` itself where it has none."""
-    completion = read_answer(body, MEMBERS)
+    completion = read_object(body)
     sifted = _sift_all(completion, declared)
     choices = tuple(choice for choice, _ in sifted)
     unanswered = frozenset(at for at, (_, sieve) in enumerate(sifted) if sieve.is_unanswered)
@@ -113,7 +123,7 @@ class StreamFilter:
 
     def feed(self, data: bytes) -> bytes | None:
         """What becomes of one event: `data` itself where nothing is taken out, None where nothing is left."""
-        chunk = read_answer(data, MEMBERS)
+        chunk = read_object(data)
         sent = _choices(chunk)
         self._has_failed = self._has_failed or "error" in chunk
         self.head = self.head or {name: raw for name, raw in chunk.items() if name not in _SAID}
@@ -153,7 +163,7 @@ class Continuation:
 
     def feed(self, data: bytes) -> bytes | None:
         """What becomes of one event: None where nothing is left."""
-        chunk = read_answer(data, MEMBERS)
+        chunk = read_object(data)
         chunk |= {name: self._head[name] for name in _SHARED if name in self._head and name in chunk}
         kept = [choice for raw in _choices(chunk) if (choice := self._filter(raw)) is not None]
         usage = read_part(chunk, "usage")

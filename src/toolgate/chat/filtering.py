@@ -85,6 +85,15 @@ def read_answer(raw: msgspec.Raw | bytes, decoder: Decoder[_T]) -> _T:
         raise ModelUnavailable("the model's server sent an answer that cannot be read") from exc
 
 
+def read_object(body: bytes) -> Members:
+    """A whole answer, or an event of one. Its texts are looked at late or never: they are checked here."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as exc:
+        raise ModelUnavailable("the model's server sent an answer that is not UTF-8") from exc
+    return read_answer(body, MEMBERS)
+
+
 def read_part(whole: Members, name: str) -> Members:
     """The object that is a member of `whole`: an empty one where there is none."""
     return read_answer(whole.get(name, _NULL), _MEMBERS_OR_NULL) or {}

@@ -39,7 +39,7 @@ def forwarded(body: Members, request: ChatRequest) -> Members:
             members[name] = _messages(sent, request)
         elif name in request.members:
             now = request.members[name]
-            members[name] = sent if _decode(sent) == _decode(now) else now
+            members[name] = sent if sent == now or _decode(sent) == _decode(now) else now
     return members
 
 

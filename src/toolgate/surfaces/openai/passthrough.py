@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from toolgate.chat.requests import ChatRequest
 from toolgate.errors import ModelUnavailable, ToolgateError
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.model.raw import Members
+from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai.answers import DONE, EVENTS, encode_broken, encode_chunk
 from toolgate.surfaces.openai.asking import PATH
 from toolgate.surfaces.openai.exchange import Exchange
@@ -40,8 +42,9 @@ async def serve(
     `request` is the one in `exchange`, with the messages and the model's name as that server is to get them.
     Raises a ToolgateError as long as nothing was sent.
     """
+    members = await parse_aside(lambda _: forwarded(exchange.body, request), exchange.request.body)
+    passing = _Passing(exchange, members, scope=scope, parts=parts)
     declared = find_declared(exchange.body) if filters else None
-    passing = _Passing(exchange, forwarded(exchange.body, request), scope=scope, parts=parts)
     try:
         await passing.run(declared)
     except ToolgateError as exc:
@@ -97,12 +100,14 @@ class _Passing:
         return self._ask(msgspec.json.encode(for_an_answer(self._members)))
 
     async def _pass_whole(self, answer: ModelAnswer, declared: Declared | None) -> None:
-        body = answer.body if declared is None else filter_completion(answer.body, declared)
+        body: bytes | NeedsAnswer = answer.body
+        if declared is not None:
+            body = await parse_aside(partial(filter_completion, declared=declared), answer.body)
         if isinstance(body, NeedsAnswer):
             async with self._ask_for_text() as second:
                 if isinstance(second, ModelEvents):
                     raise _unlike_the_first()
-            body = body.complete(second.body)
+            body = await parse_aside(body.complete, second.body)
         kind = answer.headers.get(_TYPE, _JSON)
         self._exchange.responder.send(answer.status, body, [(_TYPE, kind), *self._exchange.headers])
 
