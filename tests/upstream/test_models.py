@@ -203,6 +203,30 @@ async def test_a_stream_that_ends_while_it_is_paused_leaves_a_connection_that_ca
     assert model.connections == 1
 
 
+async def test_whoever_takes_a_long_answer_lets_others_run_meanwhile() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with (
+        asking(stream(b"data: a\n\n" * 1_000)) as (models, model),
+        models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events,
+    ):
+        assert not isinstance(events, ModelAnswer)
+        while events.waiting_bytes < 9_000:
+            await asyncio.sleep(0)
+        other = asyncio.create_task(count_turns())
+        taken = [event async for event in events]
+        other.cancel()
+
+    assert len(taken) == 1_000
+    assert turns >= 50
+
+
 async def test_more_requests_than_an_upstream_may_have_are_turned_away_at_once() -> None:
     gate_keeper = hang(stream(b"data: a\n\n", b"data: b\n\n"), after=9)
     async with asking(gate_keeper, text("next")) as (models, model):
