@@ -1,5 +1,6 @@
 """The chat door itself: who comes in, what is where, and how it says no."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from tests.surfaces.mcp.house import key, task
 from tests.surfaces.openai.chat_house import URL, USER, asking, open_chat_house, upstream
 from tests.upstream.memory_link import MemoryNet, record
-from tests.upstream.scripted_model import calls, scripted_model, text
+from tests.upstream.scripted_model import calls, hang, scripted_model, text
 from toolgate.gateway.chat_scope import find_upstream
 from toolgate.model.chat import ChatBudgets
 from toolgate.model.tasks import Task
@@ -87,6 +88,30 @@ async def test_nobody_comes_in_without_a_credential_that_reaches_far_enough() ->
     assert nobody.json["error"]["type"] == "authentication_error"
     assert nobody.headers["www-authenticate"].startswith("Bearer")
     assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_conversation_ends_with_the_credential_it_was_begun_with(*, is_stream: bool) -> None:
+    async with (
+        scripted_model(calls((ECHO, "{}"), content="I look."), hang()) as model,
+        open_chat_house(
+            MemoryNet(),
+            record("one", allowed_tools=("*",)),
+            keys=(key("agent", AGENT),),
+            upstreams=(upstream(model.url),),
+        ) as house,
+    ):
+        request = house.open(asking(stream=is_stream), authorization=f"Bearer {AGENT}")
+        async with asyncio.timeout(5):
+            asked = await model.asked(2)
+            house.house.apply(keys={})
+            answer = await request.whole()
+            await asked.hung_up.wait()
+
+    if is_stream:
+        assert not answer.body.endswith(b"[DONE]\n\n")
+    else:
+        assert (answer.status, answer.json["error"]["code"]) == (401, "unauthenticated")
 
 
 @pytest.mark.parametrize("by", ["path", "header", "key"])

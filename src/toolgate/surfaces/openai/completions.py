@@ -31,11 +31,12 @@ class Completions:
     async def serve(self, exchange: Exchange) -> None:
         """One request. Raises a ToolgateError as long as nothing was sent."""
         request = await parse_aside(lambda _: parse_chat_request(exchange.body), exchange.request.body)
-        scope = self._scope(exchange, request)
-        check_other_tools(request, scope.upstream.other_tools)
-        request = self._whole(exchange, request.asking(scope.model))
-        with counted(self._parts, scope) as outcomes:
-            outcomes.append(await self._serve(exchange, request, scope))
+        with denials_recorded(self._parts, exchange, door=DOOR):
+            scope = self._scope(exchange, request)
+            check_other_tools(request, scope.upstream.other_tools)
+            request = self._whole(exchange, request.asking(scope.model))
+            with counted(self._parts, scope) as outcomes:
+                outcomes.append(await self._serve(exchange, request, scope))
 
     async def _serve(self, exchange: Exchange, request: ChatRequest, scope: ChatScope) -> str:
         """Returns how it ended."""
@@ -44,7 +45,7 @@ class Completions:
         if not scope.injects or asked.choice.kind == "none":
             filters = scope.mode == "passthrough"
             return await passthrough.serve(exchange, request, scope=scope, parts=self._parts, filters=filters)
-        view, offered = await self._offer(exchange, asked, scope)
+        view, offered = await self._offer(asked, scope)
         opening = Opening(request=asked, is_legacy=is_old, scope=scope, view=view, offered=offered)
         return await Conversation(self._parts, exchange, opening).run()
 
@@ -54,31 +55,21 @@ class Completions:
         return replace(request, messages=splice(request.messages, open_turn))
 
     def _scope(self, exchange: Exchange, request: ChatRequest) -> ChatScope:
-        try:
-            return chat_scope(
-                self._parts.gateway,
-                exchange.principal,
-                task_id=exchange.task_id,
-                model=request.model,
-                params=request.params,
-                asked=request.asked,
-            )
-        except PolicyDenied as exc:
-            self._parts.gateway.record_refused(exchange.principal, exc.code, door=DOOR)
-            raise
+        return chat_scope(
+            self._parts.gateway,
+            exchange.principal,
+            task_id=exchange.task_id,
+            model=request.model,
+            params=request.params,
+            asked=request.asked,
+        )
 
-    async def _offer(
-        self, exchange: Exchange, request: ChatRequest, scope: ChatScope
-    ) -> tuple[View, Injection]:
+    async def _offer(self, request: ChatRequest, scope: ChatScope) -> tuple[View, Injection]:
         """The caller's view, and what of it the model is offered."""
         gateway = self._parts.gateway
         if msgspec.json.decode(request.members.get("n", b"1")) not in (1, None):
             raise InvalidChat("'n' must be 1 where tools are run.", param="n")
-        try:
-            view = await gateway.settled_view(scope.caller)
-        except PolicyDenied as exc:
-            gateway.record_refused(exchange.principal, exc.code, door=DOOR)
-            raise
+        view = await gateway.settled_view(scope.caller)
         for injection in view.injections:
             gateway.metrics.injections[injection] += 1
         table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
@@ -86,6 +77,16 @@ class Completions:
         if not request.other_tools:
             check_choice(request.choice, {*request.functions, *offered.declared})
         return view, offered
+
+
+@contextmanager
+def denials_recorded(parts: ChatParts, exchange: Exchange, *, door: str) -> Iterator[None]:
+    """Whoever asks for more than it may have is on record."""
+    try:
+        yield
+    except PolicyDenied as exc:
+        parts.gateway.record_refused(exchange.principal, exc.code, door=door)
+        raise
 
 
 @contextmanager

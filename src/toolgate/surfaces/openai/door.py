@@ -4,6 +4,7 @@ Order of things: who calls, what the URL asks for, one JSON body, then the handl
 here asks a model or calls a tool; the gateway does.
 """
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -12,7 +13,7 @@ import msgspec
 
 from toolgate.errors import Forbidden, MethodNotAllowed, NotFound, ParseFailed, ToolgateError
 from toolgate.gateway.discovery import Discovery
-from toolgate.gateway.identity import Identities
+from toolgate.gateway.identity import Identities, has_lapsed
 from toolgate.gateway.roles import reaches
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.principals import Principal
@@ -29,8 +30,6 @@ from toolgate.surfaces.openai.responses import Responses
 from toolgate.surfaces.openai.target import TASK_HEADER, parse_target
 
 _ONCE_ONLY: Final = frozenset({b"authorization", b"content-encoding", b"content-type", TASK_HEADER})
-_NO_KEY: Final = b"Bearer none"
-"""OpenAI's clients insist on a key; with this one they say that they have none."""
 _NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -88,9 +87,23 @@ class OpenAiDoor:
                 body=body,
                 request_id=request_id,
             )
-            await served.handler(exchange)
+            await self._serve(exchange, served.handler)
         except ToolgateError as exc:
             send_failure(responder, exc, [*self._refusal_headers(request, exc), _told(request_id), _NO_SNIFF])
+
+    async def _serve(self, exchange: Exchange, handler: Handler) -> None:
+        """A conversation lives no longer than the credential it was begun with. A stream then breaks off."""
+        clock = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(None) as tenure:
+                with self._identities.until_lapsed(
+                    exchange.authorization, lambda: tenure.reschedule(clock())
+                ):
+                    await handler(exchange)
+        except TimeoutError:
+            if tenure.expired():
+                raise has_lapsed() from None
+            raise
 
     def _follow(self) -> None:
         """Part with upstreams that are gone, when next anybody comes."""
@@ -100,9 +113,9 @@ class OpenAiDoor:
             self._parts.models.apply(upstreams)
 
     async def _admit(self, request: Request) -> Principal:
-        sent = request.headers.get(b"authorization")
-        authorization = None if sent is None or sent == _NO_KEY else sent.decode("latin-1")
-        principal = await self._identities.admit(authorization, peer=request.peer, place=request.path)
+        principal = await self._identities.admit(
+            authorization_of(request), peer=request.peer, place=request.path
+        )
         if not reaches(principal.role, "agent"):
             raise Forbidden(f"a credential of role `{principal.role}` asks no models")
         return principal

@@ -2,12 +2,15 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from toolgate.model.principals import Principal
 from toolgate.model.raw import Members
 from toolgate.surfaces.http.messages import Request, Responder
 from toolgate.surfaces.openai.target import Target
+
+_NO_KEY: Final = b"Bearer none"
+"""OpenAI's clients insist on a key; with this one they say that they have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +32,20 @@ class Exchange:
         return self.target.task_id
 
     @property
+    def authorization(self) -> str | None:
+        """The credential, as it was sent."""
+        return authorization_of(self.request)
+
+    @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         """What every answer carries."""
         return [(b"x-request-id", self.request_id.encode()), (b"x-content-type-options", b"nosniff")]
+
+
+def authorization_of(request: Request) -> str | None:
+    """The credential of a request, as it was sent."""
+    sent = request.headers.get(b"authorization")
+    return None if sent is None or sent == _NO_KEY else sent.decode("latin-1")
 
 
 Handler: TypeAlias = Callable[[Exchange], Awaitable[None]]
