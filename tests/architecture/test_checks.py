@@ -21,6 +21,7 @@ GROUPS = {
     "UPS": 16,  # HTTP and SSE servers
     "BUD": 8,  # budgets
     "SHU": 6,  # shutdown
+    "CHT": 12,  # chat
 }
 GAPS = {
     "SSR-8": "no tool is made of a REST API: there is no path to put an argument into",

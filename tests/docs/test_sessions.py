@@ -26,7 +26,7 @@ ON_DEMO = ["README.md", "docs/guides/policy.md", "docs/guides/clients.md", "docs
 ON_QUICK_START = ["docs/guides/getting-started.md"]
 ON_EMPTY = ["docs/guides/gitops.md", "docs/guides/chat-upstreams.md"]
 IN_A_DIRECTORY = ["docs/guides/packages.md"]
-WITH_MODEL = ["README.md"]
+WITH_MODEL = ["README.md", "docs/guides/chat.md"]
 CHAT = "python examples/chat.py "
 """What is said to the demo's model."""
 
@@ -162,4 +162,6 @@ def _regardless(steps: list[Step]) -> list[Step]:
 def test_no_session_stands_where_none_is_run() -> None:
     with_sessions = [str(one) for one in documents() if one.blocks("console")]
 
-    assert sorted(with_sessions) == sorted([*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY])
+    assert sorted(with_sessions) == sorted(
+        {*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY, *WITH_MODEL}
+    )

@@ -11,16 +11,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
 
 from tests.scenarios.chat import Chat, function, put_task, put_upstream, tool, user
-from tests.scenarios.gateway import Gateway, Site, running
+from tests.scenarios.gateway import ROOT, Gateway, Site, running
 from tests.scenarios.waiting import settle_on
 from tests.upstream.scripted_model import Reply, ScriptedModel, calls, scripted_model, text
 
 pytestmark = pytest.mark.anyio
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+REQUEST = ROOT / "docs/examples/chat/request.json"
 AGENT = Path(__file__).with_name("agents_chat.py")
 OWN = function("look_up", whom="string")
 
@@ -139,6 +141,18 @@ async def test_what_is_ours_in_a_request_is_not_forwarded_and_the_rest_is(
         assert ask.body["metadata"] == {"team": "a"}
         assert ask.body["vendor_field"] == {"keep": [1]}
         assert "toolgate" not in ask.raw.decode().lower()
+
+
+async def test_the_request_that_the_guide_shows_is_taken_as_it_stands(gateway: Gateway, chat: Chat) -> None:
+    body = json.loads(REQUEST.read_text("utf-8"))
+    body["toolgate"]["mcp"]["server_ids"] = ["stage"]
+    async with script(gateway, calls(echo("once")), text("Said.")) as model:
+        put_upstream(gateway, model.url, models=[body["model"]])
+        answer = await chat.client.post("/chat/completions", cast_to=httpx2.Response, body=body)
+
+        assert '"event":"tool_finished"' in answer.text
+        assert answer.text.endswith("data: [DONE]\n\n")
+        assert len(model.requests) == 2
 
 
 async def test_the_models_that_can_be_asked_are_listed(gateway: Gateway, chat: Chat) -> None:
