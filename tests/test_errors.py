@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolgate.errors import WIRE, ServerBusy, ToolgateError, Wire
+from toolgate.errors import ServerBusy, ToolgateError
+from toolgate.errors.wires import WIRE, Wire
 
 JSON_RPC = {-32700, -32600, -32601, -32602, -32603}
 MCP = {-32020, -32021, -32022}

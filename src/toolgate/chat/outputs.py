@@ -11,7 +11,7 @@ import msgspec
 
 from toolgate.chat.calls import CallError
 from toolgate.chat.faults import UNREADABLE
-from toolgate.errors import WIRE
+from toolgate.errors.wires import WIRE
 from toolgate.model.raw import Members
 
 TOOL_ERROR: Final = "tool_error"

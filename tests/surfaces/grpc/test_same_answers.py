@@ -11,7 +11,7 @@ import pytest
 
 from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import RestHouse, secret_of
-from toolgate.errors import WIRE
+from toolgate.errors.wires import WIRE
 from toolgate.model.revisions import Kind
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy

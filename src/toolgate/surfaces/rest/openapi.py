@@ -13,7 +13,6 @@ from pydantic.json_schema import JsonSchemaMode
 
 from toolgate import __version__
 from toolgate.errors import (
-    WIRE,
     BodyTooLarge,
     Forbidden,
     InvalidRecord,
@@ -27,6 +26,7 @@ from toolgate.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
+from toolgate.errors.wires import WIRE
 from toolgate.surfaces.rest.answers import JSON, Shape
 from toolgate.surfaces.rest.freshness import MIN_REVISION
 from toolgate.surfaces.rest.routing import ANYONE, Endpoint, Parameter
