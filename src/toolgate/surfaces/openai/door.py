@@ -23,7 +23,7 @@ from toolgate.surfaces.http.intake import check_media, check_once, parse_aside, 
 from toolgate.surfaces.http.messages import Headers, Request, Responder
 from toolgate.surfaces.openai.answers import send_failure
 from toolgate.surfaces.openai.completions import Completions
-from toolgate.surfaces.openai.exchange import Exchange, Handler
+from toolgate.surfaces.openai.exchange import Exchange, Handler, authorization_of
 from toolgate.surfaces.openai.models import ModelLists
 from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.responses import Responses
