@@ -4,7 +4,7 @@ A choice that demands a call is satisfied by the first one that obeys it. Asked 
 could never answer: so it is then asked with what `after_satisfied` says.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -55,7 +55,7 @@ class ToolChoice:
             return self
         sent = msgspec.json.decode(self.raw)
         for tool in _holder(sent)["tools"] if self.kind == "allowed" else [sent]:
-            _rename(tool, lambda name: names.get(name, name))
+            _rename(tool, names)
         return replace(
             self, raw=msgspec.json.encode(sent), names=tuple(names.get(name, name) for name in self.names)
         )
@@ -113,10 +113,11 @@ def _named(tool: dict[str, Any]) -> dict[str, Any]:
     return held if isinstance(held, dict) else tool
 
 
-def _rename(tool: dict[str, Any], rename: Callable[[str], str]) -> None:
+def _rename(tool: dict[str, Any], names: Mapping[str, str]) -> None:
     holder = _named(tool)
-    if isinstance(holder.get("name"), str):
-        holder["name"] = rename(holder["name"])
+    name = holder.get("name")
+    if isinstance(name, str):
+        holder["name"] = names.get(name, name)
 
 
 def _invalid(message: str) -> InvalidChat:
