@@ -210,6 +210,18 @@ def test_a_handed_call_has_its_own_id_again_and_brings_the_others() -> None:
     assert [one["call_id"] for one in whole] == ["call_2", "call_2", "call_1", "call_0", "call_1"]
 
 
+def test_an_approval_of_the_model_servers_own_may_carry_outputs_too() -> None:
+    opens = {"tgc_t": Carried("mcpr_1", (("call_0", "zero"),))}
+    request = {"type": "mcp_approval_request", "id": "tgc_t"}
+    response = answer(approval_request_id="tgc_t")
+
+    assert seen(request, response, opens=opens) == [
+        {**request, "id": "mcpr_1"},
+        output("call_0", "zero"),
+        answer(approval_request_id="mcpr_1"),
+    ]
+
+
 def test_an_id_that_does_not_open_is_a_short_one_everywhere() -> None:
     handed = {"type": "function_call", "call_id": "tgc_t", "name": "mine", "arguments": "{}"}
     first, second = seen(handed, output("tgc_t", "42"))

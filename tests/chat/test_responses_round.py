@@ -181,11 +181,12 @@ def test_the_callers_own_is_told_of_when_it_is_handed_over() -> None:
     assert after[1]["delta"] == "{}"
 
 
-def test_what_has_no_call_id_is_handed_over_as_it_is() -> None:
+def test_what_has_no_call_id_is_answered_by_its_own() -> None:
     theirs = {"type": "mcp_approval_request", "id": "mcpr_1"}
     told, reply = played(theirs)
-    told.round.hand_over(reply.calls[0], "anything")
 
+    assert told.round.own_id(reply.calls[0]) == "mcpr_1"
+    told.round.hand_over(reply.calls[0])
     assert told.events[-1]["item"] == theirs
 
 
@@ -305,6 +306,14 @@ def test_usage_is_summed_and_may_be_absent() -> None:
     told.output.count(None)
 
     assert json.loads(told.output.finish({}))["usage"] == {"total_tokens": 7}
+
+
+def test_tools_are_shown_as_they_were_sent_but_for_what_is_secret() -> None:
+    plain = msgspec.Raw(b'[ {"type":"function"} ]')
+    secret = msgspec.Raw(b'[{"type":"mcp","authorization":"s","headers":{"a":"s"},"server_url":"u"}]')
+
+    assert shown_members({"tools": plain})["tools"] == plain
+    assert shown_members({"tools": secret})["tools"] == msgspec.Raw(b'[{"type":"mcp","server_url":"u"}]')
 
 
 def test_a_call_of_another_reply_is_none_of_this_one() -> None:

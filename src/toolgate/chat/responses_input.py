@@ -31,6 +31,7 @@ from toolgate.model.raw import Members, decode_members
 MAX_ITEMS: Final = 10_000
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME: Final = 64
+_ANSWERS: Final = ("_output", "_response")
 
 OpenCarried = Callable[[str], Carried | None]
 """Gets the id a client sent back. None: it is not one of ours, not this caller's, or too old."""
@@ -129,8 +130,8 @@ class _Restoring:
                 self._restore_approval(members, place)
             elif _is_call(members):
                 self._restore_call(members)
-            elif _begins(members, "call_id", HANDED):
-                self._restore_handed(members, kind or "")
+            elif (key := _handed_by(members)) is not None:
+                self._restore_handed(members, key)
             else:
                 self._out.append(item)
         return Restored(tuple(self._out), frozenset(self._listed))
@@ -179,14 +180,14 @@ class _Restoring:
             call_id = short_id(request_id) if carried is None else carried.call_id
             self._say(function_call_output(call_id, _declined(member_text(members, "reason"))))
 
-    def _restore_handed(self, members: Members, kind: str) -> None:
-        """The id the model's server knows, and with an output those of the calls that were run beside it."""
-        sent = member_text(members, "call_id") or ""
+    def _restore_handed(self, members: Members, key: str) -> None:
+        """The id the model's server knows, and with an answer those of the calls that were run beside it."""
+        sent = member_text(members, key) or ""
         carried = self._open(sent)
-        call_id = short_id(sent) if carried is None else carried.call_id
-        if carried is not None and kind.endswith("_output"):
+        own_id = short_id(sent) if carried is None else carried.call_id
+        if carried is not None and (member_text(members, "type") or "").endswith(_ANSWERS):
             self._say_outputs(carried)
-        self._say({**members, "call_id": call_id})
+        self._say({**members, key: own_id})
 
     def _say_outputs(self, carried: Carried) -> None:
         for call_id, output in carried.outputs:
@@ -198,6 +199,12 @@ class _Restoring:
 def _is_call(members: Members) -> bool:
     is_call = member_text(members, "type") == "mcp_call"
     return is_call and parse_call_item_id(member_text(members, "id") or "") is not None
+
+
+def _handed_by(members: Members) -> str | None:
+    """The member whose id carries something; None where none does."""
+    keys = ("call_id", "approval_request_id", "id")
+    return next((key for key in keys if _begins(members, key, HANDED)), None)
 
 
 def _begins(members: Members, key: str, prefix: str) -> bool:

@@ -17,6 +17,7 @@ Ending = Literal["completed", "incomplete", "failed"]
 
 _NULL: Final = msgspec.Raw(b"null")
 _IN_PROGRESS: Final[Mapping[str, Any]] = {"status": "in_progress", "output": [], "usage": None}
+_SECRETS: Final = ("authorization", "headers")
 _encode = msgspec.json.encode
 _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 
@@ -168,9 +169,21 @@ class ResponseOutput:
 
 def shown_members(sent: Members) -> Members:
     """What a response says of the request, as it was sent: the model may be asked with something else."""
-    absent = {
+    shown = {
         "tools": msgspec.Raw(b"[]"),
         "tool_choice": msgspec.Raw(b'"auto"'),
         "previous_response_id": _NULL,
     }
-    return {key: value if sent.get(key, _NULL) == _NULL else sent[key] for key, value in absent.items()}
+    shown |= {key: sent[key] for key in shown if sent.get(key, _NULL) != _NULL}
+    return {**shown, "tools": _without_secrets(shown["tools"])}
+
+
+def _without_secrets(tools: msgspec.Raw) -> msgspec.Raw:
+    """What a caller's own tools show to servers is not shown again to whoever reads the answer."""
+    if not any(b'"%b"' % name.encode() in bytes(tools) for name in _SECRETS):
+        return tools
+    kept = [
+        {key: value for key, value in one.items() if key not in _SECRETS}
+        for one in msgspec.json.decode(tools, type=list[Members])
+    ]
+    return msgspec.Raw(_encode(kept))

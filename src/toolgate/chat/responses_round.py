@@ -173,11 +173,18 @@ class ModelRound:
         label, name = place.offer.label, place.offer.name
         self._output.put(mcp_approval_request(request_id, label=label, name=name, arguments=call.arguments))
 
-    def hand_over(self, call: ToolCall, call_id: str) -> None:
-        """The client gets a call of its own, under `call_id`."""
+    def own_id(self, call: ToolCall) -> str:
+        """What the client is to answer a call of its own by."""
         place = self._place_of(call)
         assert isinstance(place, _Held)
-        self._release(place, call_id)
+        item = decode_members(place.events[-1][1]["item"])  # the last event of each is that it is done
+        return member_text(item, _answered_by(item)) or ""
+
+    def hand_over(self, call: ToolCall, own_id: str | None = None) -> None:
+        """The client gets a call of its own, to be answered by `own_id` where that is another."""
+        place = self._place_of(call)
+        assert isinstance(place, _Held)
+        self._release(place, own_id)
 
     def abandon(self) -> None:
         """Nothing more comes: what has begun ends as it is."""
@@ -192,14 +199,14 @@ class ModelRound:
             else:
                 self._release(place, None)
 
-    def _release(self, place: _Held, call_id: str | None) -> None:
+    def _release(self, place: _Held, own_id: str | None) -> None:
         place.is_done = True
         if place.index is None:
             return
         for kind, event in place.events:
             item = None if "item" not in event else decode_members(event["item"])
-            if item is not None and call_id is not None and "call_id" in item:
-                item = {**item, "call_id": msgspec.Raw(msgspec.json.encode(call_id))}
+            if item is not None and own_id is not None:
+                item = {**item, _answered_by(item): msgspec.Raw(msgspec.json.encode(own_id))}
             self._pass_on(kind, event, place.index, item)
 
     def _place_of(self, call: ToolCall) -> _Place:
@@ -336,6 +343,11 @@ def _said(event: Members) -> str:
     error = event.get("error")
     inner = event if error is None or memoryview(error)[0] != ord("{") else decode_members(error)
     return (member_text(inner, "message") or "it does not say which")[:500]
+
+
+def _answered_by(item: Members) -> str:
+    """Which member a client answers an item by."""
+    return "call_id" if "call_id" in item else "id"
 
 
 def _says_something(item: Members) -> bool:

@@ -233,3 +233,30 @@ async def test_a_request_of_its_own_name_is_the_clients_and_never_both_run() -> 
     assert shape(response)[1:] == ["hands mcp__one__echo {}"]
     assert response["toolgate"] == {"shadowed": ["mcp__one__echo"]}
     assert called == []
+
+
+async def test_a_custom_tool_carries_the_outputs_where_nothing_else_can() -> None:
+    custom = {"type": "custom_tool_call", "name": "sql", "input": "select 1"}
+    script = ResponsesScript([call("mcp__one__echo"), custom], [say("done")])
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        tools = [ALL, {"type": "custom", "name": "sql"}]
+        first = await respond(house, "go", *tools)
+        handed = last(first, "custom_tool_call")
+        sent = {"type": "custom_tool_call_output", "call_id": handed["call_id"], "output": "1"}
+        second = await respond(house, [sent], *tools, previous_response_id=first["id"])
+
+    assert shape(second)[-1] == "says done"
+    assert [one["call_id"] for one in model.requests[1].body["input"]] == ["call_0_0", "call_0_1"]
+
+
+async def test_functions_that_a_stored_prompt_may_declare_are_the_clients() -> None:
+    async with (
+        scripted_model(ResponsesScript([call("theirs")])) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        response = await respond(house, "go", ALL, prompt={"id": "pmpt_1"})
+
+    assert shape(response)[1:] == ["hands theirs {}"]

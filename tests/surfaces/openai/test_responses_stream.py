@@ -1,6 +1,7 @@
 """`POST /v1/responses`, streamed: one response to the client, however many rounds it takes."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,18 @@ from tests.surfaces.openai.chat_house import open_chat_house, upstream
 from tests.surfaces.openai.responses_house import ALL, MINE, asking, respond, shape, stream
 from tests.upstream.memory_link import MemoryNet
 from tests.upstream.responses_model import ResponsesScript, call, reason, say
-from tests.upstream.scripted_model import Ask, Reply, cut, events, fail_after, hold, scripted_model, status
+from tests.upstream.scripted_model import (
+    Ask,
+    Reply,
+    cut,
+    events,
+    fail_after,
+    hang,
+    hold,
+    scripted_model,
+    status,
+)
+from toolgate.model.chat import ChatBudgets
 
 pytestmark = pytest.mark.anyio
 
@@ -175,3 +187,68 @@ async def test_an_incomplete_reply_ends_as_incomplete_and_its_calls_are_not_run(
     assert streamed.response["incomplete_details"] == {"reason": "max_output_tokens"}
     assert shape(streamed.response)[1:] == ["says cut", 'incomplete toolgate:one.echo {"n"']
     assert called == []
+
+
+@pytest.mark.parametrize(("after", "said"), [(0, ""), (6, "wo")])
+async def test_a_model_that_takes_too_long_ends_in_a_whole_response_that_says_so(
+    after: int, said: str
+) -> None:
+    """CHT-3"""
+    script = ResponsesScript([say("words")])
+
+    def held(ask: Ask) -> Reply:
+        return hang(script(ask), after=sum(map(len, script(ask)(ask).pieces[:after])))
+
+    budgets = ChatBudgets(wall_clock_ms=100)
+    async with (
+        scripted_model(held) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url, budgets=budgets),)) as house,
+    ):
+        streamed = await stream(house)
+
+    assert streamed.types[-1] == "completed"
+    assert streamed.response["toolgate"] == {"stopped": "time_limit"}
+    assert shape(streamed.response)[1:-1] == ([f"says {said}"] if said else [])
+    assert shape(streamed.response)[-1].startswith("says Stopped: ")
+
+
+async def test_a_client_that_leaves_ends_the_models_reply() -> None:
+    script = ResponsesScript([say("words")])
+    async with (
+        scripted_model(lambda ask: hang(script(ask), after=2_000)) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        answer = house.open(asking(stream=True), url="/v1/responses")
+        await answer.event()
+        await answer.leave()
+        async with asyncio.timeout(5):
+            await model.requests[0].hung_up.wait()
+
+
+async def test_a_forwarded_stream_that_breaks_off_says_so() -> None:
+    script = ResponsesScript([say("words")])
+    async with (
+        scripted_model(lambda ask: cut(script(ask), 2_000)) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        sent = {"model": "m", "input": "go", "stream": True}
+        answer = await house.post(sent, url="/v1/responses")
+
+    *_, broken = answer.body.decode().strip().split("\n\n")
+    assert broken.startswith("event: error\ndata: ")
+    assert "model_unavailable" in broken
+
+
+async def test_a_whole_answer_to_a_stream_is_streamed() -> None:
+    script = ResponsesScript([call("mcp__one__echo")], [say("done")])
+
+    def unstreamed(ask: Ask) -> Reply:
+        return lambda ask: script(ask)(replace(ask, body={**ask.body, "stream": False}))
+
+    async with (
+        scripted_model(unstreamed) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        streamed = await stream(house)
+
+    assert shape(streamed.response)[1:] == ["completed toolgate:one.echo {}", "says done"]

@@ -319,3 +319,29 @@ async def test_only_functions_pass_where_the_upstream_refuses_other_tools() -> N
 
     assert refused["status"] == 400
     assert shape(response)[-1] == "says done"
+
+
+async def test_on_request_the_response_says_why_its_tools_are_what_they_are() -> None:
+    async with scripted_model(ResponsesScript([say("a")], [say("b")])) as model, open_two(model) as house:
+        response = await respond(house, "go", label("one"), toolgate={"explain": True})
+        streamed = await stream(house, "go", label("one"), toolgate={"explain": True})
+
+    explained = response["toolgate"]["explain"]
+    assert explained["servers"] == ["one"]
+    assert {one["tool"] for one in explained["decisions"] if one["allowed"] and one["tool"]} == {
+        "echo",
+        "look",
+    }
+    assert streamed.response["toolgate"]["explain"]["servers"] == ["one"]
+    assert "toolgate" not in model.requests[0].body
+
+
+async def test_replies_and_rounds_are_counted() -> None:
+    script = ResponsesScript([call("mcp__one__echo")], [say("done")])
+    async with scripted_model(script) as model, open_two(model) as house:
+        await respond(house)
+        metrics = house.house.gateway.metrics
+
+    assert metrics.chats == {("main", "answered"): 1}
+    assert metrics.injections == {("one", "ok"): 1, ("two", "ok"): 1}
+    assert sum(metrics.model_latency("main").counts) == 2

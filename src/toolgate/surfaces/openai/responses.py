@@ -11,10 +11,10 @@ import msgspec
 from toolgate.chat.responses_input import has_ours
 from toolgate.chat.responses_items import member_text
 from toolgate.chat.responses_request import ResponsesRequest, parse_responses_request
-from toolgate.errors import InvalidChat, PolicyDenied, ToolgateError
+from toolgate.errors import InvalidChat, ToolgateError
 from toolgate.gateway.chat_scope import ChatScope, chat_scope
 from toolgate.surfaces.http.intake import parse_aside
-from toolgate.surfaces.openai.completions import counted
+from toolgate.surfaces.openai.completions import counted, denials_recorded
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.passthrough import FORWARDED
@@ -36,15 +36,26 @@ class Responses:
         """One request. Raises a ToolgateError as long as nothing was sent."""
         request = await parse_aside(lambda _: parse_responses_request(exchange.body), exchange.request.body)
         request = self._continued(exchange, request)
-        scope = self._scope(exchange, request)
-        if request.tools.has_other_kinds and scope.upstream.other_tools == "refuse":
-            raise InvalidChat("this model is offered functions only", param="tools")
+        with denials_recorded(self._parts, exchange, door=DOOR):
+            scope = chat_scope(
+                self._parts.gateway,
+                exchange.principal,
+                task_id=exchange.task_id,
+                model=request.model,
+                params=request.params,
+                asked=request.asked,
+            )
+            if request.tools.has_other_kinds and scope.upstream.other_tools == "refuse":
+                raise InvalidChat("this model is offered functions only", param="tools")
+            with counted(self._parts, scope) as outcomes:
+                outcomes.append(await self._serve(exchange, request, scope))
+
+    async def _serve(self, exchange: Exchange, request: ResponsesRequest, scope: ChatScope) -> str:
+        """Returns how it ended."""
         is_plain = not (request.tools.ours or scope.injects or has_ours(request.input))
-        with counted(self._parts, scope) as outcomes:
-            if scope.mode == "passthrough" or is_plain:
-                outcomes.append(await self._forward(exchange, request, scope))
-            else:
-                outcomes.append(await self._converse(exchange, request, scope))
+        if scope.mode == "passthrough" or is_plain:
+            return await self._forward(exchange, request, scope)
+        return await self._converse(exchange, request, scope)
 
     def _continued(self, exchange: Exchange, request: ResponsesRequest) -> ResponsesRequest:
         """What the client continues, by the id that the model's server has for the last round of it."""
@@ -54,21 +65,6 @@ class Responses:
             return request
         known = {"previous_response_id": msgspec.Raw(msgspec.json.encode(last))}
         return replace(request, members={**request.members, **known}, sent={**request.sent, **known})
-
-    def _scope(self, exchange: Exchange, request: ResponsesRequest) -> ChatScope:
-        gateway = self._parts.gateway
-        try:
-            return chat_scope(
-                gateway,
-                exchange.principal,
-                task_id=exchange.task_id,
-                model=request.model,
-                params=request.params,
-                asked=request.asked,
-            )
-        except PolicyDenied as exc:
-            gateway.record_refused(exchange.principal, exc.code, door=DOOR)
-            raise
 
     async def _converse(self, exchange: Exchange, request: ResponsesRequest, scope: ChatScope) -> str:
         if request.is_background:

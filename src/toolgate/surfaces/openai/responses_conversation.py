@@ -35,6 +35,7 @@ from toolgate.gateway.conversing import Outcome, Talk, converse
 from toolgate.gateway.tool_runs import Errand, run_tools
 from toolgate.model.raw import Members
 from toolgate.surfaces.openai.exchange import Exchange
+from toolgate.surfaces.openai.explanation import explained
 from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.responses_offers import DOOR, Offering
 from toolgate.surfaces.openai.responses_seals import CarriedSeals, Remembered
@@ -98,6 +99,8 @@ class ResponsesConversation:
         self._memory = memory
         self._seals = CarriedSeals(parts.signer, parts.wall_s)
         self._stream = EventStream(exchange)
+        self._has_run = False
+        """Calls were made before the model was asked at all."""
         self._offers = () if offering is None else offering.offers
         self._names, self._choice = self._choose()
         self._talk = self._prepare()
@@ -136,7 +139,8 @@ class ResponsesConversation:
             deadline_s=asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3,
             is_stream=request.is_stream,
             flush=self._stream.put,
-            may_retry=lambda: not self._stream.has_begun,
+            may_retry=lambda: not self._stream.has_begun and not self._has_run,
+            latency_ms=self._parts.gateway.metrics.model_latency(scope.upstream.upstream_id),
         )
 
     def _basis(self) -> Members:
@@ -219,6 +223,7 @@ class ResponsesConversation:
             is_used = self._memory.used.get(principal_id, request_id) is not None
             self._memory.used.put(principal_id, request_id)
             steps.append(approved_step(one, offers.get(one.carried.name), is_used=is_used))
+        self._has_run = bool(steps)
         outputs = {}
         said = await run_tools(self._parts.gateway, errand, steps)
         for one, (call, content) in zip(unique.values(), said, strict=True):
@@ -238,9 +243,16 @@ class ResponsesConversation:
             said["stopped"] = outcome.finish.reason
         if self._names.injection.shadowed:
             said["shadowed"] = self._names.injection.shadowed
-        if self._offering is not None and self._offering.view.warnings:
-            said["warnings"] = self._offering.view.warnings
+        if self._offering is not None:
+            said |= self._about_scope(self._offering)
         return {"toolgate": said} if said else {}
+
+    def _about_scope(self, offering: Offering) -> Mapping[str, Any]:
+        said: dict[str, Any] = {"warnings": offering.view.warnings} if offering.view.warnings else {}
+        if self._request.asked.explain:
+            gateway, principal = self._parts.gateway, self._exchange.principal
+            said["explain"] = explained(gateway, principal, offering.caller, offering.view.scope)
+        return said
 
     def _remember(self) -> None:
         """A stream has the id of its first round, and the model's server goes on from the last."""

@@ -30,6 +30,8 @@ async def offer(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -
     """The tools of a request. Raises what every door refuses a scope with, and InvalidChat for a label."""
     asked = request.tools.ours or (UNLABELLED,)
     view = await _view(gateway, scope.caller, request)
+    for injection in view.injections:
+        gateway.metrics.injections[injection] += 1
     if any(one.label not in (GATEWAY_LABEL, *view.scope.servers) for one in asked):
         gateway.record_refused(scope.caller.principal, PolicyDenied.code, door=DOOR)
         raise unknown_label()
@@ -47,10 +49,10 @@ async def _view(gateway: Gateway, caller: Caller, request: ResponsesRequest) -> 
     try:
         return await gateway.settled_view(caller)
     except PolicyDenied as exc:
+        if not request.narrows_by_labels:
+            raise
         gateway.record_refused(caller.principal, exc.code, door=DOOR)
-        if request.narrows_by_labels:
-            raise unknown_label() from exc
-        raise
+        raise unknown_label() from exc
 
 
 async def _select(gateway: Gateway, scope: ChatScope, view: View, asked: Sequence[McpTool]) -> Offering:

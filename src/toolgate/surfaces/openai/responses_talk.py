@@ -1,6 +1,7 @@
 """One conversation over the Responses API while it goes on: what is asked, told and handed over."""
 
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +19,7 @@ from toolgate.errors import UnknownTool
 from toolgate.gateway.conversing import Heard, Outcome
 from toolgate.gateway.tool_runs import ToolEvent
 from toolgate.model.chat import ChatUpstream
+from toolgate.telemetry import Distribution
 from toolgate.upstream.models.client import ModelAnswer, Models
 from toolgate.upstream.models.events import DONE
 
@@ -47,6 +49,8 @@ class ResponsesTalk:
     flush: Flush
     """Sends events. Without a stream there are none."""
     may_retry: Callable[[], bool]
+    latency_ms: Distribution
+    """Of whole replies."""
     replies: int = 0
     last: ModelReply | None = None
     _round: ModelRound | None = None
@@ -60,8 +64,10 @@ class ResponsesTalk:
         self._round = one
         self._outputs = []
         self._succeeded.clear()
+        began_s = time.perf_counter()
         await self._hear(one, self.transcript.body(action))
         reply = one.finish()
+        self.latency_ms.add((time.perf_counter() - began_s) * 1e3)
         self.replies += 1
         self.last = reply
         self.transcript.take(reply.items)
@@ -126,18 +132,16 @@ class ResponsesTalk:
     def _hand(
         self, call: ToolCall, outputs: tuple[tuple[str, str], ...], seal: Seal
     ) -> tuple[tuple[str, str], ...]:
-        """One call to the client. The first that can carries what was done beside it; what is left over."""
+        """One call to the client. The first carries what was done beside it; what is left over."""
         assert self._round is not None
         offer = self._round.needs_approval(call)
         if offer is not None:
             carried = Carried(call.call_id, outputs, offer.label, offer.view_name, call.arguments)
             self._round.ask_approval(call, seal(APPROVAL, carried))
             return ()
-        if outputs and call.kind == "function":
-            self._round.hand_over(call, seal(HANDED, Carried(call.call_id, outputs)))
-            return ()
-        self._round.hand_over(call, call.call_id)
-        return outputs
+        own_id = self._round.own_id(call)
+        self._round.hand_over(call, seal(HANDED, Carried(own_id, outputs)) if outputs else None)
+        return ()
 
     def break_off(self, message: str) -> None:
         """The model's server failed after the client was told of something."""

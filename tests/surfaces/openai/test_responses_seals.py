@@ -1,0 +1,54 @@
+"""What clients of `/v1/responses` carry is good for its principal, its purpose and a while; nodes forget."""
+
+import pytest
+
+from toolgate.chat.responses_carried import Carried
+from toolgate.gateway.signing import Signer
+from toolgate.surfaces.openai.responses_seals import LIFETIME_S, CarriedSeals, Remembered
+
+CARRIED = Carried("call_1", (("call_0", "zero"),), "one", "one.echo", "{}")
+
+
+class Clock:
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_what_is_sealed_opens_for_its_principal_at_every_node() -> None:
+    sealed = CarriedSeals(Signer(b"k" * 32), Clock()).seal("p_", CARRIED, principal_id="ada")
+
+    assert CarriedSeals(Signer(b"k" * 32), Clock()).open("p_", sealed, principal_id="ada") == CARRIED
+
+
+@pytest.mark.parametrize("why", ["principal", "purpose", "key", "expired", "tampered", "foreign"])
+def test_nothing_else_opens(why: str) -> None:
+    clock = Clock()
+    seals = CarriedSeals(Signer(b"k" * 32), clock)
+    sealed = seals.seal("p_", CARRIED, principal_id="ada")
+    prefix, principal_id = "p_", "ada"
+    match why:
+        case "principal":
+            principal_id = "bob"
+        case "purpose":
+            prefix, sealed = "q_", "q_" + sealed.removeprefix("p_")
+        case "key":
+            seals = CarriedSeals(Signer(b"x" * 32), clock)
+        case "expired":
+            clock.now_s += LIFETIME_S + 1
+        case "tampered":
+            sealed = sealed[:-4] + "AAAA"
+        case "foreign":
+            sealed = "p_ä"
+
+    assert seals.open(prefix, sealed, principal_id=principal_id) is None
+
+
+def test_a_node_remembers_for_each_principal_and_forgets_the_oldest() -> None:
+    kept = Remembered(max_kept=2)
+    for key in "abc":
+        kept.put("ada", key, key.upper())
+
+    assert [kept.get("ada", key) for key in "abc"] == [None, "B", "C"]
+    assert kept.get("bob", "c") is None
