@@ -15,6 +15,7 @@ from toolgate.chat.deltas import Delta
 from toolgate.errors import ToolgateError
 from toolgate.gateway.tool_runs import ToolEvent
 from toolgate.model.raw import Members
+from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.events import KEEPALIVE, KEEPALIVE_S
 from toolgate.surfaces.openai.answers import DONE, EVENTS, encode_broken, encode_chunk
 from toolgate.surfaces.openai.endings import Ending
@@ -23,7 +24,9 @@ from toolgate.surfaces.openai.exchange import Exchange
 _PAUSE: Final = msgspec.Raw(b'"\\n\\n"')
 _EMPTY_TEXTS: Final = (b"null", b'""')
 _KIND: Final = "chat.completion.chunk"
-_NOT_IN_CHUNKS: Final = frozenset({"object", "choices", "usage"})
+_IN_ALL: Final = frozenset({"id", "created", "model", "system_fingerprint", "service_tier"})
+"""What all chunks of a stream say alike, after the first of them."""
+_NOT_PASSED: Final = _IN_ALL | {"object", "choices", "usage"}
 
 
 class ChunkStream:
@@ -57,7 +60,8 @@ class ChunkStream:
                 await self._chunk({"content": _PAUSE})
             self._is_new_round, self._has_text = False, True
         if fields:
-            await self._chunk(fields, delta.choice)
+            beside = {name: raw for name, raw in delta.head.items() if name not in _NOT_PASSED}
+            await self._chunk(fields, delta.choice, beside)
 
     async def tell(self, event: ToolEvent) -> None:
         """What happens to a tool, as a chunk that clients pass over."""
@@ -75,7 +79,7 @@ class ChunkStream:
         for delta in ending.call_deltas:
             await self._chunk(delta)
         extension = {"toolgate": ending.extension} if ending.extension else {}
-        await self._chunk({}, {"finish_reason": ending.finish_reason}, **extension)
+        await self._chunk({}, {"finish_reason": ending.finish_reason}, extension)
         if with_usage:
             await self._write({"choices": [], "usage": ending.usage})
         await self._put(DONE)
@@ -108,17 +112,19 @@ class ChunkStream:
         if self._has_role:
             return
         self._has_role = True
-        own = {name: raw for name, raw in head.items() if name not in _NOT_IN_CHUNKS}
-        self._head = self._head | own
+        self._head = self._head | {name: raw for name, raw in head.items() if name in _IN_ALL}
         if self.first is not None:
             await self._write({"choices": [], "toolgate": self.first})
         await self._chunk({"role": "assistant", "content": ""})
 
     async def _chunk(
-        self, delta: Mapping[str, Any], choice: Mapping[str, Any] | None = None, **beside: Any
+        self,
+        delta: Mapping[str, Any],
+        choice: Mapping[str, Any] = EMPTY,
+        beside: Mapping[str, Any] = EMPTY,
     ) -> None:
-        said = {"finish_reason": None, **(choice or {}), "index": 0, "delta": delta}
-        await self._write({"choices": [said], **beside})
+        said = {"finish_reason": None, **choice, "index": 0, "delta": delta}
+        await self._write({**beside, "choices": [said]})
 
     async def _write(self, members: Mapping[str, Any]) -> None:
         await self._put(encode_chunk(msgspec.json.encode({**self._head, "object": _KIND, **members})))
