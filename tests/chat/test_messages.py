@@ -114,9 +114,8 @@ def test_messages_that_add_up_pass(messages: list[Any]) -> None:
         pytest.param(
             [{"role": "wizard", "content": "x"}],
             "messages[0].role",
-            "Invalid value: 'wizard'. Supported values are: 'system', 'assistant', 'user', "
-            "'function', 'tool' "
-            "and 'developer'.",
+            "Invalid value: 'wizard'. Supported values are: 'system', 'assistant', 'user', 'function', "
+            "'tool', and 'developer'.",
             id="an unknown role",
         ),
         pytest.param(

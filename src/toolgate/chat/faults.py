@@ -38,9 +38,8 @@ def wrong_type(param: str, expected: str, raw: msgspec.Raw) -> InvalidChat:
 
 
 def unsupported(param: str, value: str, supported: Sequence[str]) -> InvalidChat:
-    values = " and ".join(
-        filter(None, [", ".join(f"'{one}'" for one in supported[:-1]), f"'{supported[-1]}'"])
-    )
+    *most, last = (f"'{one}'" for one in supported)
+    values = f"{', '.join(most)}{',' if len(most) > 1 else ''} and {last}" if most else last
     return InvalidChat(f"Invalid value: '{quoted(value)}'. Supported values are: {values}.", param=param)
 
 

@@ -23,7 +23,8 @@ ID_PREFIX: Final = "tgc_"
 MAX_RAW_BYTES: Final = 512 * 1024
 """Before compression: opening a turn never takes more memory than this."""
 _MARK: Final = ID_PREFIX.encode()
-_CAPS: Final = tuple(65_536 >> halvings for halvings in range(9))
+_CAPS: Final = (MAX_RAW_BYTES, *(65_536 >> halvings for halvings in range(9)))
+"""How long a result may be, one after the other, until all of them fit."""
 _FAST: Final = 1
 _NOTHING: Final = b""
 
@@ -97,11 +98,13 @@ def decode_hidden(data: bytes) -> HiddenTurn | None:
 
 
 def _ever_smaller(turn: HiddenTurn) -> Iterator[HiddenTurn]:
-    yield turn
     for earlier in (turn.earlier, ()):
+        results = [turn.results, *(one.results for one in earlier)]
+        sizes = [len(text.encode()) for of_one in results for _, text in of_one]
         for cap in _CAPS:
-            cut = tuple(replace(one, results=_cut(one.results, cap)) for one in earlier)
-            yield replace(turn, results=_cut(turn.results, cap), earlier=cut)
+            if sum(min(size, cap) for size in sizes) <= MAX_RAW_BYTES:
+                cut = tuple(replace(one, results=_cut(one.results, cap)) for one in earlier)
+                yield replace(turn, results=_cut(turn.results, cap), earlier=cut)
     # Arguments as long as that cannot be cut: the model is not told again what it called here.
     yield HiddenTurn(message={}, results=(), own_ids=turn.own_ids[:1])
 
