@@ -1,9 +1,11 @@
 """Which tools a request to `/v1/responses` gets: labels, filters, choices, tasks, and what is not ours."""
 
+import json
 from typing import Any
 
 import pytest
 
+from tests.docs.documents import EXAMPLES
 from tests.surfaces.openai.chat_house import open_chat_house, upstream
 from tests.surfaces.openai.responses_house import ALL, MINE, asking, refuse, respond, shape, stream
 from tests.upstream.memory_link import MemoryNet, definition, record
@@ -345,3 +347,31 @@ async def test_replies_and_rounds_are_counted() -> None:
     assert metrics.chats == {("main", "answered"): 1}
     assert metrics.injections == {("one", "ok"): 1, ("two", "ok"): 1}
     assert sum(metrics.model_latency("main").counts) == 2
+
+
+async def test_the_requests_of_the_guide_do_what_it_says() -> None:
+    first, second = (
+        json.loads((EXAMPLES / "chat" / f"{name}.json").read_text()) for name in ("responses", "approval")
+    )
+    net = MemoryNet()
+    net["notes"].tools = (definition("search_notes"), definition("archive_note"), definition("forget"))
+    script = ResponsesScript(
+        [call("mcp__notes__search_notes"), call("mcp__notes__archive_note")], [say("done")]
+    )
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(
+            net, record("notes", allowed_tools=("*",)), upstreams=(upstream(model.url),)
+        ) as house,
+    ):
+        asked = (await house.post(first, url="/v1/responses")).json
+        second["previous_response_id"] = asked["id"]
+        second["input"][0]["approval_request_id"] = asked["output"][-1]["id"]
+        done = (await house.post(second, url="/v1/responses")).json
+
+    assert shape(asked) == [
+        "lists notes: archive_note search_notes",
+        "completed notes:search_notes {}",
+        "approval notes:archive_note {}",
+    ]
+    assert shape(done)[1:] == ["completed notes:archive_note {}", "says done"]
