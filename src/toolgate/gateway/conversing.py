@@ -78,11 +78,13 @@ async def converse(gateway: Gateway, talk: Talk) -> Outcome:
 
 async def _ask(talk: Talk, action: AskModel) -> Heard | None:
     """None: the time for the whole is used up."""
-    deadline_s = talk.errand.deadline_s
+    clock, deadline_s = asyncio.get_running_loop().time, talk.errand.deadline_s
+    if clock() >= deadline_s:
+        return None  # not even begun: a model is paid for what it is asked
     try:
         async with asyncio.timeout_at(deadline_s):
             return await talk.ask(action)
     except (TimeoutError, ModelTimedOut):
-        if asyncio.get_running_loop().time() < deadline_s:
+        if clock() < deadline_s:
             raise
         return None

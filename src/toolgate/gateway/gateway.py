@@ -222,7 +222,10 @@ class Gateway:
         tasks = caller.principal.ceiling.tasks
         if task_id is None:
             if tasks is not None:
-                raise NotFound("this key is bound to tasks: name one", hint="use `/api/mcp/t/<task>`")
+                raise NotFound(
+                    "this key is bound to tasks: name one",
+                    hint="use `/api/mcp/t/<task>`, or `/t/<task>/v1` for chats",
+                )
             return None
         task = self.snapshot.tasks.get(task_id)
         if task is None or (tasks is not None and task_id not in tasks):

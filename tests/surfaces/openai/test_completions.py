@@ -100,6 +100,7 @@ async def test_a_conversation_past_its_time_ends_with_an_answer_that_says_so() -
 
         assert house.net.servers["one"].stopped == ["hang"]
         assert sorted(house.called) == ["one.echo ok", "one.hang cancelled"]
+    assert len(model.requests) == 1
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert "at most 1 seconds" in answer["choices"][0]["message"]["content"]
     assert answer["toolgate"] == {"stopped": "time_limit"}

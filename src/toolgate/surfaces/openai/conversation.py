@@ -14,13 +14,13 @@ from toolgate.errors import ToolgateError
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.gateway.conversing import Ask, Heard, Outcome, Talk, converse
-from toolgate.gateway.explaining import explain_to, visible_servers
 from toolgate.gateway.tool_runs import Errand
 from toolgate.gateway.view import View
 from toolgate.model.raw import Members
 from toolgate.surfaces.openai.asking import Asking
 from toolgate.surfaces.openai.endings import Ending, encode_completion, handed_calls
 from toolgate.surfaces.openai.exchange import Exchange
+from toolgate.surfaces.openai.explanation import explained
 from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.streaming import ChunkStream
 
@@ -155,14 +155,8 @@ class Conversation:
         return said
 
     def _explain(self) -> dict[str, Any]:
-        found = explain_to(self._parts.gateway, self._exchange.principal, self._opening.scope.caller)
-        return {
-            "servers": visible_servers(
-                self._parts.gateway, self._exchange.principal, self._opening.view.scope
-            ),
-            "tokens": self._opening.view.scope.tokens,
-            "decisions": [*found.servers, *found.tools],
-        }
+        opening, gateway = self._opening, self._parts.gateway
+        return explained(gateway, self._exchange.principal, opening.scope.caller, opening.view.scope)
 
 
 def _raw(value: object) -> msgspec.Raw:
