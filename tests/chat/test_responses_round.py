@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolgate.chat.calls import ToolCall
 from toolgate.chat.responses_output import ResponseOutput, shown_members
@@ -186,7 +188,7 @@ def test_what_has_no_call_id_is_answered_by_its_own() -> None:
     told, reply = played(theirs)
 
     assert told.round.own_id(reply.calls[0]) == "mcpr_1"
-    told.round.hand_over(reply.calls[0])
+    told.round.hand_over(reply.calls[0], "mcpr_1")
     assert told.events[-1]["item"] == theirs
 
 
@@ -262,6 +264,8 @@ def test_events_that_are_of_no_item_pass_with_a_number_of_ours() -> None:
     [
         b"not json",
         b"\xff",
+        b'{"type":"\xff"}',
+        b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b"[]",
         b'{"type":"response.created"}',
         b'{"type":"response.completed","response":{"id":"r","output":5}}',
@@ -274,6 +278,60 @@ def test_events_that_are_of_no_item_pass_with_a_number_of_ours() -> None:
 def test_what_is_not_of_this_api_is_an_error_of_the_models_server(data: bytes) -> None:
     with pytest.raises(ModelUnavailable):
         Told().round.feed(data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+KINDS = st.sampled_from(["message", "function_call", "custom_tool_call", "mcp_approval_request", "odd", ""])
+ITEMS = st.fixed_dictionaries(
+    {"type": KINDS | JSON},
+    optional={
+        "id": st.text(max_size=2) | JSON,
+        "call_id": st.text(max_size=2) | JSON,
+        "name": st.sampled_from(["free", "own", "asked", "none"]) | JSON,
+        "arguments": st.sampled_from(["{}", "", "["]) | JSON,
+        "namespace": JSON,
+        "content": JSON,
+    },
+)
+EVENTS = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            [
+                "response.output_item.added",
+                "response.output_item.done",
+                "response.output_text.delta",
+                "response.function_call_arguments.delta",
+                "response.odd",
+            ]
+        )
+    },
+    optional={"output_index": st.integers(0, 2) | JSON, "item": ITEMS | JSON, "delta": JSON},
+)
+
+
+@given(st.lists(EVENTS, max_size=12), st.booleans())
+def test_whatever_a_models_server_says_the_answer_is_whole(events: list[Any], drops_calls: bool) -> None:
+    """Indices and numbers have no gaps, what is added ends, and the response has what was told."""
+    told = Told(drops_calls=drops_calls).feed("response.created", response={"id": "r"})
+    try:
+        for event in events:
+            told.round.feed(encode(event))
+        reply = told.end()
+    except ModelUnavailable:
+        reply = None
+    for call in () if reply is None or drops_calls else reply.calls:
+        told.round.end_call(call, "said", is_error=False)
+    told.round.abandon()
+    output = json.loads(told.output.finish({}))["output"]
+
+    said = told.events
+    done = {one["output_index"]: one["item"] for one in said if one["type"] == "response.output_item.done"}
+    assert [one["sequence_number"] for one in said] == list(range(len(said)))
+    assert [done.get(index) for index in range(len(output))] == output
 
 
 def test_a_reply_without_an_end_is_one_that_broke_off() -> None:

@@ -4,13 +4,14 @@ Calls of the gateway's tools become `mcp_call` items as they come. The caller's 
 for an approval, are held until it is known what was done beside them. All else passes as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from toolgate.chat.calls import CallError, ToolCall, parse_arguments
+from toolgate.chat.faults import UNREADABLE
 from toolgate.chat.responses_items import Item, call_item_id, mcp_approval_request, mcp_call, member_text
 from toolgate.chat.responses_output import Ending, ResponseOutput
 from toolgate.chat.responses_tools import GATEWAY_LABEL, Offer
@@ -23,6 +24,8 @@ _ENDINGS: Final[dict[str, Ending]] = {
     "response.incomplete": "incomplete",
     "response.failed": "failed",
 }
+_ADDED: Final = "response.output_item.added"
+_DONE: Final = "response.output_item.done"
 _ARGUMENTS: Final = "response.function_call_arguments."
 _OPEN: Final = frozenset(
     {
@@ -36,6 +39,7 @@ _OPEN: Final = frozenset(
     }
 )
 """What only the caller can answer, unless it is a call of a tool of ours."""
+_NULL: Final = msgspec.Raw(b"null")
 _OF_THE_WIRE: Final = frozenset({"type", "sequence_number", "output_index"})
 
 
@@ -87,7 +91,8 @@ class _Held:
     """The caller's to answer. `offer`: the tool for which it is to approve."""
 
     index: int | None
-    offer: Offer | None
+    item: Members
+    offer: Offer | None = None
     events: list[tuple[str, Members]] = field(default_factory=list)
     is_done: bool = False
 
@@ -121,8 +126,7 @@ class ModelRound:
         elif kind in _ENDINGS:
             self._end = (_response(event), _ENDINGS[kind])
             self._output.begin(self._end[0])
-            if not self._places:
-                self._play_items(self._end[0])
+            self._play_items(self._end[0])
         elif kind == "error" or "error" in event:
             raise ModelUnavailable(f"the model's server said an error: {_said(event)}")
         else:
@@ -142,6 +146,7 @@ class ModelRound:
             raise ModelUnavailable("the model's server ended its answer before it was complete")
         response, ending = self._end
         self._output.count(response.get("usage"))
+        self._abandon(place for index, place in self._places.items() if index not in self._items)
         return ModelReply(
             response=response,
             ending=ending,
@@ -177,18 +182,20 @@ class ModelRound:
         """What the client is to answer a call of its own by."""
         place = self._place_of(call)
         assert isinstance(place, _Held)
-        item = decode_members(place.events[-1][1]["item"])  # the last event of each is that it is done
-        return member_text(item, _answered_by(item)) or ""
+        return call.call_id if "call_id" in place.item else member_text(place.item, "id") or ""
 
-    def hand_over(self, call: ToolCall, own_id: str | None = None) -> None:
-        """The client gets a call of its own, to be answered by `own_id` where that is another."""
+    def hand_over(self, call: ToolCall, own_id: str) -> None:
+        """The client gets a call of its own, to be answered by `own_id`."""
         place = self._place_of(call)
         assert isinstance(place, _Held)
         self._release(place, own_id)
 
     def abandon(self) -> None:
         """Nothing more comes: what has begun ends as it is."""
-        for place in self._places.values():
+        self._abandon(self._places.values())
+
+    def _abandon(self, places: Iterable[_Place]) -> None:
+        for place in places:
             if place is None or place.is_done:
                 continue
             place.is_done = True
@@ -204,10 +211,12 @@ class ModelRound:
         if place.index is None:
             return
         for kind, event in place.events:
-            item = None if "item" not in event else decode_members(event["item"])
+            item = _item(event)
             if item is not None and own_id is not None:
                 item = {**item, _answered_by(item): msgspec.Raw(msgspec.json.encode(own_id))}
             self._pass_on(kind, event, place.index, item)
+        if all(kind != _DONE for kind, _ in place.events):
+            self._output.end(place.index, {**place.item, "status": "incomplete"})
 
     def _place_of(self, call: ToolCall) -> _Place:
         return next((self._places[at] for at, one in self._calls.items() if one is call), None)
@@ -215,20 +224,26 @@ class ModelRound:
     # What comes in
 
     def _play_items(self, response: Members) -> None:
+        """Items of which events have not told, or not to their end."""
+        is_untold = not self._items
         for index, raw in enumerate(_items(response)):
-            members = {"item": raw, "output_index": msgspec.Raw(b"%d" % index)}
-            self._feed_item("response.output_item.added", members)
-            self._feed_item("response.output_item.done", members)
+            if is_untold or (index in self._places and index not in self._items):
+                members = {"item": raw, "output_index": msgspec.Raw(b"%d" % index)}
+                if index not in self._places:
+                    self._feed_item(_ADDED, members)
+                self._feed_item(_DONE, members)
 
     def _feed_item(self, kind: str, event: Members) -> None:
-        index = _index(event)
+        index, item = _index(event), _item(event)
+        is_known = kind == _ADDED and index in self._places
+        if is_known or (kind in (_ADDED, _DONE) and (index is None or item is None)):
+            return  # some servers announce what never comes, or twice
         if index is None:
             self._output.tell(kind, _own_members(event))
             return
-        item = None if "item" not in event else _decode(event["item"])
         if item is not None and index not in self._places:
             self._places[index] = self._place(index, item)
-        if item is not None and kind == "response.output_item.done":
+        if item is not None and kind == _DONE:
             self._note(index, item, event["item"])
         place = self._places.get(index)
         match place:
@@ -250,10 +265,10 @@ class ModelRound:
         name = member_text(item, "name") or ""
         is_foreign = kind != "function_call" or member_text(item, "namespace") is not None
         if is_foreign or self._offered.is_own(name):
-            return _Held(self._output.reserve(), None)
+            return _Held(self._output.reserve(), item)
         offer = self._offered.find(name)
         if offer is not None and offer.needs_approval:
-            return _Held(None, offer)
+            return _Held(None, item, offer)
         call_id = self._call_ids[index]
         label, shown = (GATEWAY_LABEL, name) if offer is None else (offer.label, offer.name)
         call_item = mcp_call(call_item_id(call_id, self._output.size), label=label, name=shown)
@@ -288,7 +303,7 @@ class ModelRound:
             own = {**_own_members(event), "output_index": place.index, "item_id": place.item["id"]}
             own.pop("name", None)
             self._output.tell(f"response.mcp_call_arguments.{kind.removeprefix(_ARGUMENTS)}", own)
-        elif item is not None and kind == "response.output_item.done":
+        elif item is not None and kind == _DONE:
             arguments = member_text(item, "arguments") or ""
             place.item = {**place.item, "arguments": arguments}
             if not place.is_told:
@@ -297,23 +312,25 @@ class ModelRound:
     def _follow(self, place: _Shown, kind: str, event: Members) -> None:
         if kind == "response.output_text.delta":
             place.text += member_text(event, "delta") or ""
-        elif kind == "response.output_item.done":
+        elif kind == _DONE:
             place.is_done = True
 
     def _pass_on(self, kind: str, event: Members, index: int, item: Members | None) -> None:
         shown = event.get("item") if item is None else msgspec.Raw(msgspec.json.encode(item))
-        if kind == "response.output_item.done" and shown is not None:
+        if kind == _DONE and shown is not None:
             self._output.end(index, shown)
-        elif kind == "response.output_item.added" and shown is not None:
+        elif kind == _ADDED and shown is not None:
             self._output.add(index, shown)
         else:
             self._output.tell(kind, {**_own_members(event), "output_index": index})
 
 
 def _decode(data: bytes | msgspec.Raw) -> Members:
+    """Once it is read here, all texts in it can be."""
     try:
+        bytes(data).decode()
         return decode_members(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except UNREADABLE as exc:
         raise ModelUnavailable("the model's server does not speak the Responses API") from exc
 
 
@@ -333,6 +350,11 @@ def _index(event: Members) -> int | None:
         return msgspec.json.decode(event.get("output_index", b"null"), type=int | None)
     except msgspec.DecodeError:
         return None
+
+
+def _item(event: Members) -> Members | None:
+    raw = event.get("item", _NULL)
+    return None if raw == _NULL else _decode(raw)
 
 
 def _own_members(event: Members) -> dict[str, Any]:

@@ -66,7 +66,7 @@ async def test_a_conversation_kept_by_the_models_server_brings_only_what_is_new(
 
 
 async def test_items_of_ours_in_the_input_are_function_calls_to_the_models_server() -> None:
-    """A client that keeps the conversation itself sends back what it got."""
+    """CHT-11: a client that keeps the conversation sends back what it got, and nothing of it is executed."""
     async with (
         scripted_model(ResponsesScript(MIXED, [say("done")], [say("more")])) as model,
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
@@ -77,7 +77,9 @@ async def test_items_of_ours_in_the_input_are_function_calls_to_the_models_serve
         second = await respond(house, history, ALL, MINE, store=False)
         history += [*second["output"], {"role": "user", "content": "more"}]
         third = await respond(house, history, MINE, store=False)
+        called = house.called
 
+    assert called == ["one.echo ok"]
     assert shape(second) == ["says done"]
     assert shape(third) == ["says more"]
     kinds = [one.get("type", "message") for one in model.requests[1].body["input"]]

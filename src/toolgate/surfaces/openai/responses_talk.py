@@ -140,7 +140,7 @@ class ResponsesTalk:
             self._round.ask_approval(call, seal(APPROVAL, carried))
             return ()
         own_id = self._round.own_id(call)
-        self._round.hand_over(call, seal(HANDED, Carried(own_id, outputs)) if outputs else None)
+        self._round.hand_over(call, seal(HANDED, Carried(own_id, outputs)) if outputs else own_id)
         return ()
 
     def break_off(self, message: str) -> None:
