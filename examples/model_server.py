@@ -41,7 +41,8 @@ def parameters(port: int) -> CommonParams:
     chosen.n_predict = LONGEST_ANSWER_TOKENS
     chosen.n_parallel = 1
     chosen.n_gpu_layers = 0
-    chosen.cpuparams.n_threads = min(4, os.cpu_count() or 1)
+    # Threads of this library wait for each other by spinning: with others on the machine, fewer are faster.
+    chosen.cpuparams.n_threads = max(1, min(4, (os.cpu_count() or 1) // 2))
     chosen.sampling.temp = 0.0
     chosen.warmup = False
     chosen.verbosity = 0

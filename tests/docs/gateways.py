@@ -15,7 +15,7 @@ from toolgate.cli.demo_install import mark_installed
 from toolgate.cli.demo_kit import LOCK, MODEL_LOCK
 from toolgate.cli.demo_repository import make_repository
 
-DEADLINE_S = 45.0
+DEADLINE_S = 120.0
 LAST_LINE = "Ctrl-C stops the gateway and all its servers."
 TOOLGATE = str(Path(sys.executable).with_name("toolgate"))
 

@@ -12,6 +12,8 @@ from openai.types.chat.chat_completion_message import ChatCompletionMessage
 from tests.scenarios.gateway import Gateway, Json
 
 MODEL = "scripted"
+WITHIN_S = 90.0
+"""Within which a chat ends. A real model on a busy machine takes its time."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Chat:
             base_url=url,
             api_key=key,
             max_retries=0,
-            timeout=30,
+            timeout=WITHIN_S,
             http_client=DefaultAsyncHttpxClient(trust_env=False),
         )
         self._defaults = {"model": MODEL, **defaults}

@@ -69,17 +69,17 @@ async def chat(gateway: Gateway, model: Json) -> AsyncIterator[Chat]:
         yield client
 
 
-def calls_since(gateway: Gateway, before: int) -> list[Json]:
-    """The calls in the audit, from a place in it on."""
-    return [json.loads(line) for line in gateway.audit.splitlines()[before:]]
+def calls_in(audit: str) -> list[Json]:
+    records = [json.loads(line) for line in audit.splitlines()]
+    return [one for one in records if one["type"] == "call"]
 
 
 @both
 async def test_a_real_model_lists_files(gateway: Gateway, chat: Chat, stream: bool) -> None:
-    before = len(gateway.audit.splitlines())
+    before = len(calls_in(gateway.audit))
     said = await chat.ask("Which files are in papers?", stream=stream)
 
-    [called] = eventually(lambda: calls_since(gateway, before))
+    [called] = eventually(lambda: calls_in(gateway.audit)[before:])
     assert (called["server_id"], called["tool"], called["outcome"]) == ("files", "list_directory", "ok")
     assert said.finish_reason == "stop"
     assert [name for name in FILES if name in (said.text or "")] == FILES
@@ -87,10 +87,10 @@ async def test_a_real_model_lists_files(gateway: Gateway, chat: Chat, stream: bo
 
 @both
 async def test_a_real_model_tells_the_time(gateway: Gateway, chat: Chat, stream: bool) -> None:
-    before = len(gateway.audit.splitlines())
+    before = len(calls_in(gateway.audit))
     said = await chat.ask("What time is it in Tokyo?", stream=stream)
 
-    [called] = eventually(lambda: calls_since(gateway, before))
+    [called] = eventually(lambda: calls_in(gateway.audit)[before:])
     assert (called["server_id"], called["tool"], called["outcome"]) == ("time", "get_current_time", "ok")
     assert said.finish_reason == "stop"
     assert re.search(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+09:00", said.text or "")
