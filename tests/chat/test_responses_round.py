@@ -249,6 +249,19 @@ def test_what_has_begun_ends_as_it_is_when_nothing_more_comes() -> None:
     assert len(done) == 5
 
 
+def test_items_that_were_announced_and_not_ended_end_as_the_response_has_them() -> None:
+    told = Told().feed("response.created", response={"id": "r"})
+    told.item(0, SAYS)
+    told.feed("response.output_item.added", output_index=1, item=called("free", arguments=""))
+    told.feed("response.output_item.added", output_index=2, item=called("own", arguments=""))
+    told.feed("response.output_item.added", output_index=2, item=called("own"))
+    told.feed("response.output_item.added", output_index=3, item=None)
+    reply = told.end(output=[SAYS, called("free", arguments='{"a":1}')])
+
+    assert [(one.name, one.arguments) for one in reply.calls] == [("free", '{"a":1}')]
+    assert told.events[-1]["item"] == {**called("own", arguments=""), "status": "incomplete"}
+
+
 def test_events_that_are_of_no_item_pass_with_a_number_of_ours() -> None:
     told = Told().feed("response.created", response={"id": "r"}).feed("response.odd", odd=1)
     told.feed("response.odder", output_index="x").feed("response.oddest", output_index=7)
@@ -359,11 +372,19 @@ def test_a_message_may_say_nothing(content: Any, expected: bool) -> None:
 
 def test_usage_is_summed_and_may_be_absent() -> None:
     told = Told()
-    for usage in ({"total_tokens": 3}, None, {"total_tokens": 4}):
+    for usage in ({"total_tokens": 3}, None, {"total_tokens": 4, "odd": 1}):
         told.output.count(msgspec.Raw(encode(usage)))
     told.output.count(None)
 
-    assert json.loads(told.output.finish({}))["usage"] == {"total_tokens": 7}
+    assert json.loads(told.output.finish({}))["usage"] == {
+        "input_tokens": 0,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": 0,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 7,
+        "odd": 1,
+    }
+    assert json.loads(Told().output.finish({}))["usage"] is None
 
 
 def test_tools_are_shown_as_they_were_sent_but_for_what_is_secret() -> None:

@@ -4,8 +4,10 @@ Every reply that the official client gets is held strictly against that client's
 """
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
+from openai.types.responses import Response
 
 from tests.scenarios.aimock import Aimock, calls, open_aimock, says
 from tests.scenarios.chat import MODEL, Chat, function, put_task, put_upstream, tool, user
@@ -147,3 +149,24 @@ async def test_the_journal_shows_nothing_of_ours_and_all_of_theirs(
     assert [one["function"]["name"] for one in offered] == ["mcp__stage__echo"]
     assert [one["function"]["strict"] for one in offered] == [False]
     assert [name for name in headers if "toolgate" in name.lower()] == []
+
+
+@both
+async def test_the_responses_of_an_independent_model_are_led_through_three_rounds(
+    chat: Chat, stream: bool
+) -> None:
+    """The same script in the newer form: the official client puts the events together itself."""
+    create: Any = chat.client.responses
+    asking = {"model": MODEL, "input": "climb"}
+    if stream:
+        async with create.stream(**asking) as events:
+            response = await events.get_final_response()
+    else:
+        raw = await create.with_raw_response.create(**asking)
+        response = Response.model_validate_json(raw.text, strict=True)
+
+    assert response.output_text == "At the top."
+    calls_made = [one for one in response.output if one.type == "mcp_call"]
+    assert [(one.name, one.status, one.output) for one in calls_made] == [
+        ("stage.echo", "completed", said) for said in ("first", "second", "third")
+    ]

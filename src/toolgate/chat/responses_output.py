@@ -17,6 +17,11 @@ Ending = Literal["completed", "incomplete", "failed"]
 
 _NULL: Final = msgspec.Raw(b"null")
 _IN_PROGRESS: Final[Mapping[str, Any]] = {"status": "in_progress", "output": [], "usage": None}
+_NOTHING_USED: Final = decode_members(
+    b'{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},'
+    b'"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0}'
+)
+"""Sums begin here: clients insist on all of these, and not every server says them."""
 _SECRETS: Final = ("authorization", "headers")
 _encode = msgspec.json.encode
 _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
@@ -141,7 +146,7 @@ class ResponseOutput:
     def count(self, usage: msgspec.Raw | None) -> None:
         """Add what one round used."""
         if usage is not None and usage != _NULL:
-            self._usage = add_usage(self._usage, decode_members(usage))
+            self._usage = add_usage(self._usage or _NOTHING_USED, decode_members(usage))
 
     def finish(
         self, response: Members, *, ending: Ending = "completed", beside: Mapping[str, Any] | None = None
