@@ -90,6 +90,20 @@ async def test_nobody_comes_in_without_a_credential_that_reaches_far_enough() ->
     assert len(model.requests) == 1
 
 
+@pytest.mark.parametrize(("trusts_local", "status"), [(True, 200), (False, 401)])
+async def test_where_a_client_insists_on_a_key_none_says_that_there_is_none(
+    *, trusts_local: bool, status: int
+) -> None:
+    async with (
+        scripted_model(text("hello")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),), trusts_local=trusts_local) as house,
+    ):
+        answer = await house.post(asking(), authorization="Bearer none")
+
+    assert answer.status == status
+    assert len(model.requests) == (status == 200)
+
+
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_conversation_ends_with_the_credential_it_was_begun_with(*, is_stream: bool) -> None:
     async with (
