@@ -23,7 +23,7 @@ from tests.upstream.scripted_model import (
     without_done,
 )
 from toolgate.surfaces.http.events import KEEPALIVE
-from toolgate.surfaces.openai import streaming
+from toolgate.surfaces.openai import event_stream
 from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
@@ -202,7 +202,7 @@ async def test_a_server_that_answers_whole_where_a_stream_was_asked_for_is_under
 
 
 async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "KEEPALIVE_S", 0.01)
+    monkeypatch.setattr(event_stream, "KEEPALIVE_S", 0.01)
     net, gate = MemoryNet(), asyncio.Event()
 
     async def slow(_params: Any) -> Reply:

@@ -7,11 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.errors import MethodNotAllowed, ModelRefused, ToolgateError
-from toolgate.surfaces.http.events import EVENT_HEADERS
 from toolgate.surfaces.http.messages import Headers, Responder
 
-EVENTS: Final = EVENT_HEADERS
-"""What a stream of this door begins with."""
 DONE: Final = b"data: [DONE]\n\n"
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",

@@ -94,7 +94,7 @@ class Conversation:
         chunks = ChunkStream(self._exchange, head=self._head)
         if self._opening.request.asked.explain:
             chunks.first = {"explain": self._explain()}
-        self._asking.is_silent = lambda: not chunks.has_begun
+        self._asking.is_silent = lambda: not chunks.events.has_begun
         if self._opening.request.asked.progress:
             self._errand = replace(self._errand, on_event=chunks.tell)
 
@@ -103,11 +103,11 @@ class Conversation:
             return await self._asking.ask_streamed(action, chunks.show)
 
         try:
-            async with chunks.kept_alive():
+            with chunks.events.kept_alive():
                 outcome = await converse(self._parts.gateway, self._talk(ask))
                 await chunks.end(self._ending(outcome), with_usage=self._opening.request.wants_usage)
         except ToolgateError as exc:
-            if not chunks.has_begun:
+            if not chunks.events.has_begun:
                 raise
             await chunks.fail(exc)
             return exc.code

@@ -37,9 +37,14 @@ class Exchange:
         return authorization_of(self.request)
 
     @property
+    def told_id(self) -> tuple[bytes, bytes]:
+        """The header by which the caller learns the request's id."""
+        return b"x-request-id", self.request_id.encode()
+
+    @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """What every answer carries."""
-        return [(b"x-request-id", self.request_id.encode()), (b"x-content-type-options", b"nosniff")]
+        """What every whole answer carries."""
+        return [self.told_id, (b"x-content-type-options", b"nosniff")]
 
 
 def authorization_of(request: Request) -> str | None:

@@ -21,8 +21,9 @@ from toolgate.errors import ModelUnavailable, ToolgateError
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.model.raw import Members
 from toolgate.surfaces.http.intake import parse_aside
-from toolgate.surfaces.openai.answers import DONE, EVENTS, encode_broken, encode_chunk
+from toolgate.surfaces.openai.answers import DONE, encode_broken, encode_chunk
 from toolgate.surfaces.openai.asking import PATH
+from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.upstream.models.client import ModelAnswer, ModelEvents
@@ -48,9 +49,9 @@ async def serve(
     try:
         await passing.run(declared)
     except ToolgateError as exc:
-        if not passing.has_begun:
+        if not passing.events.has_begun:
             raise
-        await passing.write(encode_broken(exc))
+        await passing.events.put(encode_broken(exc))
         exchange.responder.end()
         return exc.code
     return FORWARDED
@@ -65,8 +66,7 @@ class _Passing:
         self._upstream = scope.upstream
         self._parts = parts
         self._deadline_s = asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3
-        self.has_begun = False
-        """Something was sent: an error has no status of its own any more."""
+        self.events = EventStream(exchange)
 
     async def run(self, declared: Declared | None) -> None:
         """Ask, and pass the answer on, with no calls but of what is `declared`. None: all of it."""
@@ -82,7 +82,7 @@ class _Passing:
         else:
             if kept is not None and kept.unanswered:
                 await self._continue(Continuation(kept))
-            if not self.has_begun:
+            if not self.events.has_begun:
                 raise ModelUnavailable("the model's server ended its answer before it had begun")
             self._exchange.responder.end()
 
@@ -90,7 +90,7 @@ class _Passing:
     async def _ask(self, body: bytes) -> AsyncIterator[ModelEvents | ModelAnswer]:
         began_s = time.perf_counter()
         async with self._parts.models.stream(
-            self._upstream, PATH, body, deadline_s=self._deadline_s, may_retry=not self.has_begun
+            self._upstream, PATH, body, deadline_s=self._deadline_s, may_retry=not self.events.has_begun
         ) as answer:
             yield answer
         latency = self._parts.gateway.metrics.model_latency(self._upstream.upstream_id)
@@ -114,10 +114,10 @@ class _Passing:
     async def _pass_events(self, events: ModelEvents, kept: StreamFilter | None) -> None:
         async for event in events:
             if kept is None or event.data is None:
-                await self.write(event.raw)
+                await self.events.put(event.raw)
             elif event.data == DONE_DATA:
                 # Where the answer goes on, it is not done.
-                await self.write(b"" if kept.unanswered else event.raw)
+                await self.events.put(b"" if kept.unanswered else event.raw)
             else:
                 await self._pass_event(event, kept.feed(event.data))
 
@@ -127,23 +127,17 @@ class _Passing:
                 raise _unlike_the_first()
             async for event in events:
                 if event.data is None:
-                    await self.write(event.raw)
+                    await self.events.put(event.raw)
                 elif event.data != DONE_DATA:
                     await self._pass_event(event, rest.feed(event.data))
         last = rest.end()
-        await self.write((b"" if last is None else encode_chunk(last)) + DONE)
+        await self.events.put((b"" if last is None else encode_chunk(last)) + DONE)
 
     async def _pass_event(self, event: ModelEvent, data: bytes | None) -> None:
         if data is event.data:
-            await self.write(event.raw)
+            await self.events.put(event.raw)
         elif data is not None:
-            await self.write(encode_chunk(data))
-
-    async def write(self, data: bytes) -> None:
-        if not self.has_begun:
-            self.has_begun = True
-            self._exchange.responder.start(200, [*EVENTS, self._exchange.headers[0]])
-        await self._exchange.responder.write(data)
+            await self.events.put(encode_chunk(data))
 
 
 def _unlike_the_first() -> ModelUnavailable:

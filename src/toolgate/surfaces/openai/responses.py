@@ -15,12 +15,13 @@ from toolgate.errors import InvalidChat, ToolgateError
 from toolgate.gateway.chat_scope import ChatScope, chat_scope
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai.completions import counted, denials_recorded
+from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.passthrough import FORWARDED
 from toolgate.surfaces.openai.responses_conversation import Memory, ResponsesConversation
 from toolgate.surfaces.openai.responses_offers import DOOR, offer
-from toolgate.surfaces.openai.responses_stream import EventStream, encode_error
+from toolgate.surfaces.openai.responses_stream import encode_error
 from toolgate.surfaces.openai.responses_talk import PATH
 from toolgate.upstream.models.client import ModelAnswer
 
@@ -77,8 +78,9 @@ class Responses:
 
     async def _forward(self, exchange: Exchange, request: ResponsesRequest, scope: ChatScope) -> str:
         """As it came, but for what is ours and the model's name; so does the answer."""
-        model = msgspec.Raw(msgspec.json.encode(scope.model))
-        body = msgspec.json.encode({**request.sent, "model": model})
+        members = {**request.sent, "model": msgspec.Raw(msgspec.json.encode(scope.model))}
+        is_as_sent = members == exchange.body
+        body = exchange.request.body if is_as_sent else msgspec.json.encode(members)
         deadline_s = asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3
         stream = EventStream(exchange)
         try:

@@ -34,12 +34,12 @@ from toolgate.gateway.chat_scope import ChatScope
 from toolgate.gateway.conversing import Outcome, Talk, converse
 from toolgate.gateway.tool_runs import Errand, run_tools
 from toolgate.model.raw import Members
+from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.explanation import explained
 from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.responses_offers import DOOR, Offering
 from toolgate.surfaces.openai.responses_seals import CarriedSeals, Remembered
-from toolgate.surfaces.openai.responses_stream import EventStream
 from toolgate.surfaces.openai.responses_talk import ResponsesTalk, approved_step
 
 _ENDED_WELL: Final = ("answered", "client_calls")
@@ -115,7 +115,7 @@ class ResponsesConversation:
         injection = inject(table, request.tools.functions)
         if not request.tools.has_other_kinds and not request.has_prompt:
             check_choice(choice, {*request.tools.functions, *injection.declared})
-        by_view = {one.view_name: one for one in offered}
+        by_view = {one.view_name: one for one in offered if one.chat_name in injection.declared}
         names = _Names(injection, by_view, request.tools.functions, takes_unknown=request.has_prompt)
         return names, choice.renamed(injection.declared)
 
@@ -163,7 +163,7 @@ class ResponsesConversation:
             self._exchange.responder.send(200, body, self._exchange.headers)
             return reason
         try:
-            async with self._stream.kept_alive():
+            with self._stream.kept_alive():
                 reason, _ = await self._drive()
                 await self._stream.put(self._talk.output.drain())
         except ToolgateError as exc:
@@ -208,7 +208,7 @@ class ResponsesConversation:
         asked = [one.label for one in self._request.tools.ours]
         for label in dict.fromkeys([*asked, *(one.label for one in self._offers)]):
             if label not in listed:
-                offers = [one for one in self._offers if one.label == label]
+                offers = [one for one in self._names.by_view.values() if one.label == label]
                 self._talk.output.list_tools(mcp_list_tools(label, offers, key=secrets.token_hex(12)))
 
     async def _run_approved(
@@ -217,7 +217,7 @@ class ResponsesConversation:
         """Outputs by the ids of the requests. Each approval is used once at this node."""
         principal_id = self._exchange.principal.id
         unique = {one.request_id: one for one in approved}
-        offers = {one.view_name: one for one in self._offers}
+        offers = self._names.by_view
         steps = []
         for request_id, one in unique.items():
             is_used = self._memory.used.get(principal_id, request_id) is not None

@@ -4,9 +4,7 @@ One id, one role, one reason to end; the text of each round as it comes, with a 
 call that was run here. The stream begins with its first word: what fails before that has a status of its own.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,9 +14,9 @@ from toolgate.errors import ToolgateError
 from toolgate.gateway.tool_runs import ToolEvent
 from toolgate.model.raw import Members
 from toolgate.model.servers import EMPTY
-from toolgate.surfaces.http.events import KEEPALIVE, KEEPALIVE_S
-from toolgate.surfaces.openai.answers import DONE, EVENTS, encode_broken, encode_chunk
+from toolgate.surfaces.openai.answers import DONE, encode_broken, encode_chunk
 from toolgate.surfaces.openai.endings import Ending
+from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
 
 _PAUSE: Final = msgspec.Raw(b'"\\n\\n"')
@@ -34,14 +32,10 @@ class ChunkStream:
 
     def __init__(self, exchange: Exchange, *, head: Members) -> None:
         """`head` is used as long as the model's server has not given a better one."""
-        self._responder = exchange.responder
-        self._headers = [*EVENTS, *exchange.headers]
+        self.events = EventStream(exchange)
         self._head = head
         self._is_new_round = False
         self._has_text = False
-        self._is_busy = False
-        self.has_begun = False
-        """Something was sent: an error has no status of its own any more."""
         self._has_role = False
         self.first: Mapping[str, Any] | None = None
         """What the gateway itself says ahead of everything else."""
@@ -82,30 +76,13 @@ class ChunkStream:
         await self._chunk({}, {"finish_reason": ending.finish_reason}, extension)
         if with_usage:
             await self._write({"choices": [], "usage": ending.usage})
-        await self._put(DONE)
-        self._responder.end()
+        await self.events.put(DONE)
+        self.events.end()
 
     async def fail(self, exc: ToolgateError) -> None:
         """It cannot go on: clients raise what they are told here."""
-        await self._put(encode_broken(exc))
-        self._responder.end()
-
-    @asynccontextmanager
-    async def kept_alive(self) -> AsyncIterator[None]:
-        """While the block runs, nobody on the way takes silence for the end."""
-        keeping = asyncio.get_running_loop().create_task(self._keep_alive())
-        try:
-            yield
-        finally:
-            keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeping
-
-    async def _keep_alive(self) -> None:
-        while True:
-            await asyncio.sleep(KEEPALIVE_S)
-            if not self._is_busy:  # a client that is slow to read has enough to read
-                await self._put(KEEPALIVE)
+        await self.events.put(encode_broken(exc))
+        self.events.end()
 
     async def _open(self, head: Members) -> None:
         """The first chunks: the role, and what stands ahead of everything."""
@@ -127,14 +104,4 @@ class ChunkStream:
         await self._write({**beside, "choices": [said]})
 
     async def _write(self, members: Mapping[str, Any]) -> None:
-        await self._put(encode_chunk(msgspec.json.encode({**self._head, "object": _KIND, **members})))
-
-    async def _put(self, data: bytes) -> None:
-        if not self.has_begun:
-            self.has_begun = True
-            self._responder.start(200, self._headers)
-        self._is_busy = True
-        try:
-            await self._responder.write(data)
-        finally:
-            self._is_busy = False
+        await self.events.put(encode_chunk(msgspec.json.encode({**self._head, "object": _KIND, **members})))
