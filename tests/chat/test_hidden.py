@@ -16,6 +16,7 @@ from tests.upstream.strict_history import fault_of
 from toolgate.chat.hidden import (
     ID_PREFIX,
     MAX_RAW_BYTES,
+    MAX_SPLICED_BYTES,
     HiddenTurn,
     Round,
     decode_hidden,
@@ -391,6 +392,16 @@ def test_where_there_is_no_room_at_all_nothing_travels() -> None:
 )
 def test_what_is_no_turn_is_nothing(data: bytes) -> None:
     assert decode_hidden(data) is None
+
+
+def test_an_id_that_is_sent_again_and_again_opens_only_so_often() -> None:
+    size = MAX_SPLICED_BYTES // 8
+    found = decode_hidden(encode_hidden(turn_of([("h1", "x" * (size - 1_000))]), max_bytes=MAX_BYTES))
+    message = {"role": "assistant", "content": None, "tool_calls": [call(TOKEN, "mine")]}
+    spliced = splice([raw(message), raw(result(TOKEN))] * 100, {TOKEN: found}.get)
+
+    assert sum(map(len, spliced)) < MAX_SPLICED_BYTES + 2 * size
+    assert fault_of({"model": "m", "messages": [HI, *plain(spliced)]}) is None
 
 
 # All of it together

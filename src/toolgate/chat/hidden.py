@@ -22,6 +22,9 @@ from toolgate.model.raw import Members, decode_members
 ID_PREFIX: Final = "tgc_"
 MAX_RAW_BYTES: Final = 512 * 1024
 """Before compression: opening a turn never takes more memory than this."""
+MAX_SPLICED_BYTES: Final = 4 * 1024 * 1024
+"""Of all turns of one request. Ids are short where what they hold compresses well, and can be sent again
+and again: past this none is opened any more."""
 _MARK: Final = ID_PREFIX.encode()
 _CAPS: Final = (MAX_RAW_BYTES, *(65_536 >> halvings for halvings in range(9)))
 """How long a result may be, one after the other, until all of them fit."""
@@ -144,6 +147,7 @@ class _Splicing:
         self._open_turn = open_turn
         self._ids: dict[str, str] = {}
         """Ids of ours that were met → those that the model's server knows."""
+        self._spliced_bytes = 0
 
     def take(self, raw: msgspec.Raw) -> Sequence[msgspec.Raw]:
         if _MARK not in bytes(raw):
@@ -173,17 +177,20 @@ class _Splicing:
             return (_raw({**members, "tool_calls": handed}),)
         whole = _overlaid(turn.message, members) | _content(turn, members)
         whole["tool_calls"] = _raw(_merged(turn, handed))
-        return (
+        spliced = (
             *(one for earlier in turn.earlier for one in round_messages(earlier)),
             *round_messages(Round(message=whole, results=turn.results)),
         )
+        self._spliced_bytes += sum(map(len, spliced))
+        return spliced
 
     def _open_first(self, tokens: Sequence[str]) -> HiddenTurn | None:
         """The turn that a message is of. It has one such id; more of them are somebody's own invention."""
         turn: HiddenTurn | None = None
         for token in tokens:
             self._ids[token] = short_id(token)
-            opened = self._open_turn(token) if turn is None else None
+            may_open = turn is None and self._spliced_bytes < MAX_SPLICED_BYTES
+            opened = self._open_turn(token) if may_open else None
             if opened is not None and opened.own_ids:
                 turn = opened
                 self._ids[token] = opened.own_ids[0]

@@ -34,14 +34,14 @@ class Completions:
         with denials_recorded(self._parts, exchange, door=DOOR):
             scope = self._scope(exchange, request)
             check_other_tools(request, scope.upstream.other_tools)
-            request = self._whole(exchange, request.asking(scope.model))
+            request = await self._whole(exchange, request.asking(scope.model))
             with counted(self._parts, scope) as outcomes:
                 outcomes.append(await self._serve(exchange, request, scope))
 
     async def _serve(self, exchange: Exchange, request: ChatRequest, scope: ChatScope) -> str:
         """Returns how it ended."""
         is_old = is_legacy(request)
-        asked = self._whole(exchange, to_tools(request)) if scope.injects and is_old else request
+        asked = await self._whole(exchange, to_tools(request)) if scope.injects and is_old else request
         if not scope.injects or asked.choice.kind == "none":
             filters = scope.mode == "passthrough"
             return await passthrough.serve(exchange, request, scope=scope, parts=self._parts, filters=filters)
@@ -49,10 +49,11 @@ class Completions:
         opening = Opening(request=asked, is_legacy=is_old, scope=scope, view=view, offered=offered)
         return await Conversation(self._parts, exchange, opening).run()
 
-    def _whole(self, exchange: Exchange, request: ChatRequest) -> ChatRequest:
+    async def _whole(self, exchange: Exchange, request: ChatRequest) -> ChatRequest:
         """With what was hidden of earlier turns back in its place."""
         open_turn = partial(self._parts.turns.open, principal_id=exchange.principal.id)
-        return replace(request, messages=splice(request.messages, open_turn))
+        spliced = await parse_aside(lambda _: splice(request.messages, open_turn), exchange.request.body)
+        return replace(request, messages=spliced)
 
     def _scope(self, exchange: Exchange, request: ChatRequest) -> ChatScope:
         return chat_scope(
