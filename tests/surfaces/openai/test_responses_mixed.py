@@ -232,7 +232,7 @@ async def test_a_request_of_its_own_name_is_the_clients_and_never_both_run() -> 
         response = await respond(house, "go", ALL, own)
         called = house.called
 
-    assert shape(response)[1:] == ["hands mcp__one__echo {}"]
+    assert shape(response) == ["lists toolgate: ", "hands mcp__one__echo {}"]
     assert response["toolgate"] == {"shadowed": ["mcp__one__echo"]}
     assert called == []
 

@@ -130,6 +130,7 @@ async def test_a_request_without_anything_of_ours_passes_as_it_came() -> None:
         streamed = await house.post({**sent, "stream": True}, url="/v1/responses")
 
     assert model.requests[0].body == sent
+    assert model.requests[1].raw == json.dumps({**sent, "stream": True}).encode()
     assert answer.json == whole
     assert streamed.body.startswith(b"event: response.completed\ndata: ")
     assert house.net["one"].calls == []
@@ -338,12 +339,14 @@ async def test_on_request_the_response_says_why_its_tools_are_what_they_are() ->
     assert "toolgate" not in model.requests[0].body
 
 
-async def test_replies_and_rounds_are_counted() -> None:
+async def test_calls_are_audited_and_replies_counted() -> None:
     script = ResponsesScript([call("mcp__one__echo")], [say("done")])
     async with scripted_model(script) as model, open_two(model) as house:
         await respond(house)
         metrics = house.house.gateway.metrics
+        audited = house.house.audited
 
+    assert [(one.door, one.tool) for one in audited] == [("responses", "echo")]
     assert metrics.chats == {("main", "answered"): 1}
     assert metrics.injections == {("one", "ok"): 1, ("two", "ok"): 1}
     assert sum(metrics.model_latency("main").counts) == 2
