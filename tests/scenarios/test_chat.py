@@ -4,6 +4,7 @@ The cases that other bridges are known to fail, each by its name, streamed and n
 history that OpenAI would refuse, it refuses.
 """
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -17,13 +18,14 @@ import pytest
 from tests.scenarios.chat import Chat, function, put_task, put_upstream, tool, user
 from tests.scenarios.gateway import ROOT, Gateway, Site, running
 from tests.scenarios.waiting import settle_on
-from tests.upstream.scripted_model import Reply, ScriptedModel, calls, scripted_model, text
+from tests.upstream.scripted_model import Ask, Reply, ScriptedModel, calls, hold, scripted_model, text
 
 pytestmark = pytest.mark.anyio
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 REQUEST = ROOT / "docs/examples/chat/request.json"
 AGENT = Path(__file__).with_name("agents_chat.py")
+STREAMS = 200
 OWN = function("look_up", whom="string")
 
 
@@ -31,7 +33,7 @@ OWN = function("look_up", whom="string")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """With one server, and a task that sees two of its tools."""
     site = Site(tmp_path_factory.mktemp("chat"))
-    site.place(site.stage("stage"))
+    site.place(site.stage("stage", budgets={"max_concurrency": STREAMS}))
     with running(site) as gateway:
         put_task(gateway, "work", {"mcp.enabled": True, "mcp.default_server_ids": ["stage"]})
         settle_on(lambda: "stage.echo" in gateway.modern("/api/mcp/t/work").tools(), expected=True)
@@ -164,6 +166,32 @@ async def test_the_models_that_can_be_asked_are_listed(gateway: Gateway, chat: C
         listed = [model.id async for model in chat.client.models.list()]
 
     assert listed == ["scripted"]
+
+
+async def test_two_hundred_streams_at_once_end_whole_and_each_with_its_own_words(
+    gateway: Gateway, chat: Chat
+) -> None:
+    said: dict[str, str | None] = {}
+    all_there = asyncio.Event()
+
+    def answer(ask: Ask) -> Reply:
+        last = ask.messages[-1]
+        if last["role"] == "user":
+            return calls(echo(last["content"]))
+        return hold(text(f"It said {last['content']}.", step=2), all_there, after=1)
+
+    async def ask(number: int) -> None:
+        said[f"{number}"] = (await chat.ask(f"{number}", stream=True)).text
+
+    async with scripted_model(answer, strict=True) as model, anyio.create_task_group() as tasks:
+        put_upstream(gateway, model.url, max_concurrency=STREAMS)
+        for number in range(STREAMS):
+            tasks.start_soon(ask, number)
+        with anyio.fail_after(30):
+            await model.asked(2 * STREAMS)
+        all_there.set()
+
+    assert said == {f"{number}": f"It said {number}." for number in range(STREAMS)}
 
 
 async def test_an_agent_of_another_library_has_its_own_functions_and_the_tools_of_the_task(
