@@ -160,9 +160,9 @@ class ResponseOutput:
         self._frame(f"response.{ending}", {"response": whole})
         return _encode(whole)
 
-    def fail(self, message: str) -> None:
+    def fail(self, code: str, message: str) -> None:
         """The model's server did not come to an end."""
-        error = {"code": "server_error", "message": message}
+        error = {"code": code, "message": message}
         self.finish(self._head, ending="failed", beside={"error": error})
 
     def _frame(self, kind: str, members: Mapping[str, Any]) -> None:

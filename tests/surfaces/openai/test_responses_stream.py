@@ -127,15 +127,18 @@ async def test_a_client_function_is_streamed_with_the_id_that_carries_the_rest()
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("broken", "code"),
     [
-        pytest.param(status(500), id="refused"),
-        pytest.param(events({"type": "error", "message": "gone", "code": "x", "param": None}), id="error"),
-        pytest.param(fail_after(events(), 0), id="error line"),
-        pytest.param(events({"type": "response.created", "response": {"id": "x"}}), id="no end"),
+        pytest.param(status(500), "server_error", id="refused"),
+        pytest.param(status(429), "rate_limit_exceeded", id="too much"),
+        pytest.param(events({"type": "error", "message": "gone"}), "server_error", id="error"),
+        pytest.param(fail_after(events(), 0), "server_error", id="error line"),
+        pytest.param(
+            events({"type": "response.created", "response": {"id": "x"}}), "server_error", id="no end"
+        ),
     ],
 )
-async def test_a_failure_in_a_later_round_ends_the_stream_as_failed(broken: Reply) -> None:
+async def test_a_failure_in_a_later_round_ends_the_stream_as_failed(broken: Reply, code: str) -> None:
     """CHT-9: what was done is told, nothing is done twice, and the end is one the client knows."""
     script = ResponsesScript([call("mcp__one__echo")], broken)
     async with (
@@ -146,7 +149,7 @@ async def test_a_failure_in_a_later_round_ends_the_stream_as_failed(broken: Repl
         called = house.called
 
     assert streamed.types[-1] == "failed"
-    assert streamed.response["error"]["code"] == "server_error"
+    assert streamed.response["error"]["code"] == code
     assert shape(streamed.response)[1:] == ["completed toolgate:one.echo {}"]
     assert called == ["one.echo ok"]
 

@@ -169,7 +169,7 @@ class ResponsesConversation:
         except ToolgateError as exc:
             if not self._stream.has_begun:
                 raise
-            self._talk.break_off(f"{exc}. {exc.hint}")
+            self._talk.break_off(exc)
             await self._stream.put(self._talk.output.drain())
             reason = exc.code
         self._stream.end()

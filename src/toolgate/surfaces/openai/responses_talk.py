@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 
 from toolgate.chat.calls import CallError, ToolCall, parse_arguments
@@ -15,7 +16,7 @@ from toolgate.chat.responses_output import ResponseOutput
 from toolgate.chat.responses_round import ModelReply, ModelRound, Offered
 from toolgate.chat.responses_tools import Offer
 from toolgate.chat.responses_transcript import ResponsesTranscript
-from toolgate.errors import UnknownTool
+from toolgate.errors import ToolgateError, UnknownTool
 from toolgate.gateway.conversing import Heard, Outcome
 from toolgate.gateway.tool_runs import ToolEvent
 from toolgate.model.chat import ChatUpstream
@@ -143,11 +144,13 @@ class ResponsesTalk:
         self._round.hand_over(call, seal(HANDED, Carried(own_id, outputs)) if outputs else own_id)
         return ()
 
-    def break_off(self, message: str) -> None:
+    def break_off(self, exc: ToolgateError) -> None:
         """The model's server failed after the client was told of something."""
         if self._round is not None:
             self._round.abandon()
-        self.output.fail(message)
+        is_too_much = exc.data.get("status") == HTTPStatus.TOO_MANY_REQUESTS
+        code = "rate_limit_exceeded" if is_too_much else "server_error"
+        self.output.fail(code, f"{exc}. {exc.hint}")
 
     def finish(self, beside: Mapping[str, Any]) -> bytes:
         """The whole response, and what else is to be said in it."""
