@@ -6,19 +6,19 @@ from typing import Any, Final
 
 import msgspec
 
+from toolgate.chat.endings import Ending, encode_completion, handed_calls
 from toolgate.chat.injection import Injection
 from toolgate.chat.loop import AskModel, ToolLoop
 from toolgate.chat.requests import ChatRequest
 from toolgate.chat.transcript import Transcript
 from toolgate.errors import ToolgateError
+from toolgate.gateway.asking import Asking
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.gateway.conversing import Ask, Heard, Outcome, Talk, converse
 from toolgate.gateway.tool_runs import Errand
 from toolgate.gateway.view import View
 from toolgate.model.raw import Members
-from toolgate.surfaces.openai.asking import Asking
-from toolgate.surfaces.openai.endings import Ending, encode_completion, handed_calls
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.explanation import explained
 from toolgate.surfaces.openai.parts import ChatParts

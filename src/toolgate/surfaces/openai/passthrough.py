@@ -18,11 +18,11 @@ from toolgate.chat.filtering import Declared, find_declared
 from toolgate.chat.forwarding import for_an_answer, forwarded
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import ModelUnavailable, ToolgateError
+from toolgate.gateway.asking import PATH
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.model.raw import Members
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai.answers import DONE, encode_broken, encode_chunk
-from toolgate.surfaces.openai.asking import PATH
 from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.parts import ChatParts

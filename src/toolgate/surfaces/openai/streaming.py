@@ -10,12 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.chat.deltas import Delta
+from toolgate.chat.endings import Ending
 from toolgate.errors import ToolgateError
 from toolgate.gateway.tool_runs import ToolEvent
 from toolgate.model.raw import Members
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.openai.answers import DONE, encode_broken, encode_chunk
-from toolgate.surfaces.openai.endings import Ending
 from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
 
