@@ -4,13 +4,16 @@ from typing import Any
 
 import pytest
 
+from tests.surfaces.mcp.house import key
 from tests.surfaces.openai.chat_house import ChatHouse, open_chat_house, upstream
-from tests.surfaces.openai.responses_house import ALL, ASKED, MINE, refuse, respond, shape
+from tests.surfaces.openai.responses_house import ALL, ASKED, MINE, asking, refuse, respond, shape
 from tests.upstream.memory_link import MemoryNet, definition
 from tests.upstream.responses_model import ResponsesScript, call, reason, say
-from tests.upstream.scripted_model import scripted_model
+from tests.upstream.scripted_model import scripted_model, status
 
 pytestmark = pytest.mark.anyio
+
+OTHER = "tgk_other"
 
 
 def output_of(item: Any, text: str = "42") -> dict[str, Any]:
@@ -262,3 +265,41 @@ async def test_functions_that_a_stored_prompt_may_declare_are_the_clients() -> N
         response = await respond(house, "go", ALL, prompt={"id": "pmpt_1"})
 
     assert shape(response)[1:] == ["hands theirs {}"]
+
+
+async def test_what_one_principal_carries_is_nothing_in_the_hands_of_another() -> None:
+    """Neither its approvals nor the outputs of its tools."""
+    script = ResponsesScript([call("mcp__one__echo")], MIXED, [say("well")])
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(MemoryNet(), keys=(key("other", OTHER),), upstreams=(upstream(model.url),)) as house,
+    ):
+        request = last(await respond(house, "go", ASKED), "mcp_approval_request")
+        handed = last(await respond(house, "go", ALL, MINE), "function_call")
+        before = house.called
+        bearer = {"authorization": f"Bearer {OTHER}", "url": "/v1/responses"}
+        refused = await house.post(asking([approve(request)], ASKED), **bearer)
+        passed = await house.post(asking([handed, output_of(handed)], ALL, MINE), **bearer)
+        called = house.called
+
+    assert refused.status == 400
+    assert passed.status == 200
+    assert [one["type"] for one in model.requests[2].body["input"]] == [
+        "function_call",
+        "function_call_output",
+    ]
+    assert called == before == ["one.echo ok"]
+
+
+async def test_a_failure_in_a_later_round_is_the_answer_and_nothing_is_done_twice() -> None:
+    """CHT-9"""
+    async with (
+        scripted_model(ResponsesScript([call("mcp__one__echo")], status(503))) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        refused = await refuse(house)
+        called = house.called
+
+    assert refused["status"] == 503
+    assert len(model.requests) == 2
+    assert called == ["one.echo ok"]
