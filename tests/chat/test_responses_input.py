@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from toolgate.chat.hidden import MAX_RAW_BYTES, MAX_SPLICED_BYTES
 from toolgate.chat.responses_carried import Carried, decode_carried, encode_carried
 from toolgate.chat.responses_input import (
     MAX_ITEMS,
@@ -195,6 +196,13 @@ def test_an_approval_of_nothing_is_refused(items: list[Any], param: str) -> None
     assert refused.value.data == {"param": param}
 
 
+def test_a_request_that_is_answered_twice_is_neither_approved_nor_declined() -> None:
+    opens = {"mcpr_tg_t": Carried("call_1", name="one.echo", arguments="{}")}
+
+    with pytest.raises(InvalidChat, match="twice"):
+        restored(REQUEST, answer(approve=False), answer(), opens=opens)
+
+
 def test_a_handed_call_has_its_own_id_again_and_brings_the_others() -> None:
     carried = Carried("call_1", (("call_0", "zero"), ("call_2", "two")))
     opens = {"tgc_t": carried}
@@ -252,6 +260,26 @@ def test_ids_of_others_are_not_ours(item_id: str) -> None:
 
 def test_ids_of_ours_hold_the_ids_of_calls() -> None:
     assert parse_call_item_id(call_item_id("call_a_b", 7)) == "call_a_b"
+
+
+def test_ids_are_opened_once_each_and_only_so_many() -> None:
+    """Ids are short where what they hold compresses well, and can be sent again and again."""
+    opened = []
+
+    def open_one(sent: str) -> Carried:
+        opened.append(sent)
+        return Carried(sent, ((f"beside {sent}", "x" * MAX_SPLICED_BYTES),))
+
+    sent = [output(call_id, "42") for call_id in ("tgc_a", "tgc_a", "tgc_b", "tgc_c")]
+    restore([raw(one) for one in sent], open_carried=open_one, chat_name=lambda label, name: name)
+
+    assert opened == ["tgc_a"]
+
+
+def test_what_takes_too_much_memory_is_cut_however_well_it_compresses() -> None:
+    carried = Carried("call_1", tuple((f"call_{place}", "x" * 60_000) for place in range(40)))
+
+    assert len(msgspec.json.encode(decode_carried(encode_carried(carried)))) <= MAX_RAW_BYTES
 
 
 def test_what_is_carried_is_cut_to_fit_and_says_so() -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from toolgate.chat.hidden import MAX_RAW_BYTES
 from toolgate.chat.outputs import cut_text
 
 MAX_BYTES: Final = 48 * 1024
@@ -30,20 +31,21 @@ class Carried(msgspec.Struct, array_like=True, frozen=True):
 
 
 def encode_carried(carried: Carried, *, max_bytes: int = MAX_BYTES) -> bytes:
-    """As few bytes as it takes, and no more than `max_bytes` unless the call itself has them."""
+    """As few bytes as it takes, and no more than `max_bytes` unless the call itself has them.
+
+    Nor does it take more memory than hidden turns do when it is opened.
+    """
     most = max((len(output.encode()) for _, output in carried.outputs), default=0)
-    data = _compress(carried)
-    while len(data) > max_bytes and most > _SHORTEST:
+    raw = msgspec.json.encode(carried)
+    data = zlib.compress(raw)
+    while (len(raw) > MAX_RAW_BYTES or len(data) > max_bytes) and most > _SHORTEST:
         most //= 2
         outputs = tuple((call_id, cut_text(output, most)) for call_id, output in carried.outputs)
-        data = _compress(msgspec.structs.replace(carried, outputs=outputs))
+        raw = msgspec.json.encode(msgspec.structs.replace(carried, outputs=outputs))
+        data = zlib.compress(raw)
     return data
 
 
 def decode_carried(data: bytes) -> Carried:
     """What was encoded. `data` is of our own making: whoever calls has checked its seal."""
     return msgspec.json.decode(zlib.decompress(data), type=Carried)
-
-
-def _compress(carried: Carried) -> bytes:
-    return zlib.compress(msgspec.json.encode(carried))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.hidden import short_id
+from toolgate.chat.hidden import MAX_SPLICED_BYTES, short_id
 from toolgate.chat.responses_carried import Carried
 from toolgate.chat.responses_items import (
     APPROVAL,
@@ -103,7 +103,9 @@ class _Restoring:
 
     def __init__(self, all_members: list[Members], open_carried: OpenCarried, chat_name: ChatName) -> None:
         self._members = all_members
-        self._open = open_carried
+        self._open_carried = open_carried
+        self._opened: dict[str, Carried | None] = {}
+        self._opened_bytes = 0
         self._chat_name = chat_name
         self._listed: set[str] = set()
         self._out: list[RestoredItem] = []
@@ -115,6 +117,8 @@ class _Restoring:
             for one in all_members
             if member_text(one, "type") == "mcp_approval_response"
         }
+        self._decided: set[str] = set()
+        """Requests whose answer was met."""
         self._known = {member_text(one, "call_id") for one in all_members} | {
             parse_call_item_id(member_text(one, "id") or "") for one in ours
         }
@@ -135,6 +139,14 @@ class _Restoring:
             else:
                 self._out.append(item)
         return Restored(tuple(self._out), frozenset(self._listed))
+
+    def _open(self, sent: str) -> Carried | None:
+        """What an id holds. It is opened once, however often it stands there."""
+        if sent not in self._opened:
+            may_open = self._opened_bytes < MAX_SPLICED_BYTES
+            self._opened[sent] = carried = self._open_carried(sent) if may_open else None
+            self._opened_bytes += 0 if carried is None else sum(len(output) for _, output in carried.outputs)
+        return self._opened[sent]
 
     def _say(self, item: dict[str, Any]) -> None:
         self._out.append(_encode(item))
@@ -162,6 +174,11 @@ class _Restoring:
         request_id = member_text(members, "approval_request_id") or ""
         if request_id in self._ended:
             return
+        if request_id in self._decided:
+            raise InvalidChat(
+                "this approval request is answered twice", param=f"input[{place}].approval_request_id"
+            )
+        self._decided.add(request_id)
         carried = self._open(request_id)
         is_approved = msgspec.json.decode(members.get("approve", b"null"))
         if not isinstance(is_approved, bool):

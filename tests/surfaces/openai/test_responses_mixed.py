@@ -211,6 +211,21 @@ async def test_an_approval_of_nothing_is_refused() -> None:
     assert called == []
 
 
+async def test_no_more_is_approved_at_once_than_may_be_called() -> None:
+    script = ResponsesScript([call("mcp__one__echo", {"n": 1}), call("mcp__one__echo", {"n": 2})])
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        *_, one, two = (await respond(house, "go", ASKED))["output"]
+        sent = [approve(one), approve(two)]
+        refused = await refuse(house, sent, ASKED, previous_response_id="resp_0", max_tool_calls=1)
+        called = house.called
+
+    assert refused["param"] == "input"
+    assert called == []
+
+
 async def test_an_approved_tool_that_left_the_scope_is_not_run() -> None:
     async with (
         scripted_model(ResponsesScript([call("mcp__one__echo")], [say("well")])) as model,

@@ -28,12 +28,13 @@ from toolgate.chat.responses_request import ResponsesRequest
 from toolgate.chat.responses_round import Offered
 from toolgate.chat.responses_tools import Offer
 from toolgate.chat.responses_transcript import ResponsesTranscript
-from toolgate.errors import ToolgateError
+from toolgate.errors import InvalidChat, ToolgateError
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.gateway.conversing import Outcome, Talk, converse
 from toolgate.gateway.tool_runs import Errand, run_tools
 from toolgate.model.raw import Members
+from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.explanation import explained
@@ -195,7 +196,10 @@ class ResponsesConversation:
     async def _begin(self, errand: Errand) -> None:
         """The input as the model's server knows it, with what comes of the calls that were approved."""
         named = partial(chat_name, self._offers)
-        restored = restore(self._request.input, open_carried=self._open, chat_name=named)
+        restored = await parse_aside(
+            lambda _: restore(self._request.input, open_carried=self._open, chat_name=named),
+            self._exchange.request.body,
+        )
         self._list_tools(restored.listed)
         outputs = await self._run_approved(restored.approved, errand)
         self._talk.transcript.begin(
@@ -214,23 +218,29 @@ class ResponsesConversation:
     async def _run_approved(
         self, approved: tuple[Approved, ...], errand: Errand
     ) -> Mapping[str, msgspec.Raw]:
-        """Outputs by the ids of the requests. Each approval is used once at this node."""
-        principal_id = self._exchange.principal.id
-        unique = {one.request_id: one for one in approved}
-        offers = self._names.by_view
-        steps = []
-        for request_id, one in unique.items():
-            is_used = self._memory.used.get(principal_id, request_id) is not None
-            self._memory.used.put(principal_id, request_id)
-            steps.append(approved_step(one, offers.get(one.carried.name), is_used=is_used))
+        """Outputs by the ids of the requests. Each approval is used once at this node, and is a call."""
+        offers, most = self._names.by_view, self._scope.budgets.max_total_tool_calls
+        if len(approved) > most:
+            raise InvalidChat(f"this request may make at most {most} tool calls", param="input")
+        steps = [
+            approved_step(one, offers.get(one.carried.name), is_used=self._is_used(one)) for one in approved
+        ]
+        self._talk.loop.calls_made += len(steps)
         self._has_run = bool(steps)
         outputs = {}
         said = await run_tools(self._parts.gateway, errand, steps)
-        for one, (call, content) in zip(unique.values(), said, strict=True):
+        for one, (call, content) in zip(approved, said, strict=True):
             self._talk.end_approved(one, offers.get(one.carried.name), content)
             output = function_call_output(call.call_id, content)
             outputs[one.request_id] = msgspec.Raw(msgspec.json.encode(output))
         return outputs
+
+    def _is_used(self, approved: Approved) -> bool:
+        """Whether it was before. It is from now on."""
+        principal_id, used = self._exchange.principal.id, self._memory.used
+        is_used = used.get(principal_id, approved.request_id) is not None
+        used.put(principal_id, approved.request_id)
+        return is_used
 
     def _open(self, sent: str) -> Carried | None:
         prefix = APPROVAL if sent.startswith(APPROVAL) else HANDED
