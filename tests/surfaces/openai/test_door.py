@@ -31,6 +31,8 @@ async def test_every_refusal_has_the_shape_of_openais_api() -> None:
             "media": await house.post(asking(), content_type="text/plain"),
             "json": await house.post(b"{"),
             "array": await house.post(b"[]"),
+            "two models": await house.post(b'{"model":"a","model":"m","messages":[]}'),
+            "two names": await house.post(b'{"model":"m","tools":[{"type":"x:","n\\":":1,"n\\":":2}]}'),
             "query": await house.post(asking(), url=f"{URL}?servers=one"),
             "field": await house.post({"model": "m", "messages": [USER], "toolgate": {"mcp": {"nope": 1}}}),
             "task's": await house.post(
@@ -49,6 +51,8 @@ async def test_every_refusal_has_the_shape_of_openais_api() -> None:
         "media": (415, "unsupported_media"),
         "json": (400, "parse_error"),
         "array": (400, "parse_error"),
+        "two models": (400, "parse_error"),
+        "two names": (400, "parse_error"),
         "query": (400, "invalid_request"),
         "field": (400, "invalid_chat"),
         "task's": (403, "mcp_policy_denied"),

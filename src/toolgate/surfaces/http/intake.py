@@ -97,6 +97,16 @@ def parse_json(body: bytes) -> Any:
     return whole
 
 
+def check_members_once(body: bytes, whole: Any) -> None:
+    """No name stands twice in one object of `body`, which is `whole`; or ParseFailed.
+
+    Whoever the body is passed on to may read the first of two, and something else was checked here.
+    """
+    # Outside of texts a colon stands for each member that was written; of two with one name, one is left.
+    if _outside_texts(body).count(b":") > _count_members(whole):
+        raise ParseFailed("a name stands twice in one object of the body")
+
+
 def is_harmless(body: bytes) -> bool:
     """Whether `body` is text, and too small to exhaust a reader. Else `parse_json` has to look closely."""
     if len(body) > SMALL_BYTES or _brackets(body) > MAX_DEPTH or not body.isascii():
@@ -121,6 +131,14 @@ def _depth(value: Any) -> int:
         deepest += 1
         level = [inner for one in containers for inner in _members(one)]
     return deepest
+
+
+def _count_members(value: Any) -> int:
+    count, level = 0, [value]
+    while containers := [one for one in level if isinstance(one, dict | list)]:
+        count += sum(len(one) for one in containers if isinstance(one, dict))
+        level = [inner for one in containers for inner in _members(one)]
+    return count
 
 
 def _members(value: Any) -> Iterable[Any]:

@@ -19,7 +19,7 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.model.principals import Principal
 from toolgate.model.raw import Members
 from toolgate.surfaces.http.challenges import refusal_headers
-from toolgate.surfaces.http.intake import check_media, check_once, parse_aside, parse_json
+from toolgate.surfaces.http.intake import check_media, check_members_once, check_once, parse_aside, parse_json
 from toolgate.surfaces.http.messages import Headers, Request, Responder
 from toolgate.surfaces.openai.answers import send_failure
 from toolgate.surfaces.openai.completions import Completions
@@ -140,6 +140,8 @@ async def _parse_body(request: Request) -> Members:
 
 
 def _parse_members(body: bytes) -> Members:
-    if not isinstance(parse_json(body), dict):
+    whole = parse_json(body)
+    if not isinstance(whole, dict):
         raise ParseFailed("the body is not a JSON object", hint="send one JSON object as UTF-8 JSON")
+    check_members_once(body, whole)
     return _decode_members(body)
