@@ -259,11 +259,17 @@ def register() -> None:
 async def measure(pids: list[int], options: argparse.Namespace) -> None:
     print("| rounds | clients | by oneself, ms | through Toolgate, ms | added a round, ms | processor a round, ms | chats/s |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    rows = []
     for tool_rounds, clients in ((0, 1), (1, 1), (3, 1), (8, 1), (3, 16)):
         row = await overhead(pids, tool_rounds=tool_rounds, clients=clients, seconds=options.seconds,
                              turns=options.rounds)
         print("| {rounds} | {clients} | {direct_ms:.2f} | {through_ms:.2f} | {added_ms:.2f} | {cpu_ms:.2f} | {rate:.0f} |"
               .format(**row), flush=True)
+        rows.append(row)
+    none, many = rows[0], rows[3]
+    further = (many["through_ms"] - many["direct_ms"] - none["added_ms"]) / many["rounds"]
+    print(f"\nA chat without tools costs {none['added_ms']:.2f} ms more, each round of tools another {further:.2f} ms. "
+          "With 16 clients the gateway's processor is full: look at its time, not at the clock.")
     model = "paced-1-20-100"
     print(f"\n{options.streams} streams at once, `{model}`:\n")
     for name, address, path in (("by oneself", UPSTREAM, "/v1/chat/completions"),
