@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.chat.calls import ToolCall
-from toolgate.chat.replies import Reply, parse_reply
+from toolgate.chat.replies import MAX_CALLS, Reply, parse_reply
 from toolgate.errors import ModelUnavailable
 from toolgate.model.raw import Members
 
@@ -254,3 +254,12 @@ def test_a_text_that_ends_in_half_a_character_is_read_up_to_there() -> None:
 def test_what_is_no_completion_is_no_reply(body: bytes) -> None:
     with pytest.raises(ModelUnavailable):
         parse_reply(body)
+
+
+def test_a_reply_with_more_calls_than_anybody_means_is_none() -> None:
+    """CHT-4"""
+    most = reply_with(*[function()] * MAX_CALLS)
+    with pytest.raises(ModelUnavailable):
+        reply_with(*[function()] * (MAX_CALLS + 1))
+
+    assert len({call.call_id for call in most.calls}) == MAX_CALLS

@@ -21,6 +21,8 @@ from toolgate.model.raw import Members, decode_members
 
 ID_CHARACTERS: Final = 9
 """Of ids that are made up: Mistral takes exactly so many letters and digits, all others take them too."""
+MAX_CALLS: Final = 2_048
+"""Of one reply. Nobody means more; each has to be answered, and all of them sent back."""
 
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _NULL: Final = msgspec.Raw(b"null")
@@ -75,6 +77,8 @@ def make_reply(message: Members, choice: Members, head: Members, *, nth: int) ->
     choice.pop("index", None)
     message.setdefault("role", _ASSISTANT)
     sent = _sent_calls(message)
+    if len(sent) > MAX_CALLS:
+        raise ModelUnavailable(f"the model's reply makes more than {MAX_CALLS} calls")
     ids = _unique_ids(
         [text_of(call.get("id")) for call in sent], seed=f"{bytes(head.get('id', _NULL))!r} {nth}"
     )
