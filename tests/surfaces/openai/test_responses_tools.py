@@ -311,6 +311,21 @@ async def test_many_tools_are_found_and_those_named_are_offered_themselves() -> 
     assert refused["code"] == "too_many_tools"
 
 
+async def test_a_tool_that_waits_for_approval_is_not_called_by_another_name() -> None:
+    approval = {"always": {"tool_names": ["look"]}}
+    limits = Limits(max_tools=2, on_too_many="find")
+    found = call("call_tool", {"name": "one.look", "arguments": {}})
+    async with (
+        scripted_model(ResponsesScript([call("describe_tool", {"name": "one.look"}), found])) as model,
+        open_chat_house(two_servers(), *RECORDS, upstreams=(upstream(model.url),), limits=limits) as house,
+    ):
+        response = await respond(house, "go", label("toolgate", require_approval=approval))
+        called = house.called
+
+    assert response["output"][-1]["type"] == "mcp_approval_request"
+    assert called == [".describe_tool ok"]
+
+
 async def test_only_functions_pass_where_the_upstream_refuses_other_tools() -> None:
     """CHT-5"""
     async with (

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from toolgate.catalog.find_tools import CALL_TOOL
 from toolgate.chat.responses_request import ResponsesRequest
 from toolgate.chat.responses_tools import EVERY, GATEWAY_LABEL, McpTool, Offer, offer_tools, unknown_label
 from toolgate.errors import PolicyDenied, TooManyTools
 from toolgate.gateway.caller import Caller
-from toolgate.gateway.chat_scope import ChatScope, tool_table
+from toolgate.gateway.chat_scope import ChatScope, ToolTable, tool_table
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.view import View
 
@@ -41,8 +42,18 @@ async def offer(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -
     table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
     if view.found is None:
         return Offering(scope.caller, view, offer_tools(table, asked))
-    found = offer_tools(table, [replace(asked[0], label=GATEWAY_LABEL)])
-    return Offering(scope.caller, view, tuple(replace(one, label=asked[0].label) for one in found))
+    return Offering(scope.caller, view, _finding(table, asked[0]))
+
+
+def _finding(table: ToolTable, asked: McpTool) -> tuple[Offer, ...]:
+    """The tools by which others are found and called."""
+    found = offer_tools(table, [replace(asked, label=GATEWAY_LABEL)])
+    # Which tool a `call_tool` is about, only its arguments say: it waits where any tool does.
+    waiting = {CALL_TOOL} if asked.asked_about is not None else ()
+    return tuple(
+        replace(one, label=asked.label, needs_approval=one.needs_approval or one.view_name in waiting)
+        for one in found
+    )
 
 
 async def _view(gateway: Gateway, caller: Caller, request: ResponsesRequest) -> View:
