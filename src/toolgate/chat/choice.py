@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolgate.errors import InvalidChat
+from toolgate.model.raw import UNREADABLE
 
 ChoiceKind = Literal["absent", "none", "auto", "required", "named", "allowed"]
 ChoiceMode = Literal["auto", "required"]
@@ -68,7 +69,7 @@ def parse_choice(raw: bytes | None) -> ToolChoice:
     """The choice of a request to chat completions or responses, or InvalidChat."""
     try:
         sent = None if raw is None else msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+    except UNREADABLE as exc:
         raise _invalid("`tool_choice` is not JSON") from exc
     if isinstance(sent, dict):
         return _parse_object(sent, raw)

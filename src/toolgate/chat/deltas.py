@@ -18,16 +18,24 @@ from typing import Final
 import msgspec
 
 from toolgate.chat.pieces import Grown, grow, whole
-from toolgate.chat.replies import Reply, arguments_of, array_of, make_reply, object_of, text_of
+from toolgate.chat.replies import Reply, arguments_of, make_reply
 from toolgate.chat.surrogates import Halves
 from toolgate.errors import ModelRefused, ModelUnavailable
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import (
+    NULL,
+    UNREADABLE,
+    Members,
+    array_of,
+    decode_members,
+    encode_raw,
+    object_of,
+    text_of,
+)
 
 MAX_REPLY_BYTES: Final = 32 * 1_048_576
 """Of all its chunks. Arguments that are too long for a tool come through, and are refused as such."""
 
 _DONE: Final = b"[DONE]"
-_NULL: Final = msgspec.Raw(b"null")
 _COMPLETION: Final = msgspec.Raw(b'"chat.completion"')
 _NOTHING: Final = (b"null", b'""', b"[]", b"{}")
 _KEPT_BACK: Final = frozenset({"role", "tool_calls", "function_call"})
@@ -73,7 +81,7 @@ class Assembly:
             chunk = decode_members(self._halves.mend(data))
             _check_error(chunk, data)
             return self._take(chunk)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        except UNREADABLE as exc:
             raise ModelUnavailable("the model's server sent something that is no chunk of a reply") from exc
 
     def finish(self) -> Reply:
@@ -85,8 +93,8 @@ class Assembly:
         if self._finish_reason is None and not (self._is_done and (message or calls)):
             raise ModelUnavailable("the model's server broke off its reply")
         if calls:
-            message["tool_calls"] = msgspec.Raw(msgspec.json.encode(calls))
-        choice["finish_reason"] = self._finish_reason or _NULL
+            message["tool_calls"] = encode_raw(calls)
+        choice["finish_reason"] = self._finish_reason or NULL
         if "object" in self._head:
             self._head["object"] = _COMPLETION
         reply = make_reply(message, choice, self._head, nth=self._nth)
@@ -97,15 +105,15 @@ class Assembly:
         choices = array_of(chunk.pop("choices", None))
         usage = object_of(chunk.pop("usage", None))
         self._usage = self._usage if usage is None else usage
-        self._head |= {name: raw for name, raw in chunk.items() if raw != _NULL or name not in self._head}
+        self._head |= {name: raw for name, raw in chunk.items() if raw != NULL or name not in self._head}
         choice = object_of(choices[0]) if choices else None
         if choice is None:
             return None
         delta = object_of(choice.pop("delta", None)) or {}
         for name in ("index", "message"):  # the latter is all there is so far, by servers that repeat it
             choice.pop(name, None)
-        reason = choice.pop("finish_reason", _NULL)
-        self._finish_reason = self._finish_reason if reason == _NULL else reason
+        reason = choice.pop("finish_reason", NULL)
+        self._finish_reason = self._finish_reason if reason == NULL else reason
         grow(self._choice, choice)
         for members in filter(None, map(object_of, array_of(delta.pop("tool_calls", None)))):
             self._calls.add(_Piece.of(members))
@@ -151,10 +159,10 @@ class _Piece:
     def of(cls, members: Members) -> "_Piece":
         held = object_of(members.get("function")) or object_of(members.get("custom")) or {}
         return cls(
-            index=_number(members.pop("index", _NULL)),
+            index=_number(members.pop("index", NULL)),
             call_id=text_of(members.get("id")) or "",
             name=text_of(held.get("name")) or "",
-            arguments=arguments_of(held.get("arguments", _NULL)),
+            arguments=arguments_of(held.get("arguments", NULL)),
             members=members,
         )
 
@@ -192,11 +200,11 @@ def _said(members: Members) -> Members:
 
 
 def _check_error(chunk: Members, data: bytes) -> None:
-    error = chunk.get("error", _NULL)
+    error = chunk.get("error", NULL)
     if bytes(error) in _NOTHING:
         return
     told = object_of(error) or {"message": error}
-    status = _number(told.get("code", _NULL)) or 0
+    status = _number(told.get("code", NULL)) or 0
     raise ModelRefused(
         text_of(told.get("message")) or "the model's server broke off its reply with an error",
         data={"status": status if 400 <= status < 600 else 502, "body": data.decode()},

@@ -10,11 +10,11 @@ from toolgate.chat.calls import ToolCall
 from toolgate.chat.legacy_functions import FINISH as LEGACY_FINISH
 from toolgate.chat.legacy_functions import to_function_call
 from toolgate.chat.replies import Reply
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import NULL, Members, decode_members, encode_raw
 
 _ANSWERS: Final = frozenset({"stop", "length", "content_filter"})
 """The reasons to end that can stand where nothing is left to be called."""
-_BLANK: Final = {"role": msgspec.Raw(b'"assistant"'), "content": msgspec.Raw(b"null")}
+_BLANK: Final = {"role": msgspec.Raw(b'"assistant"'), "content": NULL}
 _encode = msgspec.json.encode
 
 
@@ -39,7 +39,7 @@ class Ending:
     @property
     def call_deltas(self) -> list[Members]:
         """The calls as pieces of a stream, each whole."""
-        deltas = [{"tool_calls": _raw([{"index": at, **call}])} for at, call in enumerate(self.calls)]
+        deltas = [{"tool_calls": encode_raw([{"index": at, **call}])} for at, call in enumerate(self.calls)]
         return [to_function_call(one) for one in deltas[:1]] if self.is_legacy else deltas
 
     @property
@@ -56,7 +56,7 @@ def handed_calls(reply: Reply, handed: Sequence[ToolCall], first_id: str | None)
     pairs = zip(reply.calls, reply.entries, strict=True)
     entries = [decode_members(entry) for call, entry in pairs if call.call_id in ids]
     if first_id is not None:
-        entries[0]["id"] = _raw(first_id)
+        entries[0]["id"] = encode_raw(first_id)
     return entries
 
 
@@ -75,13 +75,9 @@ def encode_completion(ending: Ending) -> bytes:
 
 def _message(ending: Ending) -> Members:
     if ending.closing or ending.reply is None:
-        return {**_BLANK, "content": _raw(ending.closing)}
+        return {**_BLANK, "content": encode_raw(ending.closing)}
     message = {**_BLANK, **ending.reply.without_calls()}
     if not ending.calls:
         return message
-    message["tool_calls"] = _raw(ending.calls)
+    message["tool_calls"] = encode_raw(ending.calls)
     return to_function_call(message) if ending.is_legacy else message
-
-
-def _raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(_encode(value))

@@ -9,10 +9,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import Members
+from toolgate.model.raw import UNREADABLE, Members
 
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading JSON raises. Bytes of a request are looked at late, part by part."""
 MAX_QUOTED: Final = 80
 """Characters of what a caller sent that are said back to it."""
 _KINDS: Final = {

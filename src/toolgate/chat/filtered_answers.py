@@ -22,15 +22,14 @@ from toolgate.chat.filtering import (
 )
 from toolgate.chat.usage import add_usage
 from toolgate.errors import ModelUnavailable
-from toolgate.model.raw import Members
+from toolgate.model.raw import NULL, Members, encode_raw
 
 MAX_CHOICES: Final = 128
 """Of one answer, as many as the OpenAI API makes."""
 CLOSING: Final = "The model asked only for tools that this request does not declare."
 """What is answered where a model, asked twice, has said nothing."""
-_CLOSING: Final = msgspec.Raw(msgspec.json.encode(CLOSING))
+_CLOSING: Final = encode_raw(CLOSING)
 _STOP: Final = msgspec.Raw(b'"stop"')
-_NULL: Final = msgspec.Raw(b"null")
 _NONE: Final = msgspec.Raw(b"[]")
 _ZERO: Final = msgspec.Raw(b"0")
 _INT: Final[Decoder[int]] = Decoder(int)
@@ -55,10 +54,10 @@ class NeedsAnswer:
             _answered(choice, answers.get(at)) if at in self.unanswered else choice
             for at, choice in enumerate(self.choices)
         ]
-        completion = {**self.completion, "choices": _encode(choices)}
+        completion = {**self.completion, "choices": encode_raw(choices)}
         usage = add_usage(read_part(self.completion, "usage"), read_part(second, "usage"))
         if usage:
-            completion["usage"] = _encode(usage)
+            completion["usage"] = encode_raw(usage)
         return msgspec.json.encode(completion)
 
 
@@ -72,7 +71,7 @@ def filter_completion(body: bytes, declared: Declared) -> bytes | NeedsAnswer:
         return NeedsAnswer(completion=completion, choices=choices, unanswered=unanswered)
     if not any(sieve.has_removed for _, sieve in sifted):
         return body
-    return msgspec.json.encode({**completion, "choices": _encode(choices)})
+    return msgspec.json.encode({**completion, "choices": encode_raw(choices)})
 
 
 def _sift_all(completion: Members, declared: Declared) -> list[tuple[Members, Sieve]]:
@@ -84,15 +83,15 @@ def _sift(raw: msgspec.Raw, declared: Declared) -> tuple[Members, Sieve]:
     choice = read_answer(raw, MEMBERS)
     message = sieve.take(read_part(choice, "message"))
     if sieve.has_removed:
-        choice |= {"message": _encode(message), "finish_reason": _finish(choice, sieve)}
+        choice |= {"message": encode_raw(message), "finish_reason": _finish(choice, sieve)}
     return choice, sieve
 
 
 def _answered(choice: Members, answer: tuple[Members, Sieve] | None) -> Members:
     if answer is not None and answer[1].is_said:
-        return {**answer[0], "index": choice.get("index", _NULL)}
+        return {**answer[0], "index": choice.get("index", NULL)}
     message = {**read_part(choice, "message"), "content": _CLOSING}
-    return {**choice, "message": _encode(message), "finish_reason": _STOP}
+    return {**choice, "message": encode_raw(message), "finish_reason": _STOP}
 
 
 class StreamFilter:
@@ -146,8 +145,8 @@ class StreamFilter:
         finish = _finish(choice, sieve)
         if _is_over(choice) and sieve.is_unanswered:
             self._is_holding = True
-            finish = _NULL
-        if delta is sent and finish == choice.get("finish_reason", _NULL):
+            finish = NULL
+        if delta is sent and finish == choice.get("finish_reason", NULL):
             return raw
         return _encode_choice({**choice, "finish_reason": finish}, delta)
 
@@ -168,13 +167,13 @@ class Continuation:
         kept = [choice for raw in _choices(chunk) if (choice := self._filter(raw)) is not None]
         usage = read_part(chunk, "usage")
         if usage:
-            chunk["usage"] = _encode(add_usage(self._usage, usage))
+            chunk["usage"] = encode_raw(add_usage(self._usage, usage))
         return _encode_chunk(chunk, kept)
 
     def end(self) -> bytes | None:
         """What is to be said when the stream is over: None, but for a choice that has not ended."""
         silent = [index for index in self._unanswered if not self._sieves[index].is_said]
-        return _encode_chunk(self._head, [_encode(_closing_choice(index)) for index in silent])
+        return _encode_chunk(self._head, [encode_raw(_closing_choice(index)) for index in silent])
 
     def _filter(self, raw: msgspec.Raw) -> msgspec.Raw | None:
         choice = read_answer(raw, MEMBERS)
@@ -193,7 +192,7 @@ class Continuation:
 
 
 def _closing_choice(index: int) -> Members:
-    return {"index": _encode(index), "delta": _encode({"content": _CLOSING}), "finish_reason": _STOP}
+    return {"index": encode_raw(index), "delta": encode_raw({"content": _CLOSING}), "finish_reason": _STOP}
 
 
 def _choices(answer: Members) -> list[msgspec.Raw]:
@@ -206,26 +205,22 @@ def _index(choice: Members) -> int:
 
 def _is_over(choice: Members) -> bool:
     """Some servers write an empty reason where there is none."""
-    return bytes(choice.get("finish_reason", _NULL)) not in (b"null", b'""')
+    return bytes(choice.get("finish_reason", NULL)) not in (b"null", b'""')
 
 
 def _finish(choice: Members, sieve: Sieve) -> msgspec.Raw:
     """Why a choice ends: not for a call, if none remains."""
-    reason = choice.get("finish_reason", _NULL)
+    reason = choice.get("finish_reason", NULL)
     return _STOP if sieve.is_bare and bytes(reason) in _CALL_FINISHES else reason
 
 
 def _encode_choice(choice: Members, delta: Members) -> msgspec.Raw | None:
     if not delta and not _is_over(choice):
         return None
-    return _encode({**choice, "delta": _encode(delta)})
+    return encode_raw({**choice, "delta": encode_raw(delta)})
 
 
 def _encode_chunk(chunk: Members, choices: list[msgspec.Raw]) -> bytes | None:
     if not choices and not read_part(chunk, "usage"):
         return None
     return msgspec.json.encode({**chunk, "choices": choices})
-
-
-def _encode(value: object) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))

@@ -10,13 +10,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from toolgate.errors import ModelUnavailable
-from toolgate.model.raw import Members
+from toolgate.model.raw import NULL, UNREADABLE, Members, encode_raw
 
 MAX_CALLS: Final = 1024
 """Of one answer. More than any model makes, and little to remember."""
 MAX_UNNAMED_PIECES: Final = 8
 """Of a call that has no name yet: it comes with the first piece, or with the next."""
-_NULL: Final = msgspec.Raw(b"null")
 _NOTHINGS: Final = (b"null", b'""', b"[]")
 _SPOKEN: Final = ("content", "refusal", "audio")
 _T = TypeVar("_T")
@@ -81,7 +80,7 @@ def read_answer(raw: msgspec.Raw | bytes, decoder: Decoder[_T]) -> _T:
     """A part of an answer; ModelUnavailable where it is none."""
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+    except UNREADABLE as exc:
         raise ModelUnavailable("the model's server sent an answer that cannot be read") from exc
 
 
@@ -96,7 +95,7 @@ def read_object(body: bytes) -> Members:
 
 def read_part(whole: Members, name: str) -> Members:
     """The object that is a member of `whole`: an empty one where there is none."""
-    return read_answer(whole.get(name, _NULL), _MEMBERS_OR_NULL) or {}
+    return read_answer(whole.get(name, NULL), _MEMBERS_OR_NULL) or {}
 
 
 class Sieve:
@@ -133,7 +132,7 @@ class Sieve:
 
     def take(self, message: Members) -> Members:
         """A message, or a piece of one, without the calls that do not pass: itself where it has none."""
-        self.is_said = self.is_said or any(bytes(message.get(one, _NULL)) not in _NOTHINGS for one in _SPOKEN)
+        self.is_said = self.is_said or any(bytes(message.get(one, NULL)) not in _NOTHINGS for one in _SPOKEN)
         self.has_role = self.has_role or "role" in message
         filtered = dict(message)
         self._take_calls(filtered)
@@ -141,14 +140,14 @@ class Sieve:
         return message if filtered == message else filtered
 
     def _take_calls(self, message: Members) -> None:
-        sent = read_answer(message.get("tool_calls", _NULL), _RAWS_OR_NULL)
+        sent = read_answer(message.get("tool_calls", NULL), _RAWS_OR_NULL)
         if not sent:
             return
         kept = [piece for raw in sent for piece in self._sift(raw)]
         if not kept:
             del message["tool_calls"]
         elif kept != sent:
-            message["tool_calls"] = msgspec.Raw(msgspec.json.encode(kept))
+            message["tool_calls"] = encode_raw(kept)
 
     def _sift(self, raw: msgspec.Raw) -> list[msgspec.Raw]:
         """The pieces that may pass now: with the first that has a name also those that waited for it."""
@@ -195,11 +194,11 @@ class Sieve:
             return raw
         piece = read_answer(raw, MEMBERS)
         piece["index"] = msgspec.Raw(b"%d" % self._numbers[index])
-        return msgspec.Raw(msgspec.json.encode(piece))
+        return encode_raw(piece)
 
     def _take_legacy(self, message: Members) -> None:
         """The one `function_call` that answers had before there were `tool_calls`."""
-        call = read_answer(message.get("function_call", _NULL), _NAMED_OR_NULL)
+        call = read_answer(message.get("function_call", NULL), _NAMED_OR_NULL)
         if call is None:
             return
         if call.name:

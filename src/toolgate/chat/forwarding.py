@@ -9,12 +9,11 @@ from toolgate.chat.hidden import ID_PREFIX
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import InvalidChat
 from toolgate.model.chat import OtherTools
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import Members, decode_array, decode_members, encode_raw
 
 _NO_CALL: Final = msgspec.Raw(b'"none"')
 _CHOICES: Final = {"tools": "tool_choice", "functions": "function_call"}
 _MARK: Final = ID_PREFIX.encode()
-_decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def check_other_tools(request: ChatRequest, policy: OtherTools) -> None:
@@ -51,9 +50,9 @@ def for_an_answer(members: Members) -> Members:
 
 def _messages(sent: msgspec.Raw, request: ChatRequest) -> msgspec.Raw:
     messages = tuple(_without_id(raw) for raw in request.messages)
-    if tuple(_decode_array(sent)) == messages:
+    if tuple(decode_array(sent)) == messages:
         return sent
-    return msgspec.Raw(msgspec.json.encode(messages))
+    return encode_raw(messages)
 
 
 def _without_id(raw: msgspec.Raw) -> msgspec.Raw:
@@ -64,15 +63,11 @@ def _without_id(raw: msgspec.Raw) -> msgspec.Raw:
     call = message.get("function_call")
     if call is None or is_null(call):
         return raw
-    message["function_call"] = _raw(
+    message["function_call"] = encode_raw(
         {name: part for name, part in decode_members(call).items() if name != "id"}
     )
-    return _raw(message)
+    return encode_raw(message)
 
 
 def _decode(raw: msgspec.Raw | None) -> Any:
     return None if raw is None else msgspec.json.decode(raw)
-
-
-def _raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))

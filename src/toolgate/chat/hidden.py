@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from toolgate.chat.calls import CallError, parse_arguments
-from toolgate.chat.faults import UNREADABLE, is_null
+from toolgate.chat.faults import is_null
 from toolgate.chat.outputs import cut_text
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import UNREADABLE, Members, decode_array, decode_members, encode_raw, text_of
 
 ID_PREFIX: Final = "tgc_"
 MAX_RAW_BYTES: Final = 512 * 1024
@@ -32,8 +32,6 @@ _FAST: Final = 1
 _NOTHING: Final = b""
 
 _encode = msgspec.json.encode
-_decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
 _decode = msgspec.json.decode
 
 Results = tuple[tuple[str, str], ...]
@@ -131,12 +129,12 @@ def splice(
 
 def tool_message(call_id: str, content: str) -> msgspec.Raw:
     """The one message that answers a call."""
-    return msgspec.Raw(_encode({"role": "tool", "tool_call_id": call_id, "content": content}))
+    return encode_raw({"role": "tool", "tool_call_id": call_id, "content": content})
 
 
 def round_messages(one: Round) -> Iterator[msgspec.Raw]:
     """A round as it stands in a history."""
-    yield msgspec.Raw(_encode(one.message))
+    yield encode_raw(one.message)
     yield from (tool_message(call_id, text) for call_id, text in one.results)
 
 
@@ -164,19 +162,21 @@ class _Splicing:
         call_id = _text(members.get("tool_call_id"))
         if not call_id.startswith(ID_PREFIX):
             return raw
-        return _raw({**members, "tool_call_id": self._ids.get(call_id) or short_id(call_id)})
+        return encode_raw({**members, "tool_call_id": self._ids.get(call_id) or short_id(call_id)})
 
     def _take_calls(self, raw: msgspec.Raw, members: Members) -> Sequence[msgspec.Raw]:
-        calls = [decode_members(one) for one in _decode_array(members["tool_calls"])]
+        calls = [decode_members(one) for one in decode_array(members["tool_calls"])]
         tokens = [call_id for call in calls if (call_id := _text(call.get("id"))).startswith(ID_PREFIX)]
         if not tokens:
             return (raw,)
         turn = self._open_first(tokens)
-        handed = [{**call, "id": _raw(self._ids.get(call_id, call_id))} for call, call_id in _with_ids(calls)]
+        handed = [
+            {**call, "id": encode_raw(self._ids.get(call_id, call_id))} for call, call_id in _with_ids(calls)
+        ]
         if turn is None or not turn.message:
-            return (_raw({**members, "tool_calls": handed}),)
+            return (encode_raw({**members, "tool_calls": handed}),)
         whole = _overlaid(turn.message, members) | _content(turn, members)
-        whole["tool_calls"] = _raw(_merged(turn, handed))
+        whole["tool_calls"] = encode_raw(_merged(turn, handed))
         spliced = (
             *(one for earlier in turn.earlier for one in round_messages(earlier)),
             *round_messages(Round(message=whole, results=turn.results)),
@@ -219,7 +219,7 @@ def _merged(turn: HiddenTurn, handed: Sequence[Members]) -> list[Members]:
 
 
 def _calls_of(message: Members) -> list[msgspec.Raw]:
-    return _decode_array(message.get("tool_calls", b"[]"))
+    return decode_array(message.get("tool_calls", b"[]"))
 
 
 def _overlaid_call(original: Members, told: Members) -> Members:
@@ -229,7 +229,7 @@ def _overlaid_call(original: Members, told: Members) -> Members:
         if isinstance(parse_arguments(_text(function.get("arguments"))), CallError):
             # What the model wrote so was mended before it was hidden.
             function.pop("arguments", None)
-        call["function"] = _raw(_overlaid(decode_members(original["function"]), function))
+        call["function"] = encode_raw(_overlaid(decode_members(original["function"]), function))
     return call
 
 
@@ -253,9 +253,4 @@ def _with_ids(calls: Sequence[Members]) -> list[tuple[Members, str]]:
 
 
 def _text(raw: msgspec.Raw | None) -> str:
-    """The text that `raw` is; none where it is anything else."""
-    return _decode_text(raw) if raw is not None and bytes(raw)[:1] == b'"' else ""
-
-
-def _raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(_encode(value))
+    return text_of(raw) or ""

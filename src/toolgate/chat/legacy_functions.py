@@ -13,12 +13,11 @@ from typing import Final
 import msgspec
 
 from toolgate.chat.choice import parse_choice
-from toolgate.chat.faults import UNREADABLE, is_null, parse_array
+from toolgate.chat.faults import is_null, parse_array
 from toolgate.chat.hidden import ID_PREFIX
-from toolgate.chat.replies import array_of, object_of, text_of
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import UNREADABLE, Members, array_of, decode_members, encode_raw, object_of, text_of
 
 FINISH: Final = "function_call"
 """How an answer in the old form ends that hands over a call."""
@@ -53,7 +52,7 @@ def to_tools(request: ChatRequest) -> ChatRequest:
         if not is_null(members.pop(name, None)):
             raise InvalidChat(f"'{name}' and 'functions' cannot be used together.", param=name)
     functions = parse_array(request.members["functions"], "functions")
-    members["tools"] = _raw([{"type": "function", "function": one} for one in functions])
+    members["tools"] = encode_raw([{"type": "function", "function": one} for one in functions])
     choice = _choice(request.members.get("function_call"))
     if choice is not None:
         members["tool_choice"] = msgspec.Raw(choice)
@@ -65,7 +64,7 @@ def to_function_call(message: Members) -> Members:
     """An assistant's message, or a delta of one, in the old form, which has room for one call alone."""
     calls = array_of(message.get("tool_calls"))
     rest = {name: raw for name, raw in message.items() if name != "tool_calls"}
-    return {**rest, "function_call": _raw(_old_call(calls[0]))} if calls else rest
+    return {**rest, "function_call": encode_raw(_old_call(calls[0]))} if calls else rest
 
 
 def _old_call(raw: msgspec.Raw) -> Members:
@@ -111,11 +110,7 @@ def _to_tool_message(raw: msgspec.Raw, call_id: str) -> msgspec.Raw:
     if sent is None:
         content = message.get("content")
         result = {"content": _EMPTY if content is None or is_null(content) else content}
-        return _raw({"role": "tool", "tool_call_id": call_id, **result})
+        return encode_raw({"role": "tool", "tool_call_id": call_id, **result})
     call = {name: part for name, part in decode_members(sent).items() if name != "id"}
-    message["tool_calls"] = _raw([{"id": call_id, "type": "function", "function": call}])
-    return _raw(message)
-
-
-def _raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
+    message["tool_calls"] = encode_raw([{"id": call_id, "type": "function", "function": call}])
+    return encode_raw(message)

@@ -10,9 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.chat.calls import CallError
-from toolgate.chat.faults import UNREADABLE
 from toolgate.errors.wires import WIRE
-from toolgate.model.raw import Members
+from toolgate.model.raw import UNREADABLE, Members
 
 TOOL_ERROR: Final = "tool_error"
 _CUT: Final = "… [cut: {kept:,} of {size:,} bytes]"

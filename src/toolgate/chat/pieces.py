@@ -9,15 +9,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import NULL, Members, decode_array, decode_members, encode_raw
 
 MAX_DEPTH: Final = 16
 """Below this level what comes later replaces what was there; real deltas have four."""
 
 _LABELS: Final = frozenset({"id", "type", "role", "format"})
 """Said whole or not at all, and by some servers with every piece."""
-_decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_NULL: Final = msgspec.Raw(b"null")
 _EMPTY: Final = msgspec.Raw(b'""')
 
 
@@ -49,10 +47,10 @@ class _Placed(msgspec.Struct):
 def grow(members: dict[str, Grown], pieces: Members, *, depth: int = MAX_DEPTH) -> None:
     """Add `pieces` to `members`."""
     for name, piece in pieces.items():
-        old = members.get(name, _NULL)
-        if old == _NULL:
+        old = members.get(name, NULL)
+        if old == NULL:
             members[name] = piece
-        elif piece != _NULL and (name not in _LABELS or old == _EMPTY):
+        elif piece != NULL and (name not in _LABELS or old == _EMPTY):
             members[name] = _grown(old, piece, depth=depth, is_name=name == "name")
 
 
@@ -79,7 +77,7 @@ def _grown(old: Grown, piece: msgspec.Raw, *, depth: int, is_name: bool = False)
 
 
 def _lengthen(array: _Array, piece: msgspec.Raw, *, depth: int) -> None:
-    for entry in _decode_array(piece):
+    for entry in decode_array(piece):
         index = _index(entry)
         if index in array.places:
             place = array.places[index]
@@ -116,10 +114,10 @@ def _opened(grown: Grown, *, depth: int) -> Grown:
 def _raw(grown: Grown) -> msgspec.Raw:
     match grown:
         case _Text(parts):
-            return msgspec.Raw(msgspec.json.encode("".join(parts)))
+            return encode_raw("".join(parts))
         case _Object(members):
-            return msgspec.Raw(msgspec.json.encode(whole(members)))
+            return encode_raw(whole(members))
         case _Array(entries):
-            return msgspec.Raw(msgspec.json.encode([_raw(entry) for entry in entries]))
+            return encode_raw([_raw(entry) for entry in entries])
         case _:
             return grown

@@ -17,15 +17,23 @@ import msgspec
 from toolgate.chat.calls import ToolCall
 from toolgate.chat.surrogates import Halves
 from toolgate.errors import ModelUnavailable
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import (
+    NULL,
+    UNREADABLE,
+    Members,
+    array_of,
+    decode_array,
+    decode_members,
+    encode_raw,
+    object_of,
+    text_of,
+)
 
 ID_CHARACTERS: Final = 9
 """Of ids that are made up: Mistral takes exactly so many letters and digits, all others take them too."""
 MAX_CALLS: Final = 2_048
 """Of one reply. Nobody means more; each has to be answered, and all of them sent back."""
 
-_decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_NULL: Final = msgspec.Raw(b"null")
 _ASSISTANT: Final = msgspec.Raw(b'"assistant"')
 _NOTHING: Final = (b"null", b'""', b"[]", b"{}")
 
@@ -64,33 +72,33 @@ def parse_reply(body: bytes, *, nth: int = 0) -> Reply:
     try:
         body.decode()
         head = decode_members(Halves().mend(body))
-        choice = decode_members(_decode_array(head.pop("choices"))[0])
+        choice = decode_members(decode_array(head.pop("choices"))[0])
         message = decode_members(choice.pop("message"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError) as exc:
+    except (*UNREADABLE, LookupError) as exc:
         raise ModelUnavailable("the model's server answered with something that is no completion") from exc
     return make_reply(message, choice, head, nth=nth)
 
 
 def make_reply(message: Members, choice: Members, head: Members, *, nth: int) -> Reply:
     """The reply of these three, which become its own. Made-up ids depend on them and on `nth` alone."""
-    usage, said = head.pop("usage", _NULL), choice.pop("finish_reason", _NULL)
+    usage, said = head.pop("usage", NULL), choice.pop("finish_reason", NULL)
     choice.pop("index", None)
     message.setdefault("role", _ASSISTANT)
     sent = _sent_calls(message)
     if len(sent) > MAX_CALLS:
         raise ModelUnavailable(f"the model's reply makes more than {MAX_CALLS} calls")
     ids = _unique_ids(
-        [text_of(call.get("id")) for call in sent], seed=f"{bytes(head.get('id', _NULL))!r} {nth}"
+        [text_of(call.get("id")) for call in sent], seed=f"{bytes(head.get('id', NULL))!r} {nth}"
     )
     repaired = [_repair_call(call, call_id) for call, call_id in zip(sent, ids, strict=True)]
     if repaired:
         message.pop("function_call", None)
-        message["tool_calls"] = msgspec.Raw(msgspec.json.encode([entry for _, entry in repaired]))
+        message["tool_calls"] = encode_raw([entry for _, entry in repaired])
     return Reply(
         message=message,
         calls=tuple(call for call, _ in repaired),
         entries=tuple(entry for _, entry in repaired),
-        text=_spoken(message.get("content", _NULL)),
+        text=_spoken(message.get("content", NULL)),
         finish_reason=text_of(said) or ("tool_calls" if repaired else "stop"),
         usage=object_of(usage),
         head=head,
@@ -98,26 +106,11 @@ def make_reply(message: Members, choice: Members, head: Members, *, nth: int) ->
     )
 
 
-def text_of(raw: msgspec.Raw | None) -> str | None:
-    """The text that `raw` is, None where it is something else."""
-    return msgspec.json.decode(raw, type=str) if raw is not None and bytes(raw)[:1] == b'"' else None
-
-
-def object_of(raw: msgspec.Raw | None) -> Members | None:
-    """The object that `raw` is, None where it is something else."""
-    return decode_members(raw) if raw is not None and bytes(raw)[:1] == b"{" else None
-
-
-def array_of(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
-    """The entries of the array that `raw` is; none where it is something else."""
-    return _decode_array(raw) if raw is not None and bytes(raw)[:1] == b"[" else []
-
-
 def _sent_calls(message: Members) -> list[Members]:
     """The calls of a message in the form of today, also where it has the one of old."""
     entries = [object_of(raw) for raw in array_of(message.get("tool_calls"))]
     calls = [entry for entry in entries if entry is not None]
-    old = message.get("function_call", _NULL)
+    old = message.get("function_call", NULL)
     return [{"function": old}] if not calls and object_of(old) is not None else calls
 
 
@@ -128,10 +121,10 @@ def _repair_call(sent: Members, call_id: str) -> tuple[ToolCall, msgspec.Raw]:
     if held is None and kind != "function":
         return _other_call(sent, object_of(sent.get(kind)) or sent, call_id)
     held = held or {}
-    name, arguments = text_of(held.get("name")) or "", arguments_of(held.get("arguments", _NULL))
+    name, arguments = text_of(held.get("name")) or "", arguments_of(held.get("arguments", NULL))
     function = held | _raws(name=name, arguments=arguments)
-    entry = sent | _raws(id=call_id, type="function") | {"function": _encoded(function)}
-    return ToolCall(call_id=call_id, name=name, arguments=arguments), _encoded(entry)
+    entry = sent | _raws(id=call_id, type="function") | {"function": encode_raw(function)}
+    return ToolCall(call_id=call_id, name=name, arguments=arguments), encode_raw(entry)
 
 
 def _other_call(sent: Members, held: Members, call_id: str) -> tuple[ToolCall, msgspec.Raw]:
@@ -141,13 +134,13 @@ def _other_call(sent: Members, held: Members, call_id: str) -> tuple[ToolCall, m
         arguments=text_of(held.get("input")) or "",
         kind="other",
     )
-    return said, _encoded(sent | _raws(id=call_id))
+    return said, encode_raw(sent | _raws(id=call_id))
 
 
 def arguments_of(raw: msgspec.Raw) -> str:
     """As the model wrote them; some servers have parsed them already."""
     said = text_of(raw)
-    return said if said is not None else "" if raw == _NULL else bytes(raw).decode()
+    return said if said is not None else "" if raw == NULL else bytes(raw).decode()
 
 
 def _unique_ids(sent: Sequence[str | None], *, seed: str) -> list[str]:
@@ -179,8 +172,4 @@ def _is_said(raw: msgspec.Raw | None) -> bool:
 
 
 def _raws(**texts: str) -> Members:
-    return {name: msgspec.Raw(msgspec.json.encode(text)) for name, text in texts.items()}
-
-
-def _encoded(members: Members) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(members))
+    return {name: encode_raw(text) for name, text in texts.items()}

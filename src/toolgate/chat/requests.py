@@ -12,19 +12,11 @@ import msgspec
 from toolgate.chat.budgets import parse_budgets
 from toolgate.chat.choice import ToolChoice, parse_choice
 from toolgate.chat.declarations import parse_tools
-from toolgate.chat.faults import (
-    UNREADABLE,
-    is_null,
-    parse_flag,
-    parse_members,
-    parse_text,
-    quoted,
-    unsupported,
-)
+from toolgate.chat.faults import is_null, parse_flag, parse_members, parse_text, quoted, unsupported
 from toolgate.chat.messages import check_messages, parse_messages
 from toolgate.errors import InvalidChat, InvalidParams
 from toolgate.model.chat import BudgetsNarrowed, ChatMode
-from toolgate.model.raw import Members
+from toolgate.model.raw import UNREADABLE, Members, encode_raw
 
 _MCP: Final = "mcp."
 _OURS: Final = "toolgate."
@@ -67,9 +59,7 @@ class ChatRequest:
 
     def asking(self, model: str) -> "ChatRequest":
         """The same request to a model of another name."""
-        return replace(
-            self, model=model, members={**self.members, "model": msgspec.Raw(msgspec.json.encode(model))}
-        )
+        return replace(self, model=model, members={**self.members, "model": encode_raw(model)})
 
 
 def parse_chat_request(body: Members) -> ChatRequest:
@@ -149,7 +139,7 @@ def parse_own_fields(body: Members) -> tuple[Members, Mapping[str, Any], Asked]:
         metadata = parse_members(body["metadata"], "metadata")
         kept = _take_metadata(metadata, said)
         if len(kept) < len(metadata):
-            members["metadata"] = msgspec.Raw(msgspec.json.encode(kept))
+            members["metadata"] = encode_raw(kept)
         if not kept:
             del members["metadata"]
     params = {key: value for key, (_, value) in said.values.items() if key.startswith(_MCP)}

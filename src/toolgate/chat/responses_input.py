@@ -26,7 +26,7 @@ from toolgate.chat.responses_items import (
 )
 from toolgate.chat.responses_tools import GATEWAY_LABEL, Offer
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import NULL, Members, decode_members, encode_raw
 
 MAX_ITEMS: Final = 10_000
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -65,14 +65,14 @@ class Restored:
 
 def parse_input(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
     """`input` as items: a text is one message of the user. Raises InvalidChat."""
-    if raw is None or raw == msgspec.Raw(b"null"):
+    if raw is None or raw == NULL:
         return ()
     try:
         sent = msgspec.json.decode(raw, type=str | list[msgspec.Raw])
     except msgspec.DecodeError as exc:
         raise InvalidChat("`input` must be a text or an array", param="input") from exc
     if isinstance(sent, str):
-        return (_encode({"role": "user", "content": sent}),)
+        return (encode_raw({"role": "user", "content": sent}),)
     if len(sent) > MAX_ITEMS:
         raise InvalidChat(f"`input` has more than {MAX_ITEMS} entries", param="input")
     return tuple(sent)
@@ -149,7 +149,7 @@ class _Restoring:
         return self._opened[sent]
 
     def _say(self, item: dict[str, Any]) -> None:
-        self._out.append(_encode(item))
+        self._out.append(encode_raw(item))
 
     def _restore_call(self, members: Members) -> None:
         call_id = parse_call_item_id(member_text(members, "id") or "") or ""
@@ -239,7 +239,3 @@ def _members(item: msgspec.Raw) -> Members:
         return decode_members(item)
     except msgspec.DecodeError:
         return {}
-
-
-def _encode(item: dict[str, Any]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(item))

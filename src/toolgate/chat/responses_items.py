@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.chat.responses_tools import Offer
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import Members, decode_members, text_of
 
 CALL: Final = "mcp_tg"
 LIST: Final = "mcpl_tg_"
@@ -115,10 +115,7 @@ def output_text(members: Members) -> str:
 
 def member_text(members: Members, key: str) -> str | None:
     """A member that is a text; None where it is absent or anything else."""
-    raw = members.get(key)
-    if raw is None or memoryview(raw)[0] != ord('"'):
-        return None
-    return msgspec.json.decode(raw, type=str)
+    return text_of(members.get(key))
 
 
 def _said(text: str) -> Any:

@@ -11,11 +11,10 @@ import msgspec
 
 from toolgate.chat.responses_items import Item, ended, message
 from toolgate.chat.usage import add_usage
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import NULL, Members, decode_members, encode_raw
 
 Ending = Literal["completed", "incomplete", "failed"]
 
-_NULL: Final = msgspec.Raw(b"null")
 _IN_PROGRESS: Final[Mapping[str, Any]] = {"status": "in_progress", "output": [], "usage": None}
 _NOTHING_USED: Final = decode_members(
     b'{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},'
@@ -73,7 +72,7 @@ class ResponseOutput:
 
     def reserve(self) -> int:
         """The index of the next item."""
-        self._items.append(_NULL)
+        self._items.append(NULL)
         return len(self._items) - 1
 
     def tell(self, kind: str, members: Mapping[str, Any]) -> None:
@@ -145,7 +144,7 @@ class ResponseOutput:
 
     def count(self, usage: msgspec.Raw | None) -> None:
         """Add what one round used."""
-        if usage is not None and usage != _NULL:
+        if usage is not None and usage != NULL:
             self._usage = add_usage(self._usage or _NOTHING_USED, decode_members(usage))
 
     def finish(
@@ -177,9 +176,9 @@ def shown_members(sent: Members) -> Members:
     shown = {
         "tools": msgspec.Raw(b"[]"),
         "tool_choice": msgspec.Raw(b'"auto"'),
-        "previous_response_id": _NULL,
+        "previous_response_id": NULL,
     }
-    shown |= {key: sent[key] for key in shown if sent.get(key, _NULL) != _NULL}
+    shown |= {key: sent[key] for key in shown if sent.get(key, NULL) != NULL}
     return {**shown, "tools": _without_secrets(shown["tools"])}
 
 
@@ -191,4 +190,4 @@ def _without_secrets(tools: msgspec.Raw) -> msgspec.Raw:
         {key: value for key, value in one.items() if key not in _SECRETS}
         for one in msgspec.json.decode(tools, type=list[Members])
     ]
-    return msgspec.Raw(_encode(kept))
+    return encode_raw(kept)

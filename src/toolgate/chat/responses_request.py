@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.faults import UNREADABLE, is_null, missing, parse_flag, parse_text
+from toolgate.chat.faults import is_null, missing, parse_flag, parse_text
 from toolgate.chat.requests import Asked, parse_own_fields
 from toolgate.chat.responses_input import parse_input
 from toolgate.chat.responses_tools import GATEWAY_LABEL, DeclaredTools, parse_tools, unknown_label
 from toolgate.errors import InvalidChat, InvalidRecord
 from toolgate.model.chat import BudgetsNarrowed
 from toolgate.model.names import parse_server_id
-from toolgate.model.raw import Members
+from toolgate.model.raw import UNREADABLE, Members
 
 _TAKEN: Final = ("input", "tools", "tool_choice", "model", "stream")
 _SERVERS: Final = "mcp.server_ids"

@@ -11,12 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.chat.calls import CallError, ToolCall, parse_arguments
-from toolgate.chat.faults import UNREADABLE
 from toolgate.chat.responses_items import Item, call_item_id, mcp_approval_request, mcp_call, member_text
 from toolgate.chat.responses_output import Ending, ResponseOutput
 from toolgate.chat.responses_tools import GATEWAY_LABEL, Offer
 from toolgate.errors import ModelUnavailable
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import NULL, UNREADABLE, Members, decode_members, encode_raw
 
 _BEGINNINGS: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDINGS: Final[dict[str, Ending]] = {
@@ -39,7 +38,6 @@ _OPEN: Final = frozenset(
     }
 )
 """What only the caller can answer, unless it is a call of a tool of ours."""
-_NULL: Final = msgspec.Raw(b"null")
 _OF_THE_WIRE: Final = frozenset({"type", "sequence_number", "output_index"})
 
 
@@ -213,7 +211,7 @@ class ModelRound:
         for kind, event in place.events:
             item = _item(event)
             if item is not None and own_id is not None:
-                item = {**item, _answered_by(item): msgspec.Raw(msgspec.json.encode(own_id))}
+                item = {**item, _answered_by(item): encode_raw(own_id)}
             self._pass_on(kind, event, place.index, item)
         if all(kind != _DONE for kind, _ in place.events):
             self._output.end(place.index, {**place.item, "status": "incomplete"})
@@ -316,7 +314,7 @@ class ModelRound:
             place.is_done = True
 
     def _pass_on(self, kind: str, event: Members, index: int, item: Members | None) -> None:
-        shown = event.get("item") if item is None else msgspec.Raw(msgspec.json.encode(item))
+        shown = event.get("item") if item is None else encode_raw(item)
         if kind == _DONE and shown is not None:
             self._output.end(index, shown)
         elif kind == _ADDED and shown is not None:
@@ -335,7 +333,7 @@ def _decode(data: bytes | msgspec.Raw) -> Members:
 
 
 def _response(event: Members) -> Members:
-    return _decode(event.get("response", msgspec.Raw(b"null")))
+    return _decode(event.get("response", NULL))
 
 
 def _items(response: Members) -> list[msgspec.Raw]:
@@ -353,8 +351,8 @@ def _index(event: Members) -> int | None:
 
 
 def _item(event: Members) -> Members | None:
-    raw = event.get("item", _NULL)
-    return None if raw == _NULL else _decode(raw)
+    raw = event.get("item", NULL)
+    return None if raw == NULL else _decode(raw)
 
 
 def _own_members(event: Members) -> dict[str, Any]:
@@ -385,7 +383,7 @@ def _repaired(item: Members, raw: msgspec.Raw, call_id: str) -> msgspec.Raw:
         changed["call_id"] = call_id
     if isinstance(parse_arguments(member_text(item, "arguments") or ""), CallError):
         changed["arguments"] = "{}"
-    return msgspec.Raw(msgspec.json.encode({**item, **changed})) if changed else raw
+    return encode_raw({**item, **changed}) if changed else raw
 
 
 def _cut_item(place: _Shown) -> Item:

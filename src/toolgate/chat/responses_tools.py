@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import NULL, Members, decode_members
 from toolgate.model.tools import ToolDefinition
 
 GATEWAY_LABEL: Final = "toolgate"
@@ -19,7 +19,6 @@ GATEWAY_LABEL: Final = "toolgate"
 MAX_TOOLS: Final = 1_024
 MAX_NAMES: Final = 1_024
 _ELSEWHERE: Final = ("server_url", "connector_id", "tunnel_id")
-_NULL: Final = msgspec.Raw(b"null")
 
 
 class _Filter(msgspec.Struct):
@@ -101,7 +100,7 @@ def parse_tools(raw: msgspec.Raw | None) -> DeclaredTools:
     for place, sent in enumerate(_tools(raw)):
         one = _members(sent)
         kind = _text(one, "type")
-        if kind == "mcp" and not any(one.get(key, _NULL) != _NULL for key in _ELSEWHERE):
+        if kind == "mcp" and not any(one.get(key, NULL) != NULL for key in _ELSEWHERE):
             ours.append(_parse_mcp(one, place))
             continue
         others.append(sent)
@@ -156,7 +155,7 @@ def unknown_label() -> InvalidChat:
 
 
 def _tools(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
-    if raw is None or raw == _NULL:
+    if raw is None or raw == NULL:
         return []
     try:
         tools = msgspec.json.decode(raw, type=list[msgspec.Raw])

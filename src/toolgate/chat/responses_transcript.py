@@ -9,7 +9,7 @@ from toolgate.chat.choice import ToolChoice
 from toolgate.chat.loop import AskModel
 from toolgate.chat.responses_items import function_call_output
 from toolgate.chat.responses_request import ResponsesRequest
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import Members, decode_members, encode_raw
 
 
 class ResponsesTranscript:
@@ -60,10 +60,10 @@ class ResponsesTranscript:
     def answer(self, call: ToolCall, content: str) -> None:
         """What came of one call of the newest reply."""
         output = function_call_output(call.call_id, content)
-        self._items.append(msgspec.Raw(msgspec.json.encode(output)))
+        self._items.append(encode_raw(output))
 
 
 def flat_function(encoded: bytes) -> msgspec.Raw:
     """A function of chat completions as the Responses API has it: all in one level."""
     function: Members = decode_members(decode_members(encoded)["function"])
-    return msgspec.Raw(msgspec.json.encode({"type": "function", **function}))
+    return encode_raw({"type": "function", **function})

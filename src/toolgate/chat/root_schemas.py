@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.model.raw import Members
+from toolgate.model.raw import Members, encode_raw
 
 Schema = dict[str, Any]
 _REFUSED: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "const", "not")
@@ -45,15 +45,15 @@ def _lifted(root: Members) -> Members:
     kept = {name: raw for name, raw in root.items() if name not in _SAID}
     properties = {name: _either(found) for name, found in shape.properties.items()}
     return kept | {
-        "properties": _raw(properties),
-        "required": _raw(sorted(shape.required)),
+        "properties": encode_raw(properties),
+        "required": encode_raw(sorted(shape.required)),
         **_described(whole, {name: whole[name] for name in _SAID if name in whole}),
     }
 
 
 def _described(whole: Schema, unsaid: Schema) -> Members:
     said, note = whole.get("description"), _NOTE + msgspec.json.encode(unsaid).decode()
-    return {"description": _raw(f"{said}\n\n{note}" if isinstance(said, str) and said else note)}
+    return {"description": encode_raw(f"{said}\n\n{note}" if isinstance(said, str) and said else note)}
 
 
 @dataclass(slots=True)
@@ -125,7 +125,3 @@ def _own_shape(schema: Schema) -> _Shape:
 def _either(found: dict[bytes, Any]) -> Any:
     first, *others = found.values()
     return {"anyOf": [first, *others]} if others else first
-
-
-def _raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))

@@ -18,7 +18,7 @@ from toolgate.chat.injection import Injection
 from toolgate.chat.loop import AskModel
 from toolgate.chat.replies import Reply
 from toolgate.chat.requests import ChatRequest
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import Members, decode_members, encode_raw
 
 INVALID_KEY: Final = "__invalid__"
 _MAX_SHOWN: Final = 200
@@ -70,9 +70,9 @@ class Transcript:
             entries = [
                 self._mended(entry, call) for entry, call in zip(reply.entries, reply.calls, strict=True)
             ]
-            message = {**message, "tool_calls": msgspec.Raw(_encode(entries))}
+            message = {**message, "tool_calls": encode_raw(entries)}
         self._rounds.append(_Open(message))
-        self._messages.append(msgspec.Raw(_encode(message)))
+        self._messages.append(encode_raw(message))
 
     def answer(self, call: ToolCall, content: str) -> None:
         """A call of the last reply has its result. Each is answered once."""
@@ -102,7 +102,7 @@ class Transcript:
         members = decode_members(entry)
         told = {"name": name, "arguments": arguments}
         function = {**decode_members(members["function"]), **told}
-        return msgspec.Raw(_encode({**members, "function": function}))
+        return encode_raw({**members, "function": function})
 
     def _name_of(self, call: ToolCall) -> str:
         if call.name in self._own:
@@ -126,9 +126,9 @@ def _asking(sent: Members, injection: Injection, *, is_stream: bool) -> Members:
     own = _decode_tools(sent.get("tools", b"null")) or ()
     tools = [*own, *map(msgspec.Raw, injection.tools)]
     if tools:
-        members["tools"] = msgspec.Raw(_encode(tools))
+        members["tools"] = encode_raw(tools)
     if is_stream:
         options = _decode_options(sent.get("stream_options", b"null")) or {}
         members["stream"] = msgspec.Raw(b"true")
-        members["stream_options"] = msgspec.Raw(_encode({**options, "include_usage": True}))
+        members["stream_options"] = encode_raw({**options, "include_usage": True})
     return members

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import Members, decode_members, encode_raw
 
 MAX_DEPTH: Final = 8
 """Real ones have two levels."""
@@ -33,9 +33,9 @@ def _sum(old: msgspec.Raw, new: msgspec.Raw, depth: int) -> msgspec.Raw:
     if bytes(old)[:1] == bytes(new)[:1] == b"{":
         if depth == 0:
             return new
-        return msgspec.Raw(msgspec.json.encode(_added(decode_members(old), decode_members(new), depth - 1)))
+        return encode_raw(_added(decode_members(old), decode_members(new), depth - 1))
     try:
         total = _decode_number(old) + _decode_number(new)
     except msgspec.DecodeError:
         return new
-    return msgspec.Raw(msgspec.json.encode(total)) if isfinite(total) else new
+    return encode_raw(total) if isfinite(total) else new

@@ -14,9 +14,10 @@ import msgspec
 from toolgate.catalog.results import InputNeeded
 from toolgate.errors import InputNotGiven, MissingCapability, ServerUnavailable
 from toolgate.model.protocol import CAPABILITY_OF
+from toolgate.model.raw import UNREADABLE
 from toolgate.upstream.limits import CALL_CEILING_S
 from toolgate.upstream.link import ClientSide, Params, Reply
-from toolgate.upstream.wire import UNREADABLE, parse_error
+from toolgate.upstream.wire import parse_error
 
 MAX_ROUNDS: Final = 10
 """So often a server may ask in one call, as the SDKs of clients have it."""

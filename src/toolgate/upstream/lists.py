@@ -18,10 +18,10 @@ from toolgate.catalog.listings import check_prompts, check_resources, check_temp
 from toolgate.catalog.members import MAX_LISTED
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.protocol import LIST_MEMBERS, LIST_METHODS
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import UNREADABLE, Members, decode_members
 from toolgate.model.tools import ListKind, ListState
 from toolgate.upstream.link import Link, Params
-from toolgate.upstream.wire import UNREADABLE, parse_error
+from toolgate.upstream.wire import parse_error
 
 MAX_PAGES: Final = 100
 _MIB: Final = 1024 * 1024

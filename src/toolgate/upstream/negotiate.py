@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION, SERVER_INFO_KEY
+from toolgate.model.raw import UNREADABLE
 from toolgate.model.tools import Era
 from toolgate.upstream.link import (
     PROBE_TIMEOUT_S,
@@ -24,7 +25,7 @@ from toolgate.upstream.link import (
     Reply,
     StartFailed,
 )
-from toolgate.upstream.wire import CLIENT_INFO, OWN_META, UNREADABLE, parse_error
+from toolgate.upstream.wire import CLIENT_INFO, OWN_META, parse_error
 
 _T = TypeVar("_T")
 

@@ -17,7 +17,7 @@ import msgspec
 
 from toolgate.errors import InvalidParams
 from toolgate.model.protocol import CANCELLED, CAPABILITY_OF, LOG_MESSAGE, PROGRESS
-from toolgate.model.raw import decode_members
+from toolgate.model.raw import UNREADABLE, decode_members
 from toolgate.model.tools import Era
 from toolgate.upstream import wire
 from toolgate.upstream.background import Background
@@ -293,5 +293,5 @@ def _members(params: msgspec.Raw) -> Params:
     """The members of a message's `params`; none where it is no object."""
     try:
         return decode_members(params)
-    except wire.UNREADABLE:
+    except UNREADABLE:
         return {}

@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.raw import UNREADABLE
 from toolgate.model.servers import EMPTY
 from toolgate.upstream import wire
 from toolgate.upstream.background import Background
@@ -214,7 +215,7 @@ class SseLink:
     def _take_message(self, data: bytes) -> None:
         try:
             message = wire.decode_incoming(data)
-        except wire.UNREADABLE:
+        except UNREADABLE:
             self._take_unreadable(data)
             return
         if message.method:

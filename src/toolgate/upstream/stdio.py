@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.raw import UNREADABLE
 from toolgate.model.servers import EMPTY, ServerRecord, StdioLaunch
 from toolgate.model.tools import Era
 from toolgate.upstream import wire
@@ -163,7 +164,7 @@ class StdioLink:
                 return
             try:
                 message = wire.decode_incoming(line)
-            except wire.UNREADABLE:
+            except UNREADABLE:
                 self._on_unreadable(line)
             else:
                 self._on_message(message, line)

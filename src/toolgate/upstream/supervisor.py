@@ -11,6 +11,7 @@ import msgspec
 
 from toolgate.errors import ServerUnavailable
 from toolgate.model.protocol import LIST_CHANGED, UPDATED
+from toolgate.model.raw import UNREADABLE
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ListKind, ServerTools
@@ -20,7 +21,6 @@ from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.link import Link, StartFailed, Told
 from toolgate.upstream.lists import FORMS, ListFailed, Read, read_list
 from toolgate.upstream.per_session import SessionLinks
-from toolgate.upstream.wire import UNREADABLE
 
 CHANGED: Final[Mapping[str, tuple[ListKind, ...]]] = {
     method: tuple(kind for kind, form in FORMS.items() if form.feature == feature)

@@ -18,7 +18,7 @@ from toolgate.model.protocol import (
     PROTOCOL_VERSION_KEY,
     RESERVED_PREFIX,
 )
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import UNREADABLE, Members, decode_members
 from toolgate.model.tools import Era
 from toolgate.upstream.link import NO_CAPABILITIES, ClientSide, Params, Reply
 
@@ -74,7 +74,6 @@ class RpcError(msgspec.Struct):
 
 
 decode_incoming = msgspec.json.Decoder(Incoming).decode
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What `decode_incoming` raises for bytes that are no message."""
 NOT_UTF8: Final = Reply(error=b'{"code":-32603,"message":"the server\'s answer is not valid UTF-8"}')
 NOT_JSON: Final = Reply(

@@ -20,13 +20,13 @@ from toolgate.gateway.inputs import (
     too_many_rounds,
 )
 from toolgate.gateway.parking import ParkableCall, Parking, Waiting
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import UNREADABLE, Members, decode_members
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.modern_client import ModernClient
 from toolgate.surfaces.mcp.seals import Kind, Seals, State, request_digest
 from toolgate.upstream.link import ClientSide, Reply
 from toolgate.upstream.pool import Answer
-from toolgate.upstream.wire import UNREADABLE, parse_error
+from toolgate.upstream.wire import parse_error
 
 URL_WANTED: Final = -32042
 """How a legacy server says that somebody has to visit a page before the call can be made."""

@@ -4,8 +4,6 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import msgspec
-
 from toolgate.chat.endings import Ending, encode_completion, handed_calls
 from toolgate.chat.injection import Injection
 from toolgate.chat.loop import AskModel, ToolLoop
@@ -18,7 +16,7 @@ from toolgate.gateway.chat_scope import ChatScope
 from toolgate.gateway.conversing import Ask, Heard, Outcome, Talk, converse
 from toolgate.gateway.tool_runs import Errand
 from toolgate.gateway.view import View
-from toolgate.model.raw import Members
+from toolgate.model.raw import Members, encode_raw
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.explanation import explained
 from toolgate.surfaces.openai.parts import ChatParts
@@ -72,9 +70,9 @@ class Conversation:
             deadline_s=deadline_s,
         )
         self._head: Members = {
-            "id": _raw(f"chatcmpl-{exchange.request_id}"),
-            "created": _raw(int(parts.wall_s())),
-            "model": _raw(scope.model),
+            "id": encode_raw(f"chatcmpl-{exchange.request_id}"),
+            "created": encode_raw(int(parts.wall_s())),
+            "model": encode_raw(scope.model),
         }
 
     async def run(self) -> str:
@@ -157,7 +155,3 @@ class Conversation:
     def _explain(self) -> dict[str, Any]:
         opening, gateway = self._opening, self._parts.gateway
         return explained(gateway, self._exchange.principal, opening.scope.caller, opening.view.scope)
-
-
-def _raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))

@@ -13,6 +13,7 @@ from toolgate.chat.responses_items import member_text
 from toolgate.chat.responses_request import ResponsesRequest, parse_responses_request
 from toolgate.errors import InvalidChat, ToolgateError
 from toolgate.gateway.chat_scope import ChatScope, chat_scope
+from toolgate.model.raw import encode_raw
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai.completions import counted, denials_recorded
 from toolgate.surfaces.openai.event_stream import EventStream
@@ -64,7 +65,7 @@ class Responses:
         last = None if previous is None else self._memory.last_ids.get(exchange.principal.id, previous)
         if last is None:
             return request
-        known = {"previous_response_id": msgspec.Raw(msgspec.json.encode(last))}
+        known = {"previous_response_id": encode_raw(last)}
         return replace(request, members={**request.members, **known}, sent={**request.sent, **known})
 
     async def _converse(self, exchange: Exchange, request: ResponsesRequest, scope: ChatScope) -> str:
@@ -78,7 +79,7 @@ class Responses:
 
     async def _forward(self, exchange: Exchange, request: ResponsesRequest, scope: ChatScope) -> str:
         """As it came, but for what is ours and the model's name; so does the answer."""
-        members = {**request.sent, "model": msgspec.Raw(msgspec.json.encode(scope.model))}
+        members = {**request.sent, "model": encode_raw(scope.model)}
         is_as_sent = members == exchange.body
         body = exchange.request.body if is_as_sent else msgspec.json.encode(members)
         deadline_s = asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3

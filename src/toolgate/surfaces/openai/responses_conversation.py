@@ -33,7 +33,7 @@ from toolgate.gateway.caller import Trace
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.gateway.conversing import Outcome, Talk, converse
 from toolgate.gateway.tool_runs import Errand, run_tools
-from toolgate.model.raw import Members
+from toolgate.model.raw import Members, encode_raw
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
@@ -155,7 +155,7 @@ class ResponsesConversation:
             "error": None,
             "incomplete_details": None,
         }
-        return {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in basis.items()}
+        return {name: encode_raw(value) for name, value in basis.items()}
 
     async def run(self) -> str:
         """Answer it; returns how it ended."""
@@ -232,7 +232,7 @@ class ResponsesConversation:
         for one, (call, content) in zip(approved, said, strict=True):
             self._talk.end_approved(one, offers.get(one.carried.name), content)
             output = function_call_output(call.call_id, content)
-            outputs[one.request_id] = msgspec.Raw(msgspec.json.encode(output))
+            outputs[one.request_id] = encode_raw(output)
         return outputs
 
     def _is_used(self, approved: Approved) -> bool:

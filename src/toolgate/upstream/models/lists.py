@@ -9,7 +9,7 @@ import msgspec
 
 from toolgate.errors import ToolgateError
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.raw import Members, decode_members
+from toolgate.model.raw import UNREADABLE, Members, decode_array, decode_members, encode_raw
 from toolgate.upstream.models.routing import find_upstream, serves
 
 LIST_S: Final = 5.0
@@ -18,9 +18,7 @@ KEEP_S: Final = 10.0
 KEEP_FAILED_S: Final = 5.0
 _MAX_MODELS: Final = 10_000
 """Of one upstream."""
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_id = msgspec.json.Decoder(str).decode
 
 
@@ -76,8 +74,8 @@ class ModelLists:
 def parse_list(body: bytes) -> list[Members] | None:
     """The models in an answer to `/models`; None where it is none. What has no `id` is left out."""
     try:
-        objects = [decode_members(one) for one in _decode_list(decode_members(body)["data"])[:_MAX_MODELS]]
-    except (*_UNREADABLE, KeyError):
+        objects = [decode_members(one) for one in decode_array(decode_members(body)["data"])[:_MAX_MODELS]]
+    except (*UNREADABLE, KeyError):
         return None
     return [one for one in objects if _id_of(one)]
 
@@ -93,7 +91,7 @@ def merge(upstreams: dict[str, ChatUpstream], lists: Sequence[list[Members]]) ->
             reached = find_upstream(upstreams, model)
             is_own = reached is not None and reached[0] is upstream and reached[1] == model
             name = model if is_own else f"{upstream.upstream_id}/{model}"
-            found.setdefault(name, {**one, "id": msgspec.Raw(msgspec.json.encode(name))})
+            found.setdefault(name, {**one, "id": encode_raw(name)})
     return list(found.values())
 
 
@@ -101,5 +99,5 @@ def _id_of(model: Members) -> str:
     """Empty where there is none."""
     try:
         return _decode_id(model["id"])
-    except (*_UNREADABLE, KeyError):
+    except (*UNREADABLE, KeyError):
         return ""

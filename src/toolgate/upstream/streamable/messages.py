@@ -2,11 +2,12 @@
 
 from typing import Final, Protocol
 
+from toolgate.model.raw import UNREADABLE
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, StreamRefused
 from toolgate.upstream.link import MAX_MESSAGE_BYTES
 from toolgate.upstream.sse import EventTooLarge, SseParser
 from toolgate.upstream.streamable.heads import can_be_position
-from toolgate.upstream.wire import UNREADABLE, Incoming, decode_incoming, is_utf8
+from toolgate.upstream.wire import Incoming, decode_incoming, is_utf8
 
 MAX_RETRY_AFTER_S: Final = 60
 """A server that asks to be left alone for longer is asked again all the same."""
