@@ -15,6 +15,7 @@ from tests.chat.conversations import HI, call, function, offered, plain, raw, re
 from tests.upstream.strict_history import fault_of
 from toolgate.chat.hidden import (
     ID_PREFIX,
+    MAX_BYTES,
     MAX_RAW_BYTES,
     MAX_SPLICED_BYTES,
     HiddenTurn,
@@ -30,7 +31,6 @@ from toolgate.chat.replies import Reply
 from toolgate.chat.transcript import Transcript
 
 TOKEN = f"{ID_PREFIX}token"
-MAX_BYTES = 48 * 1024
 SIGNED = {"google": {"thought_signature": "s=="}}
 MIXED = [
     call("h1", arguments='{"path":"a"}', extra_content=SIGNED),
@@ -51,7 +51,7 @@ class Handing:
                 if one.name != "mine":
                     self.transcript.answer(one, f"result of {one.call_id}")
         self.handed = tuple(one for one in rounds[-1].calls if one.name == "mine")
-        sealed = encode_hidden(self.transcript.hidden(self.handed), max_bytes=MAX_BYTES)
+        sealed = encode_hidden(self.transcript.hidden(self.handed))
         self.turns = {TOKEN: decode_hidden(sealed)}
         self.reply = rounds[-1]
         self.shown = "".join(reply.text or "" for reply in rounds)
@@ -396,7 +396,7 @@ def test_what_is_no_turn_is_nothing(data: bytes) -> None:
 
 def test_an_id_that_is_sent_again_and_again_opens_only_so_often() -> None:
     size = MAX_SPLICED_BYTES // 8
-    found = decode_hidden(encode_hidden(turn_of([("h1", "x" * (size - 1_000))]), max_bytes=MAX_BYTES))
+    found = decode_hidden(encode_hidden(turn_of([("h1", "x" * (size - 1_000))])))
     message = {"role": "assistant", "content": None, "tool_calls": [call(TOKEN, "mine")]}
     spliced = splice([raw(message), raw(result(TOKEN))] * 100, {TOKEN: found}.get)
 

@@ -20,6 +20,9 @@ from toolgate.chat.outputs import cut_text
 from toolgate.model.raw import UNREADABLE, Members, decode_array, decode_members, encode_raw, text_of
 
 ID_PREFIX: Final = "tgc_"
+"""Begins the id of a call of the caller's own, where that carries what was done beside it."""
+MAX_BYTES: Final = 48 * 1024
+"""Compressed: it travels with every later request of its conversation."""
 MAX_RAW_BYTES: Final = 512 * 1024
 """Before compression: opening a turn never takes more memory than this."""
 MAX_SPLICED_BYTES: Final = 4 * 1024 * 1024
@@ -74,7 +77,7 @@ class _Sent(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     earlier: tuple[tuple[Members, Results], ...]
 
 
-def encode_hidden(turn: HiddenTurn, *, max_bytes: int) -> bytes:
+def encode_hidden(turn: HiddenTurn, *, max_bytes: int = MAX_BYTES) -> bytes:
     """`turn` in at most `max_bytes`. What is too long is cut and says so; what cannot be is left out."""
     for smaller in _ever_smaller(turn):
         earlier = tuple((one.message, one.results) for one in smaller.earlier)

@@ -9,11 +9,9 @@ from typing import Final
 
 import msgspec
 
-from toolgate.chat.hidden import MAX_RAW_BYTES
+from toolgate.chat.hidden import MAX_BYTES, MAX_RAW_BYTES
 from toolgate.chat.outputs import cut_text
 
-MAX_BYTES: Final = 48 * 1024
-"""Compressed. Outputs that do not fit are cut, and say so."""
 _SHORTEST: Final = 256
 
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.hidden import MAX_SPLICED_BYTES, short_id
+from toolgate.chat.hidden import ID_PREFIX, MAX_SPLICED_BYTES, short_id
 from toolgate.chat.responses_carried import Carried
 from toolgate.chat.responses_items import (
     APPROVAL,
-    HANDED,
+    CALL,
     LIST,
     function_call,
     function_call_output,
@@ -32,6 +32,7 @@ MAX_ITEMS: Final = 10_000
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME: Final = 64
 _ANSWERS: Final = ("_output", "_response")
+_MARKS: Final = tuple(f'"{prefix}'.encode() for prefix in (CALL, LIST, APPROVAL, ID_PREFIX))
 
 OpenCarried = Callable[[str], Carried | None]
 """Gets the id a client sent back. None: it is not one of ours, not this caller's, or too old."""
@@ -80,8 +81,7 @@ def parse_input(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
 
 def has_ours(items: Sequence[msgspec.Raw]) -> bool:
     """Whether anything in them is the gateway's to restore."""
-    marks = (b'"mcp_tg', b'"mcpl_tg_', b'"mcpr_tg_', b'"tgc_')
-    return any(mark in bytes(item) for item in items for mark in marks)
+    return any(mark in bytes(item) for item in items for mark in _MARKS)
 
 
 def restore(items: Sequence[msgspec.Raw], *, open_carried: OpenCarried, chat_name: ChatName) -> Restored:
@@ -221,7 +221,7 @@ def _is_call(members: Members) -> bool:
 def _handed_by(members: Members) -> str | None:
     """The member whose id carries something; None where none does."""
     keys = ("call_id", "approval_request_id", "id")
-    return next((key for key in keys if _begins(members, key, HANDED)), None)
+    return next((key for key in keys if _begins(members, key, ID_PREFIX)), None)
 
 
 def _begins(members: Members, key: str, prefix: str) -> bool:

@@ -17,8 +17,6 @@ CALL: Final = "mcp_tg"
 LIST: Final = "mcpl_tg_"
 APPROVAL: Final = "mcpr_tg_"
 MESSAGE: Final = "msg_tg_"
-HANDED: Final = "tgc_"
-"""Begins the id of a call of the caller's own, where that carries what was done beside it."""
 
 Item = dict[str, Any]
 

@@ -10,7 +10,8 @@ from tests.surfaces.openai.chat_house import USER, ChatHouse, asking, open_chat_
 from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import Ask, ScriptedModel, call, calls, scripted_model, text
 from toolgate.chat.hidden import HiddenTurn
-from toolgate.gateway.sealed_turns import LIFETIME_S, SealedTurns
+from toolgate.gateway.sealed_ids import LIFETIME_S
+from toolgate.gateway.sealed_turns import SealedTurns
 from toolgate.gateway.signing import Signer
 
 pytestmark = pytest.mark.anyio

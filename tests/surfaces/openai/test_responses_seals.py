@@ -3,8 +3,9 @@
 import pytest
 
 from toolgate.chat.responses_carried import Carried
+from toolgate.gateway.sealed_ids import LIFETIME_S
 from toolgate.gateway.signing import Signer
-from toolgate.surfaces.openai.responses_seals import LIFETIME_S, CarriedSeals, Remembered
+from toolgate.surfaces.openai.responses_seals import CarriedSeals, Remembered
 
 CARRIED = Carried("call_1", (("call_0", "zero"),), "one", "one.echo", "{}")
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.chat.choice import ToolChoice
+from toolgate.chat.hidden import ID_PREFIX
 from toolgate.chat.injection import Injection, inject
 from toolgate.chat.loop import ToolLoop
 from toolgate.chat.requests import check_choice
@@ -18,7 +19,6 @@ from toolgate.chat.responses_choice import resolve_choice
 from toolgate.chat.responses_input import Approved, chat_name, restore
 from toolgate.chat.responses_items import (
     APPROVAL,
-    HANDED,
     function_call_output,
     mcp_list_tools,
     member_text,
@@ -243,7 +243,7 @@ class ResponsesConversation:
         return is_used
 
     def _open(self, sent: str) -> Carried | None:
-        prefix = APPROVAL if sent.startswith(APPROVAL) else HANDED
+        prefix = APPROVAL if sent.startswith(APPROVAL) else ID_PREFIX
         return self._seals.open(prefix, sent, principal_id=self._exchange.principal.id)
 
     def _beside(self, outcome: Outcome) -> Mapping[str, Any]:

@@ -12,45 +12,28 @@ from typing import Final
 import msgspec
 
 from toolgate.chat.responses_carried import Carried, decode_carried, encode_carried
+from toolgate.gateway.sealed_ids import SealedIds
 from toolgate.gateway.signing import Signer
 
-LIFETIME_S: Final = 30 * 60
 MAX_KEPT: Final = 10_000
 """Of what a node remembers for a while; the oldest goes first."""
 _PURPOSE: Final = b"responses-call"
-
-
-class _Sealed(msgspec.Struct, array_like=True, frozen=True):
-    principal: str
-    expires_s: int
-    carried: bytes
 
 
 class CarriedSeals:
     """Seals calls and opens them. `wall_s` is the time of day."""
 
     def __init__(self, signer: Signer, wall_s: Callable[[], float]) -> None:
-        self._signer = signer
-        self._wall_s = wall_s
+        self._ids = SealedIds(signer, wall_s, purpose=_PURPOSE)
 
     def seal(self, prefix: str, carried: Carried, *, principal_id: str) -> str:
         """An id that begins with `prefix` and holds `carried`, for this principal."""
-        sealed = _Sealed(principal_id, int(self._wall_s()) + LIFETIME_S, encode_carried(carried))
-        purpose = _PURPOSE + prefix.encode()
-        return prefix + self._signer.sign(purpose, msgspec.msgpack.encode(sealed)).decode("ascii")
+        return self._ids.seal(prefix, encode_carried(carried), principal_id=principal_id)
 
     def open(self, prefix: str, sent: str, *, principal_id: str) -> Carried | None:
         """What an id holds for this principal; None where it is nothing, or nothing any more."""
-        try:
-            token = sent.removeprefix(prefix).encode("ascii")
-        except UnicodeEncodeError:
-            return None
-        payload = self._signer.open(_PURPOSE + prefix.encode(), token)
-        if payload is None:
-            return None
-        sealed = msgspec.msgpack.decode(payload, type=_Sealed)
-        is_good = sealed.principal == principal_id and sealed.expires_s >= self._wall_s()
-        return decode_carried(sealed.carried) if is_good else None
+        data = self._ids.open(prefix, sent, principal_id=principal_id)
+        return None if data is None else decode_carried(data)
 
 
 class Remembered:

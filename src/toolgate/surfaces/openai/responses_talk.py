@@ -8,10 +8,11 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from toolgate.chat.calls import CallError, ToolCall, parse_arguments
+from toolgate.chat.hidden import ID_PREFIX
 from toolgate.chat.loop import AskModel, Refused, Run, ToolLoop
 from toolgate.chat.responses_carried import Carried
 from toolgate.chat.responses_input import Approved
-from toolgate.chat.responses_items import APPROVAL, HANDED, call_item_id, mcp_call
+from toolgate.chat.responses_items import APPROVAL, call_item_id, mcp_call
 from toolgate.chat.responses_output import ResponseOutput
 from toolgate.chat.responses_round import ModelReply, ModelRound, Offered
 from toolgate.chat.responses_tools import Offer
@@ -141,7 +142,7 @@ class ResponsesTalk:
             self._round.ask_approval(call, seal(APPROVAL, carried))
             return ()
         own_id = self._round.own_id(call)
-        self._round.hand_over(call, seal(HANDED, Carried(own_id, outputs)) if outputs else own_id)
+        self._round.hand_over(call, seal(ID_PREFIX, Carried(own_id, outputs)) if outputs else own_id)
         return ()
 
     def break_off(self, exc: ToolgateError) -> None:
