@@ -206,6 +206,17 @@ def test_an_approval_is_asked_for_with_the_names_of_its_label() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("began", "ended"), [("free", "asked"), ("asked", "free"), ("free", "own"), ("own", "free")]
+)
+def test_a_call_that_ends_as_another_than_it_began_is_none(began: str, ended: str) -> None:
+    """Who is to answer a call, and whether somebody has to agree first, is decided once."""
+    told = Told().feed("response.output_item.added", output_index=0, item=called(began))
+
+    with pytest.raises(ModelUnavailable, match="ended it as another"):
+        told.feed("response.output_item.done", output_index=0, item=called(ended))
+
+
 def test_what_the_last_reply_calls_is_not_shown() -> None:
     told, reply = played(called("free"), called("own"), SAYS, drops_calls=True)
 
@@ -385,6 +396,14 @@ def test_usage_is_summed_and_may_be_absent() -> None:
         "odd": 1,
     }
     assert json.loads(Told().output.finish({}))["usage"] is None
+
+
+@pytest.mark.parametrize("usage", [[], "many", 7, True])
+def test_usage_of_another_shape_counts_for_nothing(usage: Any) -> None:
+    told = Told()
+    told.end(usage=usage)
+
+    assert json.loads(told.output.finish({}))["usage"] is None
 
 
 def test_tools_are_shown_as_they_were_sent_but_for_what_is_secret() -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from toolgate.chat.responses_items import Item, ended, message
 from toolgate.chat.usage import add_usage
-from toolgate.model.raw import NULL, Members, decode_members, encode_raw
+from toolgate.model.raw import NULL, Members, decode_members, encode_raw, object_of
 
 Ending = Literal["completed", "incomplete", "failed"]
 
@@ -143,9 +143,10 @@ class ResponseOutput:
     # The end
 
     def count(self, usage: msgspec.Raw | None) -> None:
-        """Add what one round used."""
-        if usage is not None and usage != NULL:
-            self._usage = add_usage(self._usage or _NOTHING_USED, decode_members(usage))
+        """Add what one round used, if it says so."""
+        used = object_of(usage)
+        if used is not None:
+            self._usage = add_usage(self._usage or _NOTHING_USED, used)
 
     def finish(
         self, response: Members, *, ending: Ending = "completed", beside: Mapping[str, Any] | None = None

@@ -260,10 +260,9 @@ class ModelRound:
         self._call_ids[index] = self._unique_id(item, index)
         if self._drops_calls:
             return None
-        name = member_text(item, "name") or ""
-        is_foreign = kind != "function_call" or member_text(item, "namespace") is not None
-        if is_foreign or self._offered.is_own(name):
+        if self._is_own(item):
             return _Held(self._output.reserve(), item)
+        name = member_text(item, "name") or ""
         offer = self._offered.find(name)
         if offer is not None and offer.needs_approval:
             return _Held(None, item, offer)
@@ -271,6 +270,17 @@ class ModelRound:
         label, shown = (GATEWAY_LABEL, name) if offer is None else (offer.label, offer.name)
         call_item = mcp_call(call_item_id(call_id, self._output.size), label=label, name=shown)
         return _Called(self._output.begin_call(call_item), call_item)
+
+    def _is_own(self, item: Members) -> bool:
+        """Whether what an item calls is the caller's."""
+        return not _is_plain_function(item) or self._offered.is_own(member_text(item, "name") or "")
+
+    def _check_place(self, item: Members, place: _Place) -> None:
+        """What a call is in the end, it was when it began: by that it was decided who is to answer it."""
+        offer = self._offered.find(member_text(item, "name") or "")
+        waits = self._is_own(item) or (offer is not None and offer.needs_approval)
+        if place is not None and waits != isinstance(place, _Held):
+            raise ModelUnavailable("the model's server began one call, and ended it as another")
 
     def _unique_id(self, item: Members, index: int) -> str:
         call_id = member_text(item, "call_id") or ""
@@ -284,9 +294,10 @@ class ModelRound:
         self._has_text = self._has_text or (kind == "message" and _says_something(item))
         if index not in self._call_ids:
             return
+        self._check_place(item, self._places[index])
         call_id, name = self._call_ids[index], member_text(item, "name") or ""
         arguments = member_text(item, "arguments") or ""
-        is_function = kind == "function_call" and member_text(item, "namespace") is None
+        is_function = _is_plain_function(item)
         self._calls[index] = ToolCall(
             call_id=call_id,
             name=name if is_function else kind,
@@ -368,6 +379,10 @@ def _said(event: Members) -> str:
 def _answered_by(item: Members) -> str:
     """Which member a client answers an item by."""
     return "call_id" if "call_id" in item else "id"
+
+
+def _is_plain_function(item: Members) -> bool:
+    return member_text(item, "type") == "function_call" and member_text(item, "namespace") is None
 
 
 def _says_something(item: Members) -> bool:
