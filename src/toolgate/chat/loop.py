@@ -87,6 +87,11 @@ class Finish:
     reason: StopReason
     closing: str = ""
 
+    @property
+    def stopped(self) -> StopReason | None:
+        """What ended it too early; None where the model itself did."""
+        return None if self.reason in ("answered", "client_calls") else self.reason
+
 
 Action = AskModel | RunTools | Finish
 _State = Literal["new", "asking", "running", "last", "done"]

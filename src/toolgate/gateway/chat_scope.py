@@ -4,6 +4,7 @@ The scope is the one every door has: the same policy, the same view. Chat adds w
 whether tools are offered at all, and the names a model knows them by.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,6 +43,10 @@ class ChatScope:
     budgets: ChatBudgets
     injects: bool
     """Whether the tools of the caller's scope are offered to the model and run here."""
+
+    def deadline_s(self) -> float:
+        """When the time for the whole is used up, if it begins now: by the loop's clock."""
+        return asyncio.get_running_loop().time() + self.budgets.wall_clock_ms / 1e3
 
 
 def chat_scope(

@@ -39,9 +39,7 @@ class Methods:
             view = await gateway.settled_view(binding.caller)
         page = view.page(kind, era, message.text("cursor"), SERVER_INFO)
         if kind == "tools":
-            injections = gateway.metrics.injections
-            for injection in view.injections:
-                injections[injection] += 1
+            gateway.metrics.injections.update(view.injections)
         send_result(responder, message.id or b"null", page)
 
     def ask(

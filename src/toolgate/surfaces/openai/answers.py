@@ -1,12 +1,13 @@
 """How the chat door answers: the shapes of the OpenAI API, and the one translation of errors."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from toolgate.errors import MethodNotAllowed, ModelRefused, ToolgateError
+from toolgate.gateway.asking import PATH
 from toolgate.surfaces.http.messages import Headers, Responder
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -65,6 +66,24 @@ def encode_chunk(data: bytes) -> bytes:
 def encode_broken(exc: ToolgateError) -> bytes:
     """How a stream ends that cannot go on: clients raise what stands in it."""
     return encode_chunk(encode_failure(exc)[1]) + DONE
+
+
+def encode_broken_response(exc: ToolgateError) -> bytes:
+    """The same of the Responses API, whose events have names. How many there were is not counted."""
+    said = {"code": exc.code, "message": f"{exc}. {exc.hint}", "param": None}
+    data = _encode({"type": "error", "sequence_number": 0, **said})
+    return b"event: error\ndata: %b\n\n" % data
+
+
+class Api(NamedTuple):
+    """One of the APIs of a model's server: where it is asked, and how a stream of it breaks off."""
+
+    path: str
+    encode_broken: Callable[[ToolgateError], bytes]
+
+
+CHAT: Final = Api(PATH, encode_broken)
+RESPONSES: Final = Api("/responses", encode_broken_response)
 
 
 def _own_words(body: str) -> bytes | None:

@@ -1,7 +1,5 @@
 """`POST /v1/chat/completions`: parsed, given its scope, and answered whole or as a stream."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -12,8 +10,8 @@ from toolgate.chat.hidden import splice
 from toolgate.chat.injection import Injection, inject
 from toolgate.chat.legacy_functions import is_legacy, to_tools
 from toolgate.chat.requests import ChatRequest, check_choice, parse_chat_request
-from toolgate.errors import InvalidChat, PolicyDenied, ToolgateError
-from toolgate.gateway.chat_scope import ChatScope, chat_scope, tool_table
+from toolgate.errors import InvalidChat
+from toolgate.gateway.chat_scope import ChatScope, tool_table
 from toolgate.gateway.view import View
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai import passthrough
@@ -31,11 +29,11 @@ class Completions:
     async def serve(self, exchange: Exchange) -> None:
         """One request. Raises a ToolgateError as long as nothing was sent."""
         request = await parse_aside(lambda _: parse_chat_request(exchange.body), exchange.request.body)
-        with denials_recorded(self._parts, exchange, door=DOOR):
-            scope = self._scope(exchange, request)
+        with self._parts.denials_recorded(exchange, door=DOOR):
+            scope = self._parts.scope(exchange, request)
             check_other_tools(request, scope.upstream.other_tools)
             request = await self._whole(exchange, request.asking(scope.model))
-            with counted(self._parts, scope) as outcomes:
+            with self._parts.counted(scope) as outcomes:
                 outcomes.append(await self._serve(exchange, request, scope))
 
     async def _serve(self, exchange: Exchange, request: ChatRequest, scope: ChatScope) -> str:
@@ -55,51 +53,15 @@ class Completions:
         spliced = await parse_aside(lambda _: splice(request.messages, open_turn), exchange.request.body)
         return replace(request, messages=spliced)
 
-    def _scope(self, exchange: Exchange, request: ChatRequest) -> ChatScope:
-        return chat_scope(
-            self._parts.gateway,
-            exchange.principal,
-            task_id=exchange.task_id,
-            model=request.model,
-            params=request.params,
-            asked=request.asked,
-        )
-
     async def _offer(self, request: ChatRequest, scope: ChatScope) -> tuple[View, Injection]:
         """The caller's view, and what of it the model is offered."""
         gateway = self._parts.gateway
         if msgspec.json.decode(request.members.get("n", b"1")) not in (1, None):
             raise InvalidChat("'n' must be 1 where tools are run.", param="n")
         view = await gateway.settled_view(scope.caller)
-        for injection in view.injections:
-            gateway.metrics.injections[injection] += 1
+        gateway.metrics.injections.update(view.injections)
         table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
         offered = inject(table, request.functions)
         if not request.other_tools:
             check_choice(request.choice, {*request.functions, *offered.declared})
         return view, offered
-
-
-@contextmanager
-def denials_recorded(parts: ChatParts, exchange: Exchange, *, door: str) -> Iterator[None]:
-    """Whoever asks for more than it may have is on record."""
-    try:
-        yield
-    except PolicyDenied as exc:
-        parts.gateway.record_refused(exchange.principal, exc.code, door=door)
-        raise
-
-
-@contextmanager
-def counted(parts: ChatParts, scope: ChatScope) -> Iterator[list[str]]:
-    """Count one request by how it ends: what is put into the list, or what is raised."""
-    outcomes: list[str] = []
-    outcome = "cancelled"
-    try:
-        yield outcomes
-        outcome = outcomes[-1]
-    except ToolgateError as exc:
-        outcome = exc.code
-        raise
-    finally:
-        parts.gateway.metrics.chats[scope.upstream.upstream_id, outcome] += 1

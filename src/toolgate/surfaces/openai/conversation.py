@@ -1,6 +1,5 @@
 """One chat request whose tools are run here: asked, driven to its end, and answered whole or as a stream."""
 
-import asyncio
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,7 +23,6 @@ from toolgate.surfaces.openai.streaming import ChunkStream
 
 DOOR: Final = "chat"
 """What the audit calls this door."""
-_ENDED_WELL: Final = ("answered", "client_calls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ class Conversation:
         self._exchange = exchange
         self._opening = opening
         request, scope, offered = opening.request, opening.scope, opening.offered
-        deadline_s = asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3
+        deadline_s = scope.deadline_s()
         self._transcript = Transcript(request, offered, is_stream=request.is_stream)
         self._loop = ToolLoop(
             names=offered.names,
@@ -138,10 +136,10 @@ class Conversation:
         return self._parts.turns.seal(hidden, principal_id=self._exchange.principal.id)
 
     def _extension(self, outcome: Outcome) -> dict[str, Any]:
-        asked, reason = self._opening.request.asked, outcome.finish.reason
+        asked, stopped = self._opening.request.asked, outcome.finish.stopped
         said: dict[str, Any] = {}
-        if reason not in _ENDED_WELL:
-            said["stopped"] = reason
+        if stopped is not None:
+            said["stopped"] = stopped
         if asked.progress or asked.explain:
             said |= {"rounds": self._loop.rounds, "tool_calls": self._loop.calls_made}
         if self._opening.view.warnings:

@@ -1,12 +1,29 @@
 """What the handlers of this door have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+from toolgate.chat.requests import Asked
+from toolgate.errors import PolicyDenied, ToolgateError
+from toolgate.gateway.chat_scope import ChatScope, chat_scope
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.sealed_turns import SealedTurns
 from toolgate.gateway.signing import Signer
+from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.upstream.models.client import Models
+
+
+class ScopedRequest(Protocol):
+    """A parsed request, as far as it says what it is served with."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def params(self) -> Mapping[str, Any]: ...
+    @property
+    def asked(self) -> Asked: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +39,37 @@ class ChatParts:
     def turns(self) -> SealedTurns:
         """The hidden halves of turns, as clients keep them."""
         return SealedTurns(self.signer, self.wall_s)
+
+    def scope(self, exchange: Exchange, request: ScopedRequest) -> ChatScope:
+        """What a request is served with. Raises what every door refuses a scope with, and UnknownModel."""
+        return chat_scope(
+            self.gateway,
+            exchange.principal,
+            task_id=exchange.task_id,
+            model=request.model,
+            params=request.params,
+            asked=request.asked,
+        )
+
+    @contextmanager
+    def denials_recorded(self, exchange: Exchange, *, door: str) -> Iterator[None]:
+        """Whoever asks for more than it may have is on record."""
+        try:
+            yield
+        except PolicyDenied as exc:
+            self.gateway.record_refused(exchange.principal, exc.code, door=door)
+            raise
+
+    @contextmanager
+    def counted(self, scope: ChatScope) -> Iterator[list[str]]:
+        """Count one request by how it ends: what is put into the list, or what is raised."""
+        outcomes: list[str] = []
+        outcome = "cancelled"
+        try:
+            yield outcomes
+            outcome = outcomes[-1]
+        except ToolgateError as exc:
+            outcome = exc.code
+            raise
+        finally:
+            self.gateway.metrics.chats[scope.upstream.upstream_id, outcome] += 1

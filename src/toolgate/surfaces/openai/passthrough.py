@@ -4,7 +4,6 @@ Bodies and events pass as they come, tools of every type in their shape. Where a
 reaches the client that it has not declared; if nothing else remains the model is asked once more, for text.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -18,11 +17,10 @@ from toolgate.chat.filtering import Declared, find_declared
 from toolgate.chat.forwarding import for_an_answer, forwarded
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import ModelUnavailable, ToolgateError
-from toolgate.gateway.asking import PATH
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.model.raw import Members
 from toolgate.surfaces.http.intake import parse_aside
-from toolgate.surfaces.openai.answers import DONE, encode_broken, encode_chunk
+from toolgate.surfaces.openai.answers import CHAT, DONE, Api, encode_chunk
 from toolgate.surfaces.openai.event_stream import EventStream
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.parts import ChatParts
@@ -44,14 +42,30 @@ async def serve(
     Raises a ToolgateError as long as nothing was sent.
     """
     members = await parse_aside(lambda _: forwarded(exchange.body, request), exchange.request.body)
-    passing = _Passing(exchange, members, scope=scope, parts=parts)
     declared = find_declared(exchange.body) if filters else None
+    return await forward(exchange, members, scope=scope, parts=parts, api=CHAT, declared=declared)
+
+
+async def forward(
+    exchange: Exchange,
+    members: Members,
+    *,
+    scope: ChatScope,
+    parts: ChatParts,
+    api: Api,
+    declared: Declared | None = None,
+) -> str:
+    """Pass on what comes of `members`, with no calls but of what is `declared`; with all where that is None.
+
+    Returns how it ended. Raises a ToolgateError as long as nothing was sent.
+    """
+    passing = _Passing(exchange, members, scope=scope, parts=parts, path=api.path)
     try:
         await passing.run(declared)
     except ToolgateError as exc:
         if not passing.events.has_begun:
             raise
-        await passing.events.put(encode_broken(exc))
+        await passing.events.put(api.encode_broken(exc))
         exchange.responder.end()
         return exc.code
     return FORWARDED
@@ -60,16 +74,18 @@ async def serve(
 class _Passing:
     """One request on its way to the model's server, and the answer on its way back."""
 
-    def __init__(self, exchange: Exchange, members: Members, *, scope: ChatScope, parts: ChatParts) -> None:
+    def __init__(
+        self, exchange: Exchange, members: Members, *, scope: ChatScope, parts: ChatParts, path: str
+    ) -> None:
         self._exchange = exchange
         self._members = members
         self._upstream = scope.upstream
         self._parts = parts
-        self._deadline_s = asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3
+        self._path = path
+        self._deadline_s = scope.deadline_s()
         self.events = EventStream(exchange)
 
     async def run(self, declared: Declared | None) -> None:
-        """Ask, and pass the answer on, with no calls but of what is `declared`. None: all of it."""
         is_as_sent = self._members == self._exchange.body
         body = self._exchange.request.body if is_as_sent else msgspec.json.encode(self._members)
         kept = None if declared is None else StreamFilter(declared)
@@ -90,7 +106,7 @@ class _Passing:
     async def _ask(self, body: bytes) -> AsyncIterator[ModelEvents | ModelAnswer]:
         began_s = time.perf_counter()
         async with self._parts.models.stream(
-            self._upstream, PATH, body, deadline_s=self._deadline_s, may_retry=not self.events.has_begun
+            self._upstream, self._path, body, deadline_s=self._deadline_s, may_retry=not self.events.has_begun
         ) as answer:
             yield answer
         latency = self._parts.gateway.metrics.model_latency(self._upstream.upstream_id)

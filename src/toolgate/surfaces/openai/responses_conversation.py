@@ -1,11 +1,10 @@
 """One Responses request whose tools are run here: put together, driven to its end, and answered."""
 
-import asyncio
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -42,8 +41,6 @@ from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.responses_offers import DOOR, Offering
 from toolgate.surfaces.openai.responses_seals import CarriedSeals, Remembered
 from toolgate.surfaces.openai.responses_talk import ResponsesTalk, approved_step
-
-_ENDED_WELL: Final = ("answered", "client_calls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,7 @@ class ResponsesConversation:
             loop=ToolLoop(names=names.injection.names, own=names, budgets=scope.budgets, choice=choice),
             offered=Offered(names.find, names.is_own, is_empty=not self._offers_tools),
             output=ResponseOutput(self._basis(), shown, is_stream=request.is_stream),
-            deadline_s=asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3,
+            deadline_s=scope.deadline_s(),
             is_stream=request.is_stream,
             flush=self._stream.put,
             may_retry=lambda: not self._stream.has_begun and not self._has_run,
@@ -249,8 +246,8 @@ class ResponsesConversation:
     def _beside(self, outcome: Outcome) -> Mapping[str, Any]:
         """What the gateway itself has to say; nothing where that is nothing."""
         said: dict[str, Any] = {}
-        if outcome.finish.reason not in _ENDED_WELL:
-            said["stopped"] = outcome.finish.reason
+        if outcome.finish.stopped is not None:
+            said["stopped"] = outcome.finish.stopped
         if self._names.injection.shadowed:
             said["shadowed"] = self._names.injection.shadowed
         if self._offering is not None:

@@ -31,8 +31,7 @@ async def offer(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -
     """The tools of a request. Raises what every door refuses a scope with, and InvalidChat for a label."""
     asked = request.tools.ours or (UNLABELLED,)
     view = await _view(gateway, scope.caller, request)
-    for injection in view.injections:
-        gateway.metrics.injections[injection] += 1
+    gateway.metrics.injections.update(view.injections)
     if any(one.label not in (GATEWAY_LABEL, *view.scope.servers) for one in asked):
         gateway.record_refused(scope.caller.principal, PolicyDenied.code, door=DOOR)
         raise unknown_label()

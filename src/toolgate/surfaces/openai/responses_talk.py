@@ -21,11 +21,11 @@ from toolgate.errors import ToolgateError, UnknownTool
 from toolgate.gateway.conversing import Heard, Outcome
 from toolgate.gateway.tool_runs import ToolEvent
 from toolgate.model.chat import ChatUpstream
+from toolgate.surfaces.openai.answers import RESPONSES
 from toolgate.telemetry import Distribution
 from toolgate.upstream.models.client import ModelAnswer, Models
 from toolgate.upstream.models.events import DONE
 
-PATH: Final = "/responses"
 _APPROVAL_USED: Final = CallError(
     code="approval_used",
     message="this approval was used already: the call is not made again",
@@ -82,12 +82,12 @@ class ResponsesTalk:
         may_retry = self.loop.calls_made == 0 and self.may_retry()
         if not self.is_stream:
             answer = await self.models.ask(
-                self.upstream, PATH, body, deadline_s=self.deadline_s, may_retry=may_retry
+                self.upstream, RESPONSES.path, body, deadline_s=self.deadline_s, may_retry=may_retry
             )
             one.play(answer.body)
             return
         async with self.models.stream(
-            self.upstream, PATH, body, deadline_s=self.deadline_s, may_retry=may_retry
+            self.upstream, RESPONSES.path, body, deadline_s=self.deadline_s, may_retry=may_retry
         ) as events:
             if isinstance(events, ModelAnswer):  # asked for a stream, some answer whole all the same
                 one.play(events.body)
