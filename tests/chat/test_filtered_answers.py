@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from toolgate.chat.declarations import Declared
 from toolgate.chat.filtered_answers import (
     CLOSING,
     MAX_CHOICES,
@@ -13,7 +14,6 @@ from toolgate.chat.filtered_answers import (
     StreamFilter,
     filter_completion,
 )
-from toolgate.chat.filtering import Declared
 from toolgate.errors import ModelUnavailable
 
 DECLARED = Declared(functions=frozenset({"mine"}))

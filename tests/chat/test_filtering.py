@@ -4,15 +4,14 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolgate.chat.declarations import Declared
 from toolgate.chat.filtered_answers import Continuation, StreamFilter, filter_completion
-from toolgate.chat.filtering import MAX_CALLS, MAX_UNNAMED_PIECES, Declared, find_declared
+from toolgate.chat.filtering import MAX_CALLS, MAX_UNNAMED_PIECES
 from toolgate.errors import ModelUnavailable
-from toolgate.model.raw import decode_members
 
 DECLARED = Declared(functions=frozenset({"mine", "also_mine"}), customs=frozenset({"grammar"}))
 NAMES = ["mine", "also_mine", "mcp__fs__read", "theirs"]
@@ -304,25 +303,3 @@ def test_usage_beside_a_call_that_is_taken_out_passes() -> None:
         "choices": [],
         "usage": {"total_tokens": 3},
     }
-
-
-def test_what_a_request_declares() -> None:
-    request = decode_members(
-        json.dumps(
-            {
-                "tools": [
-                    {"type": "function", "function": {"name": "mine"}},
-                    {"type": "custom", "custom": {"name": "grammar"}},
-                    {"type": "mcp", "server_url": "https://mcp.example", "name": "not_this"},
-                    {"type": "function", "function": {"name": 7}},
-                    {"type": "function"},
-                    "odd",
-                ],
-                "functions": [{"name": "also_mine"}],
-            }
-        ).encode()
-    )
-
-    assert find_declared(request) == DECLARED
-    assert find_declared({}) == Declared()
-    assert find_declared({"tools": msgspec.Raw(b"null")}) == Declared()

@@ -63,7 +63,7 @@ def test_functions_become_tools(function_call: Any, tool_choice: Any, kind: str)
         **tool_choice,
     }
     assert changed.choice.kind == kind
-    assert changed.functions == ("mine",)
+    assert changed.declared.functions == {"mine"}
 
 
 @pytest.mark.parametrize("members", [{"tools": [{"type": "mcp"}]}, {"tool_choice": "auto"}])

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.chat.choice import parse_choice
+from toolgate.chat.declarations import Declared
 from toolgate.chat.requests import Asked, check_choice, parse_chat_request, parse_own_fields
 from toolgate.errors import InvalidChat
 from toolgate.model.chat import BudgetsNarrowed
@@ -47,8 +48,12 @@ def test_a_request_is_taken_apart_and_what_is_unknown_stays() -> None:
 
     assert request.model == "m"
     assert [json.loads(bytes(one)) for one in request.messages] == HI
-    assert (request.is_stream, request.wants_usage, request.other_tools) == (True, True, True)
-    assert request.functions == ("mine", "old")
+    assert (request.is_stream, request.wants_usage, request.declared.other_kinds) == (
+        True,
+        True,
+        ("web_search",),
+    )
+    assert request.declared.functions == {"mine", "old"}
     assert request.choice == parse_choice(b'"required"')
     assert request.params == {"mcp.enabled": True, "mcp.server_ids": ["fs"]}
     assert request.asked == Asked(explain=True)
@@ -65,17 +70,33 @@ def test_a_request_is_taken_apart_and_what_is_unknown_stays() -> None:
     }
 
 
+def test_what_a_request_declares() -> None:
+    tools = [
+        FUNCTION,
+        {"type": "custom", "custom": {"name": "grammar"}},
+        {"type": "custom", "custom": {"name": 7}},
+        {"type": "custom"},
+        {
+            "type": "mcp",
+            "server_url": "https://mcp.example",
+            "name": "not_this",
+            "custom": {"name": "nor_this"},
+        },
+    ]
+
+    assert parse_chat_request(body(tools=tools, functions=[{"name": "old"}])).declared == Declared(
+        functions=frozenset({"mine", "old"}),
+        customs=frozenset({"grammar"}),
+        other_kinds=("custom", "custom", "custom", "mcp"),
+    )
+
+
 def test_nulls_say_nothing() -> None:
     names = ("stream", "stream_options", "tools", "functions", "tool_choice", "metadata", "toolgate")
     request = parse_chat_request(body(**dict.fromkeys(names)))
 
-    assert (request.is_stream, request.wants_usage, request.other_tools) == (False, False, False)
-    assert (request.functions, request.choice.kind, request.params, request.asked) == (
-        (),
-        "absent",
-        {},
-        Asked(),
-    )
+    assert (request.is_stream, request.wants_usage, request.declared) == (False, False, Declared())
+    assert (request.choice.kind, request.params, request.asked) == ("absent", {}, Asked())
 
 
 def test_a_request_can_ask_for_usage_with_a_null() -> None:

@@ -1,37 +1,62 @@
-"""The functions that a request declares, the new way and the old."""
+"""The tools that a request declares: functions, the new way and the old, and others."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from toolgate.chat.faults import is_null, missing, parse_array, parse_members, require_text
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import Members
+from toolgate.model.raw import Members, object_of, text_of
 
 MAX_FUNCTION_NAME: Final = 128
 _FUNCTION_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]+")
 """What any model's server takes; most take less, and say so themselves."""
 
 
-def parse_tools(members: Members) -> tuple[tuple[str, ...], bool]:
-    """The names of the functions that a request declares, and whether it declares other tools."""
-    names: list[str] = []
-    other_tools = False
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """The tools of a request. Calls of those that have a name here are its caller's to make."""
+
+    functions: frozenset[str] = frozenset()
+    customs: frozenset[str] = frozenset()
+    other_kinds: tuple[str, ...] = ()
+    """The types of all tools that are no functions."""
+
+
+def parse_tools(members: Members) -> Declared:
+    """What a request declares, or InvalidChat. Of tools that are no functions, all but their type passes."""
+    functions: list[str] = []
+    customs: set[str] = set()
+    other_kinds: list[str] = []
     for where, tool in _objects(members, "tools"):
-        if require_text(tool, "type", where) != "function":
-            other_tools = True
-            continue
-        if "function" not in tool:
-            raise missing(f"{where}.function")
-        names.append(
-            _function_name(parse_members(tool["function"], f"{where}.function"), f"{where}.function")
-        )
-    names += [_function_name(function, where) for where, function in _objects(members, "functions")]
-    [(name, uses)] = Counter(names).most_common(1) or [("", 1)]
+        kind = require_text(tool, "type", where)
+        if kind == "function":
+            functions.append(_function_name(_held(tool, where), f"{where}.function"))
+        else:
+            other_kinds.append(kind)
+            customs |= _custom_names(tool)
+    functions += [_function_name(function, where) for where, function in _objects(members, "functions")]
+    [(name, uses)] = Counter(functions).most_common(1) or [("", 1)]
     if uses > 1:
         raise InvalidChat(f"Tool names must be unique: '{name}' is declared twice.", param="tools")
-    return tuple(names), other_tools
+    return Declared(
+        functions=frozenset(functions), customs=frozenset(customs), other_kinds=tuple(other_kinds)
+    )
+
+
+def _custom_names(tool: Members) -> set[str]:
+    """The name of a custom tool; none for any other, nor for one that the model's server will refuse."""
+    held = object_of(tool.get("custom")) if text_of(tool["type"]) == "custom" else None
+    name = None if held is None else text_of(held.get("name"))
+    return set() if name is None else {name}
+
+
+def _held(tool: Members, where: str) -> Members:
+    if "function" not in tool:
+        raise missing(f"{where}.function")
+    return parse_members(tool["function"], f"{where}.function")
 
 
 def _objects(members: Members, name: str) -> Iterator[tuple[str, Members]]:

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
+from toolgate.chat.declarations import Declared
 from toolgate.chat.filtering import (
     MEMBERS,
     NOTHING,
     RAWS,
-    Declared,
     Decoder,
     Sieve,
     read_answer,

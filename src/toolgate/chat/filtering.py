@@ -3,12 +3,11 @@
 Calls of anything else are taken out, whatever else is said stays as it came. Nothing is ever run here.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
+from toolgate.chat.declarations import Declared
 from toolgate.errors import ModelUnavailable
 from toolgate.model.raw import NULL, UNREADABLE, Members, encode_raw
 
@@ -36,38 +35,7 @@ class _Call(msgspec.Struct):
     custom: _Named | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """The tools of a request whose calls its client makes itself, by their names."""
-
-    functions: frozenset[str] = frozenset()
-    customs: frozenset[str] = frozenset()
-
-
 NOTHING: Final = Declared()
-
-
-def find_declared(request: Mapping[str, msgspec.Raw]) -> Declared:
-    """What a request declares. A malformed tool declares nothing: the model's server will say so."""
-    tools = _read_objects(request.get("tools"))
-    functions = [tool.get("function") for tool in tools if tool.get("type") == "function"]
-    customs = [tool.get("custom") for tool in tools if tool.get("type") == "custom"]
-    return Declared(
-        functions=_names(functions) | _names(_read_objects(request.get("functions"))),
-        customs=_names(customs),
-    )
-
-
-def _read_objects(raw: msgspec.Raw | None) -> list[dict[str, Any]]:
-    objects = [] if raw is None else msgspec.json.decode(raw)
-    return [one for one in objects if isinstance(one, dict)] if isinstance(objects, list) else []
-
-
-def _names(declarations: Sequence[Any]) -> frozenset[str]:
-    named = (one.get("name") for one in declarations if isinstance(one, dict))
-    return frozenset(name for name in named if isinstance(name, str))
-
-
 MEMBERS: Final[Decoder[Members]] = Decoder(Members)
 RAWS: Final[Decoder[list[msgspec.Raw]]] = Decoder(list[msgspec.Raw])
 _MEMBERS_OR_NULL: Final[Decoder[Members | None]] = Decoder(Members | None)

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.faults import is_null, parse_array, parse_members, parse_text, quoted
+from toolgate.chat.faults import is_null, quoted
 from toolgate.chat.hidden import ID_PREFIX
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import InvalidChat
@@ -18,11 +18,9 @@ _MARK: Final = ID_PREFIX.encode()
 
 def check_other_tools(request: ChatRequest, policy: OtherTools) -> None:
     """InvalidChat for a tool that is no function, where the model is not to have such."""
-    if policy == "pass" or not request.other_tools:
+    if policy == "pass" or not request.declared.other_kinds:
         return
-    tools = [parse_members(raw, "tools") for raw in parse_array(request.members["tools"], "tools")]
-    kinds = [parse_text(tool["type"], "tools") for tool in tools]
-    other = next(kind for kind in kinds if kind != "function")
+    other = request.declared.other_kinds[0]
     raise InvalidChat(
         f"Invalid value: '{quoted(other)}'. Tools of this type are not passed to this model.",
         param="tools",

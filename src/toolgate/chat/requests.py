@@ -11,7 +11,7 @@ import msgspec
 
 from toolgate.chat.budgets import parse_budgets
 from toolgate.chat.choice import ToolChoice, parse_choice
-from toolgate.chat.declarations import parse_tools
+from toolgate.chat.declarations import Declared, parse_tools
 from toolgate.chat.faults import is_null, parse_flag, parse_members, parse_text, quoted, unsupported
 from toolgate.chat.messages import check_messages, parse_messages
 from toolgate.errors import InvalidChat, InvalidParams
@@ -48,10 +48,8 @@ class ChatRequest:
     is_stream: bool
     wants_usage: bool
     """Whether the stream is to end with what was used."""
-    functions: tuple[str, ...]
-    """Names of the caller's own functions, also of those declared the old way."""
-    other_tools: bool
-    """Whether it declares tools that are no functions."""
+    declared: Declared
+    """The caller's own tools."""
     choice: ToolChoice
     params: Mapping[str, Any]
     """Its session parameters, `mcp.…`."""
@@ -69,7 +67,6 @@ def parse_chat_request(body: Members) -> ChatRequest:
     messages = parse_messages(members.pop("messages", None))
     check_messages(messages)
     is_stream = _parse_flag(members, "stream")
-    functions, other_tools = parse_tools(members)
     choice = members.get("tool_choice")
     return ChatRequest(
         members=members,
@@ -77,8 +74,7 @@ def parse_chat_request(body: Members) -> ChatRequest:
         model=model,
         is_stream=is_stream,
         wants_usage=_parse_stream_options(members.get("stream_options"), is_stream=is_stream),
-        functions=functions,
-        other_tools=other_tools,
+        declared=parse_tools(members),
         choice=parse_choice(None if choice is None else bytes(choice)),
         params=params,
         asked=asked,

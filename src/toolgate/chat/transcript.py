@@ -46,7 +46,7 @@ class Transcript:
 
     def __init__(self, request: ChatRequest, injection: Injection | None, *, is_stream: bool) -> None:
         self._injection = injection or Injection()
-        self._own = frozenset(request.functions)
+        self._own = request.declared.functions
         self._choice = request.choice.renamed(self._injection.declared)
         self._messages = list(request.messages)
         self._rounds: list[_Open] = []

@@ -61,7 +61,7 @@ class Completions:
         view = await gateway.settled_view(scope.caller)
         gateway.metrics.injections.update(view.injections)
         table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
-        offered = inject(table, request.functions)
-        if not request.other_tools:
-            check_choice(request.choice, {*request.functions, *offered.declared})
+        offered = inject(table, request.declared.functions)
+        if not request.declared.other_kinds:
+            check_choice(request.choice, {*request.declared.functions, *offered.declared})
         return view, offered

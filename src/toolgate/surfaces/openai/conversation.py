@@ -49,7 +49,7 @@ class Conversation:
         self._transcript = Transcript(request, offered, is_stream=request.is_stream)
         self._loop = ToolLoop(
             names=offered.names,
-            own=frozenset(request.functions),
+            own=request.declared.functions,
             budgets=scope.budgets,
             choice=request.choice,
         )

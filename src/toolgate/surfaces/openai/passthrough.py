@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
+from toolgate.chat.declarations import Declared
 from toolgate.chat.filtered_answers import Continuation, NeedsAnswer, StreamFilter, filter_completion
-from toolgate.chat.filtering import Declared, find_declared
 from toolgate.chat.forwarding import for_an_answer, forwarded
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import ModelUnavailable, ToolgateError
@@ -42,7 +42,7 @@ async def serve(
     Raises a ToolgateError as long as nothing was sent.
     """
     members = await parse_aside(lambda _: forwarded(exchange.body, request), exchange.request.body)
-    declared = find_declared(exchange.body) if filters else None
+    declared = request.declared if filters else None
     return await forward(exchange, members, scope=scope, parts=parts, api=CHAT, declared=declared)
 
 
