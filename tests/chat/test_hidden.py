@@ -44,7 +44,7 @@ class Handing:
     """A conversation that ends with calls handed over, and what any caller then knows of it."""
 
     def __init__(self, *rounds: Reply) -> None:
-        self.transcript = Transcript(request_of(tools=[function("mine")]), offered("read"), is_stream=False)
+        self.transcript = Transcript(request_of(tools=[function("mine")]), offered("read"))
         for reply in rounds:
             self.transcript.take(reply)
             for one in reply.calls:

@@ -25,7 +25,7 @@ def asked(transcript: Transcript, ask: AskModel = SENT) -> dict[str, Any]:
 
 def test_the_first_request_is_the_callers_with_tools_beside_its_own() -> None:
     request = request_of(tools=[function("mine")], temperature=0, parallel_tool_calls=False, vendor={"x": 1})
-    body = asked(Transcript(request, offered("read"), is_stream=False))
+    body = asked(Transcript(request, offered("read")))
 
     assert [tool["function"]["name"] for tool in body.pop("tools")] == ["mine", "mcp__fs__read"]
     assert body == {
@@ -39,38 +39,30 @@ def test_the_first_request_is_the_callers_with_tools_beside_its_own() -> None:
 
 def test_messages_and_tools_pass_byte_for_byte() -> None:
     request = request_of(tools=[function("mine")])
-    body = Transcript(request, None, is_stream=False).body(SENT)
+    body = Transcript(request, Injection()).body(SENT)
 
     assert json.dumps([HI]).encode() in body
     assert json.dumps(function("mine")).encode() in body
 
 
 @pytest.mark.parametrize(
-    ("is_stream", "sent", "expected"),
+    ("sent", "expected"),
     [
         pytest.param(
-            True,
             {"stream": True, "stream_options": {"x": 1, "include_usage": False}},
             {"stream": True, "stream_options": {"x": 1, "include_usage": True}},
             id="a stream tells what was used",
         ),
         pytest.param(
-            True,
-            {},
-            {"stream": True, "stream_options": {"include_usage": True}},
-            id="a stream nobody asked for",
-        ),
-        pytest.param(
-            True,
-            {"stream_options": None},
+            {"stream": True, "stream_options": None},
             {"stream": True, "stream_options": {"include_usage": True}},
             id="null options",
         ),
-        pytest.param(False, {"stream": True, "stream_options": {"x": 1}}, {}, id="whole"),
+        pytest.param({"stream": False}, {}, id="whole"),
     ],
 )
-def test_streams(is_stream: bool, sent: dict[str, Any], expected: dict[str, Any]) -> None:
-    body = asked(Transcript(request_of(**sent), None, is_stream=is_stream))
+def test_streams(sent: dict[str, Any], expected: dict[str, Any]) -> None:
+    body = asked(Transcript(request_of(**sent), Injection()))
 
     assert body == {"model": "m", "messages": [HI], **expected}
 
@@ -102,7 +94,7 @@ def allowed(mode: str, *tools: Any) -> dict[str, Any]:
     ],
 )
 def test_choices(sent: Any, ask: AskModel, expected: Any) -> None:
-    transcript = Transcript(request_of(tool_choice=sent), offered("read"), is_stream=False)
+    transcript = Transcript(request_of(tool_choice=sent), offered("read"))
 
     assert asked(transcript, ask).get("tool_choice") == expected
 
@@ -125,7 +117,7 @@ def test_choices(sent: Any, ask: AskModel, expected: Any) -> None:
 def test_where_there_is_nothing_to_choose_nothing_is_said_of_choosing(
     sent: dict[str, Any], ask: AskModel, expected: dict[str, Any]
 ) -> None:
-    body = asked(Transcript(request_of(**sent), Injection(), is_stream=False), ask)
+    body = asked(Transcript(request_of(**sent), Injection()), ask)
 
     assert body == {"model": "m", "messages": [HI], **expected}
 
@@ -134,7 +126,7 @@ def test_a_round_is_the_reply_as_it_came_and_one_message_for_each_call() -> None
     signature = {"google": {"thought_signature": "s=="}}
     calls = [call("a", arguments='{"path": "x"}', extra_content=signature), call("b")]
     reply = reply_of(*calls, reasoning_content="hm", refusal=None)
-    transcript = Transcript(request_of(), offered("read"), is_stream=False)
+    transcript = Transcript(request_of(), offered("read"))
     transcript.take(reply)
     for one in reply.calls:
         transcript.answer(one, f"result of {one.call_id}")
@@ -154,7 +146,7 @@ def test_a_round_is_the_reply_as_it_came_and_one_message_for_each_call() -> None
 
 
 def test_an_answer_without_calls_stays_as_it_came() -> None:
-    transcript = Transcript(request_of(), offered("read"), is_stream=False)
+    transcript = Transcript(request_of(), offered("read"))
     transcript.take(reply_of(content="hello", vendor=1))
 
     assert asked(transcript)["messages"][1:] == [{"role": "assistant", "content": "hello", "vendor": 1}]
@@ -174,7 +166,7 @@ def test_an_answer_without_calls_stays_as_it_came() -> None:
 )
 def test_arguments_in_a_history_are_an_object(sent: str, expected: str) -> None:
     """A server that reads its own model's broken arguments answers with a 500."""
-    transcript = Transcript(request_of(), offered("read"), is_stream=False)
+    transcript = Transcript(request_of(), offered("read"))
     transcript.take(reply_of(call("a", arguments=sent, vendor=1)))
 
     assert asked(transcript)["messages"][1]["tool_calls"] == [call("a", arguments=expected, vendor=1)]
@@ -191,7 +183,7 @@ def test_arguments_in_a_history_are_an_object(sent: str, expected: str) -> None:
     ],
 )
 def test_names_in_a_history_are_names_of_functions(sent: str, expected: str) -> None:
-    transcript = Transcript(request_of(tools=[function("my.own")]), offered("read"), is_stream=False)
+    transcript = Transcript(request_of(tools=[function("my.own")]), offered("read"))
     transcript.take(reply_of(call("a", name=sent)))
 
     assert asked(transcript)["messages"][1]["tool_calls"] == [call("a", name=expected)]
@@ -199,7 +191,7 @@ def test_names_in_a_history_are_names_of_functions(sent: str, expected: str) -> 
 
 def test_a_call_of_a_tool_that_is_no_function_stays_as_it_came() -> None:
     custom = {"id": "a", "type": "custom", "custom": {"name": "run", "input": "not json"}}
-    transcript = Transcript(request_of(), offered("read"), is_stream=False)
+    transcript = Transcript(request_of(), offered("read"))
     transcript.take(reply_of(custom))
 
     assert asked(transcript)["messages"][1]["tool_calls"] == [custom]
@@ -219,7 +211,7 @@ ROUNDS = st.lists(st.lists(CALLS, min_size=1, max_size=4), max_size=4)
 def test_strict_servers_take_every_history(rounds: list[Any], ask: AskModel, declares: bool) -> None:
     """Also that of a conversation that a budget stopped in the middle."""
     own = {"tools": [function("mine")]} if declares else {}
-    transcript = Transcript(request_of(**own), offered("read", "stat", own=["mine"]), is_stream=False)
+    transcript = Transcript(request_of(**own), offered("read", "stat", own=["mine"]))
     for calls in rounds:
         reply = reply_of(*calls)
         transcript.take(reply)

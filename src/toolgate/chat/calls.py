@@ -1,5 +1,6 @@
 """What a model asks for, and what it is told."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -13,6 +14,11 @@ MAX_ARGUMENT_BYTES: Final = 1_048_576
 MAX_ARGUMENT_DEPTH: Final = 64
 MAX_ARGUMENT_CONTAINERS: Final = 20_000
 """Objects and arrays: many empty ones take a reader far longer than their size says."""
+INVALID_KEY: Final = "__invalid__"
+"""Stands in a history before arguments that were no JSON object."""
+_MAX_SHOWN: Final = 200
+_MAX_NAME: Final = 64
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 _decode = msgspec.json.Decoder().decode
 
@@ -61,6 +67,20 @@ def parse_arguments(text: str) -> bytes | CallError:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
         fault = f"they are not one whole JSON object ({exc})"
     return _invalid(fault) if fault else sent
+
+
+def sendable_arguments(text: str) -> str:
+    """Arguments as they may stand in a history: servers choke on their own model's words that are no JSON."""
+    if not isinstance(parse_arguments(text), CallError):
+        return text
+    if not text.strip():
+        return "{}"
+    return msgspec.json.encode({INVALID_KEY: text[:_MAX_SHOWN]}).decode()
+
+
+def sendable_name(name: str) -> str:
+    """A name of a function as it may stand in a history, whatever a model has called."""
+    return _FOREIGN.sub("_", name)[:_MAX_NAME] or "_"
 
 
 def canonical(arguments: bytes) -> bytes:

@@ -5,13 +5,13 @@ client sends back of them becomes function calls and their outputs again, under 
 """
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from toolgate.chat.calls import sendable_name
 from toolgate.chat.hidden import ID_PREFIX, MAX_SPLICED_BYTES, short_id
 from toolgate.chat.responses_carried import Carried
 from toolgate.chat.responses_items import (
@@ -29,8 +29,6 @@ from toolgate.errors import InvalidChat
 from toolgate.model.raw import NULL, Members, decode_members, encode_raw
 
 MAX_ITEMS: Final = 10_000
-_FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
-_MAX_NAME: Final = 64
 _ANSWERS: Final = ("_output", "_response")
 _MARKS: Final = tuple(f'"{prefix}'.encode() for prefix in (CALL, LIST, APPROVAL, ID_PREFIX))
 
@@ -95,7 +93,7 @@ def chat_name(offers: Sequence[Offer], label: str, name: str) -> str:
         if one.label == label and one.name == name:
             return one.chat_name
     joined = name.replace(".", "__", 1) if label == GATEWAY_LABEL else f"{label}__{name}"
-    return _FOREIGN.sub("_", f"mcp__{joined}")[:_MAX_NAME]
+    return sendable_name(f"mcp__{joined}")
 
 
 class _Restoring:

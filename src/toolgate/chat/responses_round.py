@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.calls import CallError, ToolCall, parse_arguments
+from toolgate.chat.calls import ToolCall, sendable_arguments
 from toolgate.chat.responses_items import Item, call_item_id, mcp_approval_request, mcp_call, member_text
 from toolgate.chat.responses_output import Ending, ResponseOutput
 from toolgate.chat.responses_tools import GATEWAY_LABEL, Offer
@@ -396,8 +396,9 @@ def _repaired(item: Members, raw: msgspec.Raw, call_id: str) -> msgspec.Raw:
     changed: dict[str, Any] = {}
     if member_text(item, "call_id") != call_id:
         changed["call_id"] = call_id
-    if isinstance(parse_arguments(member_text(item, "arguments") or ""), CallError):
-        changed["arguments"] = "{}"
+    arguments = sendable_arguments(member_text(item, "arguments") or "")
+    if member_text(item, "arguments") != arguments:
+        changed["arguments"] = arguments
     return encode_raw({**item, **changed}) if changed else raw
 
 

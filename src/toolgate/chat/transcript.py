@@ -5,14 +5,13 @@ the model's own server refuse its own words: arguments that are no JSON object, 
 have.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
-from toolgate.chat.calls import CallError, ToolCall, parse_arguments
+from toolgate.chat.calls import ToolCall, sendable_arguments, sendable_name
 from toolgate.chat.hidden import HiddenTurn, Round, tool_message
 from toolgate.chat.injection import Injection
 from toolgate.chat.loop import AskModel
@@ -20,10 +19,6 @@ from toolgate.chat.replies import Reply
 from toolgate.chat.requests import ChatRequest
 from toolgate.model.raw import Members, decode_members, encode_raw
 
-INVALID_KEY: Final = "__invalid__"
-_MAX_SHOWN: Final = 200
-_MAX_NAME: Final = 64
-_FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NONE: Final = b'"none"'
 _IDLE_CHOICES: Final = (None, _NONE, b'"auto"')
 _STREAM_MEMBERS: Final = ("stream", "stream_options")
@@ -44,13 +39,13 @@ class _Open:
 class Transcript:
     """The messages of one request and of the rounds that it took."""
 
-    def __init__(self, request: ChatRequest, injection: Injection | None, *, is_stream: bool) -> None:
-        self._injection = injection or Injection()
+    def __init__(self, request: ChatRequest, injection: Injection) -> None:
+        self._injection = injection
         self._own = request.declared.functions
-        self._choice = request.choice.renamed(self._injection.declared)
+        self._choice = request.choice.renamed(injection.declared)
         self._messages = list(request.messages)
         self._rounds: list[_Open] = []
-        self._members = _asking(request.members, self._injection, is_stream=is_stream)
+        self._members = _asking(request, injection)
 
     def body(self, ask: AskModel) -> bytes:
         """The body of the next request for a completion."""
@@ -96,7 +91,7 @@ class Transcript:
 
     def _mended(self, entry: msgspec.Raw, call: ToolCall) -> msgspec.Raw:
         """A call as it may stand in a history: one that names a function and holds a JSON object."""
-        name, arguments = self._name_of(call), _arguments_of(call)
+        name, arguments = self._name_of(call), sendable_arguments(call.arguments)
         if call.kind == "other" or (name == call.name and arguments == call.arguments):
             return entry
         members = decode_members(entry)
@@ -107,19 +102,12 @@ class Transcript:
     def _name_of(self, call: ToolCall) -> str:
         if call.name in self._own:
             return call.name
-        return _FOREIGN.sub("_", self._injection.declared.get(call.name, call.name))[:_MAX_NAME] or "_"
+        return sendable_name(self._injection.declared.get(call.name, call.name))
 
 
-def _arguments_of(call: ToolCall) -> str:
-    if not isinstance(parse_arguments(call.arguments), CallError):
-        return call.arguments
-    if not call.arguments.strip():
-        return "{}"
-    return _encode({INVALID_KEY: call.arguments[:_MAX_SHOWN]}).decode()
-
-
-def _asking(sent: Members, injection: Injection, *, is_stream: bool) -> Members:
+def _asking(request: ChatRequest, injection: Injection) -> Members:
     """The members of every request of a conversation, but for its messages and its `tool_choice`."""
+    sent = request.members
     members = {
         name: raw for name, raw in sent.items() if name not in ("tools", "tool_choice", *_STREAM_MEMBERS)
     }
@@ -127,7 +115,7 @@ def _asking(sent: Members, injection: Injection, *, is_stream: bool) -> Members:
     tools = [*own, *map(msgspec.Raw, injection.tools)]
     if tools:
         members["tools"] = encode_raw(tools)
-    if is_stream:
+    if request.is_stream:
         options = _decode_options(sent.get("stream_options", b"null")) or {}
         members["stream"] = msgspec.Raw(b"true")
         members["stream_options"] = encode_raw({**options, "include_usage": True})

@@ -46,7 +46,7 @@ class Conversation:
         self._opening = opening
         request, scope, offered = opening.request, opening.scope, opening.offered
         deadline_s = scope.deadline_s()
-        self._transcript = Transcript(request, offered, is_stream=request.is_stream)
+        self._transcript = Transcript(request, offered)
         self._loop = ToolLoop(
             names=offered.names,
             own=request.declared.functions,
