@@ -27,6 +27,7 @@ from tests.upstream.scripted_model import (
     without_done,
 )
 from toolgate.chat.filtered_answers import CLOSING
+from toolgate.model.chat import ChatBudgets
 from toolgate.model.tasks import Task
 
 pytestmark = pytest.mark.anyio
@@ -356,6 +357,23 @@ async def test_legacy_functions_pass_untouched_and_their_calls_are_filtered(name
     else:
         assert model.requests[1].body == sent | {"function_call": "none"}
         assert got.json["choices"][0]["message"]["content"] == "said"
+
+
+async def test_a_client_that_does_not_read_has_no_place_for_longer_than_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """BUD-5"""
+    never, short = asyncio.Event(), ChatBudgets(wall_clock_ms=50)
+    async with safe_house(text("a"), text("b"), max_concurrency=1, budgets=short) as (model, house):
+        unread = house.open(body_of(stream=True))
+        monkeypatch.setattr(unread, "write", lambda _chunk: never.wait())
+        await model.asked(1)
+        async with asyncio.timeout(5):
+            while (answer := await house.post(body_of())).status == 429:
+                await asyncio.sleep(0)
+        await unread.leave()
+
+    assert answer.json["choices"][0]["message"]["content"] == "b"
 
 
 async def test_a_client_that_goes_away_takes_the_models_work_along() -> None:

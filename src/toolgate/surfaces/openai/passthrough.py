@@ -4,6 +4,7 @@ Bodies and events pass as they come, tools of every type in their shape. Where a
 reaches the client that it has not declared; if nothing else remains the model is asked once more, for text.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,7 +17,7 @@ from toolgate.chat.declarations import Declared
 from toolgate.chat.filtered_answers import Continuation, NeedsAnswer, StreamFilter, filter_completion
 from toolgate.chat.forwarding import for_an_answer, forwarded
 from toolgate.chat.requests import ChatRequest
-from toolgate.errors import ModelUnavailable, ToolgateError
+from toolgate.errors import ModelTimedOut, ModelUnavailable, ToolgateError
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.model.raw import Members
 from toolgate.surfaces.http.intake import parse_aside
@@ -86,6 +87,14 @@ class _Passing:
         self.events = EventStream(exchange)
 
     async def run(self, declared: Declared | None) -> None:
+        """Within its time: a client that does not read on holds no place at the model's server after that."""
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                await self._run(declared)
+        except TimeoutError as exc:
+            raise ModelTimedOut("the answer was not passed on within the time of the request") from exc
+
+    async def _run(self, declared: Declared | None) -> None:
         is_as_sent = self._members == self._exchange.body
         body = self._exchange.request.body if is_as_sent else msgspec.json.encode(self._members)
         kept = None if declared is None else StreamFilter(declared)
