@@ -20,7 +20,7 @@ from tests.surfaces.rest_house import (
 from toolgate.govern.terms import Terms
 from toolgate.model.chat import ChatBudgets, ChatUpstream
 from toolgate.upstream.egress import Egress
-from toolgate.upstream.model_trial import ModelTrial
+from toolgate.upstream.models.trial import ModelTrial
 
 pytestmark = pytest.mark.anyio
 

@@ -41,7 +41,7 @@ from toolgate.surfaces.http.guard import LOOPBACK_NAMES
 from toolgate.telemetry import Metrics
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.fetch import Fetcher
-from toolgate.upstream.model_trial import TryModels, try_models
+from toolgate.upstream.models.trial import TryModels, try_models
 from toolgate.upstream.oauth.logins import Logins
 from toolgate.upstream.secrets import Secrets
 

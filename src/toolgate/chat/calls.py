@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolgate.errors import ToolgateError
+from toolgate.errors import InvalidArguments, ToolgateError
 
 CallKind = Literal["function", "other"]
 """`other`: a call of a tool that is no function. It is never run here."""
@@ -118,7 +118,7 @@ def _measure(value: dict[str, Any]) -> tuple[int, int]:
 
 def _invalid(reason: str) -> CallError:
     return CallError(
-        code="mcp_invalid_arguments",
+        code=InvalidArguments.code,
         message=f"the arguments cannot be used: {reason}. Nothing was run; call again with one JSON object",
         retryable=True,
     )

@@ -29,6 +29,7 @@ from typing import Final, Literal
 
 from toolgate.chat.calls import CallError, ToolCall, canonical, parse_arguments
 from toolgate.chat.choice import ToolChoice
+from toolgate.errors import PolicyDenied, ToolCallLimit, UnknownTool
 from toolgate.model.chat import ChatBudgets
 
 Choice = Literal["sent", "auto", "none"]
@@ -212,7 +213,7 @@ class ToolLoop:
         listed = ", ".join(f"`{near}`" for near, _ in nearest) or "none"
         which = "The tools are" if len(known) <= MAX_NAMES_TOLD else f"Of {len(known)} tools, the nearest are"
         message = f"there is no tool `{name}`. {which}: {listed}"
-        return CallError(code="unknown_tool", message=message, retryable=False)
+        return CallError(code=UnknownTool.code, message=message, retryable=False)
 
     def _closing(self, reason: StopReason) -> str:
         most = self._budgets
@@ -235,13 +236,13 @@ _REPEATED: Final = CallError(
 
 def _past_budget(most: int) -> CallError:
     message = f"not run: this request may make at most {most} tool calls. Answer with what is there"
-    return CallError(code="tool_call_limit", message=message, retryable=False)
+    return CallError(code=ToolCallLimit.code, message=message, retryable=False)
 
 
 def _not_chosen(name: str, chosen: Sequence[str]) -> CallError:
     allowed = ", ".join(f"`{one}`" for one in chosen[:MAX_NAMES_TOLD])
     message = f"not run: the `tool_choice` of this request leaves out `{name}`. It takes {allowed}"
-    return CallError(code="mcp_policy_denied", message=message, retryable=False)
+    return CallError(code=PolicyDenied.code, message=message, retryable=False)
 
 
 def _words(name: str) -> frozenset[str]:

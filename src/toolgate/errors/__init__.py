@@ -390,7 +390,7 @@ class CallCancelled(ToolgateError):
 
 
 class ToolCallLimit(ToolgateError):
-    """The session has used up its calls."""
+    """The session, or the chat, has used up its calls."""
 
     code = "tool_call_limit"
     default_hint = "finish with what is there, or start a new session"

@@ -23,7 +23,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ToolDefinition
 from toolgate.policy.layers import parse_session_params
-from toolgate.upstream.models import routing
+from toolgate.upstream.models.routing import find_upstream
 
 MAX_PATTERNS_SHOWN: Final = 20
 
@@ -67,7 +67,7 @@ def chat_scope(
     request = parse_session_params(params)
     caller = Caller(principal, task_id, request)
     gateway.task_policy(caller)  # a task that is not there for this caller is none, tools or not
-    upstream, name = find_upstream(gateway.snapshot.chat_upstreams, model)
+    upstream, name = _route(gateway.snapshot.chat_upstreams, model)
     of_task = _task_chat(gateway.snapshot, caller)
     modes = (upstream.mode, of_task.mode, asked.mode)
     mode: ChatMode = "passthrough" if "passthrough" in modes else "inject"
@@ -80,14 +80,6 @@ def chat_scope(
         budgets=asked.budgets.of(of_task.budgets.of(upstream.budgets)),
         injects=mode == "inject" and is_wanted,
     )
-
-
-def find_upstream(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str]:
-    """Who is asked for `model`, and by which name. Raises UnknownModel."""
-    found = routing.find_upstream(upstreams, model)
-    if found is None:
-        raise UnknownModel(f"no upstream serves the model `{model[:200]}`", hint=_known(upstreams))
-    return found
 
 
 def tool_table(view: View, snapshot: Snapshot, profile: NameProfile) -> ToolTable:
@@ -126,6 +118,14 @@ def _namespaces(snapshot: Snapshot, refs: Mapping[ToolRef, str]) -> Mapping[str,
 def _task_chat(snapshot: Snapshot, caller: Caller) -> TaskChat:
     task = snapshot.tasks.get(caller.effective_task_id or "")
     return TaskChat() if task is None else parse_task_chat(task)
+
+
+def _route(upstreams: Mapping[str, ChatUpstream], model: str) -> tuple[ChatUpstream, str]:
+    """Who is asked for `model`, and by which name. Raises UnknownModel."""
+    found = find_upstream(upstreams, model)
+    if found is None:
+        raise UnknownModel(f"no chat upstream serves the model `{model[:200]}`", hint=_known(upstreams))
+    return found
 
 
 def _known(upstreams: Mapping[str, ChatUpstream]) -> str:

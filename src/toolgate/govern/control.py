@@ -16,7 +16,7 @@ from toolgate.packages.artifacts import Artifacts
 from toolgate.packages.uploads import Uploads
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.store import Store
-from toolgate.upstream.model_trial import TryModels
+from toolgate.upstream.models.trial import TryModels
 from toolgate.upstream.oauth.logins import Logins
 
 

@@ -10,9 +10,9 @@ from tests.surfaces.mcp.house import key, task
 from tests.surfaces.openai.chat_house import URL, USER, asking, open_chat_house, upstream
 from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import calls, hang, scripted_model, text
-from toolgate.gateway.chat_scope import find_upstream
 from toolgate.model.chat import ChatBudgets
 from toolgate.model.tasks import Task
+from toolgate.upstream.models.routing import find_upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -280,8 +280,10 @@ def test_a_model_is_found_by_its_upstream_or_by_the_first_pattern_that_has_it(
         "a": upstream("http://a", "a", models=("gpt-*",)),
     }
 
-    found, name = find_upstream(known, model)
-    assert (found.upstream_id, name) == expected
+    found = find_upstream(known, model)
+
+    assert found is not None
+    assert (found[0].upstream_id, found[1]) == expected
 
 
 async def test_names_suit_models_that_take_identifiers_alone() -> None:
