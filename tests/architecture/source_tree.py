@@ -35,7 +35,7 @@ def modules(*folders: str) -> list[Module]:
     chosen = sorted(name for name in names if PurePath(name).parts[0] in folders)
     texts = {name: (ROOT / name).read_text("utf-8") for name in chosen}
     parsed = [Module(name, text, ast.parse(text, name)) for name, text in texts.items()]
-    gc.freeze()  # millions of nodes that stay to the end: the collector need not go through them again and again
+    gc.freeze()  # millions of nodes that stay to the end: nothing to be gained by going through them
     return parsed
 
 
