@@ -60,6 +60,7 @@ async def test_every_refusal_has_the_shape_of_openais_api() -> None:
     }
     for one in answers.values():
         assert set(one.json["error"]) == {"message", "type", "param", "code"}
+        assert ".." not in one.json["error"]["message"]
         assert one.headers["x-request-id"].startswith("req_")
     assert "/v1/chat/completions" in answers["path"].json["error"]["message"]
     assert answers["method"].headers["allow"] == "POST"

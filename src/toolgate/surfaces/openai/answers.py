@@ -43,7 +43,7 @@ def encode_failure(exc: ToolgateError) -> tuple[int, bytes]:
 def describe_failure(exc: ToolgateError, status: int) -> dict[str, Any]:
     """The members of `error`. The hint goes along with the message: clients show nothing else."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    message = f"{exc}. {exc.hint}" if exc.hint else str(exc)
+    message = f"{str(exc).removesuffix('.')}. {exc.hint}" if exc.hint else str(exc)
     return {"message": message, "type": kind, "param": exc.data.get("param"), "code": exc.code}
 
 
