@@ -20,6 +20,7 @@ from toolgate.cli.client import open_client
 from toolgate.cli.demo import Demo, check_port, demo_directory
 from toolgate.cli.demo_install import install, install_packages, is_installed, mark_installed
 from toolgate.cli.demo_kit import DATA, LOCK, load_servers, load_tasks, write_servers
+from toolgate.cli.demo_model import UPSTREAM_NAME
 from toolgate.cli.demo_repository import make_repository
 from toolgate.cli.failure import CommandFailed
 from toolgate.model.tasks import Task
@@ -168,6 +169,7 @@ def test_a_server_that_fails_is_named_and_the_rest_is_shown(
     down = server("shop", health=health(state="down", last_error="it is closed"))
     gateway.answer("GET /admin/api/mcp/servers", {"revision": 1, "servers": [server("git"), down]})
     gateway.answer("GET /api/v1/mcp/tools", tools("git.git_log"))
+    gateway.answer("GET /admin/api/chat-upstreams", {"revision": 1, "chat_upstreams": []})
     for task in ("review", "notes", "ops"):
         gateway.answer(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
 
@@ -180,6 +182,24 @@ def test_a_server_that_fails_is_named_and_the_rest_is_shown(
         "✗ shop: it is closed",
     ]
     assert "review  1 of 31" in shown.out
+
+
+@pytest.mark.parametrize(("name", "is_removed"), [(UPSTREAM_NAME, True), ("my own", False)])
+def test_no_model_of_an_earlier_run_is_left_and_no_other_is_touched(
+    gateway: FakeGateway, tmp_path: Path, *, name: str, is_removed: bool
+) -> None:
+    left = {"upstream_id": "local", "display_name": name}
+    gateway.answer("GET /admin/api/mcp/servers", {"revision": 1, "servers": [server("git")]})
+    gateway.answer("GET /api/v1/mcp/tools", tools("git.git_log"))
+    gateway.answer("GET /admin/api/chat-upstreams", {"revision": 1, "chat_upstreams": [left]})
+    gateway.answer("DELETE /admin/api/chat-upstreams/local", {"revision": 2, "warnings": []})
+    for task in ("review", "notes", "ops"):
+        gateway.answer(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
+
+    asyncio.run(Demo(tmp_path, as_json=False).present(None, gateway.url))
+
+    removed = [asked.path for asked in gateway.asked if asked.method == "DELETE"]
+    assert removed == ["/admin/api/chat-upstreams/local"] * is_removed
 
 
 def test_a_gateway_that_stops_while_the_demo_starts_is_no_crash(

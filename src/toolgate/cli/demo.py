@@ -18,7 +18,7 @@ from typing import Any, Final
 from toolgate.cli.client import RestClient, open_client
 from toolgate.cli.demo_install import install, is_installed
 from toolgate.cli.demo_kit import DATA, LOCK, load_tasks, write_servers
-from toolgate.cli.demo_model import TASK, UPSTREAM, Announced, DemoModel, upstream_record
+from toolgate.cli.demo_model import TASK, UPSTREAM, Announced, DemoModel, is_of_the_demo, upstream_record
 from toolgate.cli.demo_repository import make_repository
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.output import Output, open_console
@@ -102,6 +102,9 @@ class Demo:
             await asyncio.to_thread(client.put, task.kind, task.id, task.body)
         if self._announced is not None:
             await asyncio.to_thread(client.put, "chat_upstream", UPSTREAM, upstream_record(self._announced))
+        elif any(is_of_the_demo(one) for one in await asyncio.to_thread(client.records, "chat_upstream")):
+            # Of an earlier run: its model is gone, and nobody should be sent there.
+            await asyncio.to_thread(client.delete, "chat_upstream", UPSTREAM)
 
     async def _await_servers(self, client: RestClient) -> list[dict[str, Any]]:
         """All servers, once each has connected or failed."""

@@ -16,6 +16,7 @@ from toolgate.cli.demo_kit import DATA, MODEL_LOCK
 from toolgate.cli.failure import CommandFailed
 
 UPSTREAM: Final = "local"
+UPSTREAM_NAME: Final = "SmolLM2, on this machine"
 TASK: Final = "chat"
 STOP_WITHIN_S: Final = 5.0
 
@@ -68,10 +69,15 @@ def upstream_record(announced: Announced) -> dict[str, Any]:
     """The model as a chat upstream."""
     return {
         "upstream_id": UPSTREAM,
-        "display_name": "SmolLM2, on this machine",
+        "display_name": UPSTREAM_NAME,
         "base_url": announced["url"],
         "models": [announced["model"]],
     }
+
+
+def is_of_the_demo(record: Mapping[str, Any]) -> bool:
+    """Whether a demo with a model left this record, and nobody made it their own since."""
+    return (record["upstream_id"], record["display_name"]) == (UPSTREAM, UPSTREAM_NAME)
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
