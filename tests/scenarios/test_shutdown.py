@@ -37,14 +37,18 @@ def test_shu_1_calls_in_flight_finish_and_new_ones_are_refused(site: Site) -> No
 async def calls_over_the_end(gateway: Gateway, go_on: Path) -> list[Answer]:
     """The answers to calls that are under way when the gateway is told to stop, and may then finish."""
     callers = [Caller(gateway.address, era) for era in ("legacy", "modern") * (IN_FLIGHT // 2)]
-    for caller in callers:
-        await caller.open()
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        calls = [tasks.create_task(caller.call("one.wait", str(go_on))) for caller in callers]
-        await asyncio.to_thread(settle_on, lambda: in_flight(gateway), IN_FLIGHT)
-        gateway.signal(signal.SIGTERM)
-        await asyncio.to_thread(eventually, lambda: is_refused(gateway))
-        go_on.touch()
+    try:
+        for caller in callers:
+            await caller.open()
+        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            calls = [tasks.create_task(caller.call("one.wait", str(go_on))) for caller in callers]
+            await asyncio.to_thread(settle_on, lambda: in_flight(gateway), IN_FLIGHT)
+            gateway.signal(signal.SIGTERM)
+            await asyncio.to_thread(eventually, lambda: is_refused(gateway))
+            go_on.touch()
+    finally:
+        for caller in callers:
+            caller.close()  # uvloop does not end well over connections that are open
     return [call.result() for call in calls]
 
 
