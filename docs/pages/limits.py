@@ -20,6 +20,8 @@ from toolgate.catalog import (
     words,
 )
 from toolgate.catalog import entries as search_entries
+from toolgate.chat import calls, deltas, hidden, replies, responses_tools
+from toolgate.chat import messages as chat_messages
 from toolgate.gateway import (
     finding,
     identity,
@@ -27,14 +29,16 @@ from toolgate.gateway import (
     parking,
     places,
     refusals,
+    sealed_ids,
     searching,
     subscriptions,
+    tool_runs,
     vectors,
     view,
 )
 from toolgate.gateway import watches as resource_watches
 from toolgate.govern import catalog, changes, history, watches
-from toolgate.model import names, reports
+from toolgate.model import chat, names, reports
 from toolgate.packages import artifacts, entries, manifest, unpacked, uploads
 from toolgate.policy import layers, patterns
 from toolgate.registry import bodies, directory, store, sync, yaml_documents
@@ -47,6 +51,8 @@ from toolgate.surfaces.mcp import asking, capabilities, seals, session, sse
 from toolgate.surfaces.rest import catalog as rest_catalog
 from toolgate.surfaces.rest import change_shapes, freshness, paging
 from toolgate.upstream import child, health, http_connection, limits, link, lists, relay, restarts
+from toolgate.upstream.models import client as models
+from toolgate.upstream.models import lists as model_lists
 from toolgate.upstream.streamable import messages
 
 Rows = Sequence[tuple[str, str, str]]
@@ -69,6 +75,7 @@ def limits_page() -> str:
         "Definitions": _definitions(),
         "Search": _search(),
         "Calls": _calls(),
+        "Chats": _chats(),
         "What servers ask and say": _questions(),
         "Packages": _packages(),
         "Registry": _registry(),
@@ -202,6 +209,43 @@ def _calls() -> Rows:
         ("at once, per server (record)", f"{_BUDGETS.max_concurrency}", "the next ones wait"),
         ("waiting, per server", f"{_POOL.queue}", "`mcp_busy` at once"),
         ("result (record)", _size(_BUDGETS.max_tool_output_bytes), "cut into valid JSON, marked as cut"),
+    )
+
+
+def _chats() -> Rows:
+    budgets = chat.ChatBudgets()
+    refused, unusable = "400 `invalid_chat`", "502 `model_unavailable`"
+    told = "the model is told so; the tool is not called"
+    last = "a last answer without tools"
+    forgotten = "what it holds is forgotten, and never run"
+    return (
+        ("messages, items of `input`", f"{chat_messages.MAX_MESSAGES:,}", refused),
+        ("`tools` of a Responses request", f"{responses_tools.MAX_TOOLS:,}", refused),
+        (
+            "rounds of tools (record, task, request)",
+            f"{budgets.max_iterations}",
+            "a last answer without tools",
+        ),
+        (
+            "calls of tools (record, task, request)",
+            f"{budgets.max_total_tool_calls}",
+            "a last answer without tools",
+        ),
+        ("calls of one reply at once", f"{tool_runs.MAX_AT_ONCE}", "they wait"),
+        ("calls of one reply", f"{replies.MAX_CALLS:,}", unusable),
+        ("arguments of a call", _size(calls.MAX_ARGUMENT_BYTES), told),
+        ("a result (record, task, request)", _size(budgets.max_tool_output_bytes), "cut, and says so"),
+        (
+            "the whole (record, task, request)",
+            _time(budgets.wall_clock_ms / 1000),
+            "the answer ends, and says so",
+        ),
+        ("an answer of a model, or one event of it", _size(models.MAX_ANSWER_BYTES), unusable),
+        ("a streamed answer that is read here", _size(deltas.MAX_REPLY_BYTES), unusable),
+        ("what an id holds of a turn, compressed", _size(hidden.MAX_BYTES), "results are cut, and say so"),
+        ("such ids", _time(sealed_ids.LIFETIME_S), forgotten),
+        ("what all of them bring into one request", _size(hidden.MAX_SPLICED_BYTES), forgotten),
+        ("models of one upstream", f"{model_lists.MAX_MODELS:,}", "the others are not listed"),
     )
 
 

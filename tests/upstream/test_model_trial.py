@@ -65,7 +65,7 @@ async def test_a_server_that_is_not_there_is_told_so() -> None:
     trial = await try_models(Secrets({}), HERE, upstream("http://127.0.0.1:9/v1"))
 
     assert "chat upstream `local` cannot be reached" in trial.error
-    assert "it must be reached from this machine" in trial.hint
+    assert "it must be reached from where the gateway runs" in trial.hint
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ async def test_what_this_process_lacks_is_named_to_who_tries_a_record(
     trial = await try_models(Secrets({}), egress, upstream("http://127.0.0.1:9/v1", **fields))
 
     assert error in trial.error
-    assert trial.hint == "it must be there where this process runs, and on every node"
+    assert trial.hint == "it must be there where the gateway runs, and on every node"

@@ -12,7 +12,7 @@ from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.parts import ChatParts
 
 PATIENCE_S: Final = 10.0
-"""How long an upstream that does not answer is waited for before the list goes without it."""
+"""For the whole list. Each upstream has less, and is left out after that."""
 
 
 class ModelLists:

@@ -37,7 +37,9 @@ def parse_target(request: Request) -> Target:
     if named is not None:
         asked = _parse_task(named.decode("latin-1"))
         if task_id not in (None, asked):
-            raise InvalidRequest("the task in the path and the one in `X-Toolgate-Task` differ")
+            raise InvalidRequest(
+                "the task in the path and the one in `X-Toolgate-Task` differ", hint="name it in one place"
+            )
         task_id = asked
     if path in ("/v1/chat/completions", "/v1/responses", "/v1/models"):
         return Target(path.removeprefix("/v1/"), task_id)

@@ -16,7 +16,7 @@ LIST_S: Final = 5.0
 """How long an upstream may take: one that is dead costs no more, and nobody but itself."""
 KEEP_S: Final = 10.0
 KEEP_FAILED_S: Final = 5.0
-_MAX_MODELS: Final = 10_000
+MAX_MODELS: Final = 10_000
 """Of one upstream."""
 
 _decode_id = msgspec.json.Decoder(str).decode
@@ -74,7 +74,7 @@ class ModelLists:
 def parse_list(body: bytes) -> list[Members] | None:
     """The models in an answer to `/models`; None where it is none. What has no `id` is left out."""
     try:
-        objects = [decode_members(one) for one in decode_array(decode_members(body)["data"])[:_MAX_MODELS]]
+        objects = [decode_members(one) for one in decode_array(decode_members(body)["data"])[:MAX_MODELS]]
     except (*UNREADABLE, KeyError):
         return None
     return [one for one in objects if _id_of(one)]

@@ -62,7 +62,7 @@ def _explain(exc: ToolgateError) -> tuple[str, str]:
     """What went wrong, and what an operator can do: the hints of errors are for callers."""
     if isinstance(exc.__cause__, StartFailed):
         # Callers are not told what a node lacks; who tries a record has to be.
-        return str(exc.__cause__), "it must be there where this process runs, and on every node"
+        return str(exc.__cause__), "it must be there where the gateway runs, and on every node"
     if isinstance(exc, ModelRefused):
         return str(exc), _HINTS.get(exc.data["status"], "its server says why")
-    return str(exc), f"{_CHECK_URL}; it must be reached from this machine"
+    return str(exc), f"{_CHECK_URL}; it must be reached from where the gateway runs"
