@@ -224,12 +224,12 @@ def _chats() -> Rows:
         (
             "rounds of tools (record, task, request)",
             f"{budgets.max_iterations}",
-            "a last answer without tools",
+            last,
         ),
         (
             "calls of tools (record, task, request)",
             f"{budgets.max_total_tool_calls}",
-            "a last answer without tools",
+            last,
         ),
         ("calls of one reply at once", f"{tool_runs.MAX_AT_ONCE}", "they wait"),
         ("calls of one reply", f"{replies.MAX_CALLS:,}", unusable),
