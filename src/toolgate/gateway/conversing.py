@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from toolgate.chat.calls import ToolCall
 from toolgate.chat.loop import Action, AskModel, Finish, RunTools, ToolLoop
-from toolgate.errors import ModelTimedOut
+from toolgate.errors import ModelTimedOut, ModelUnavailable
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.tool_runs import Errand, run_tools
 
@@ -42,6 +42,8 @@ class Talk:
     history: History
     ask: Ask
     errand: Errand
+    upstream_id: str | None = None
+    """Who is asked: one that is removed or switched off meanwhile is asked no more. None: nobody can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +70,20 @@ async def converse(gateway: Gateway, talk: Talk) -> Outcome:
                 talk.history.answer(call, content)
             action = talk.loop.on_results()
         else:
+            _check_upstream(gateway, talk.upstream_id)
             heard = await _ask(talk, action)
             if heard is None:
                 action = talk.loop.on_timeout()
             else:
                 action = talk.loop.on_reply(heard.calls, has_text=heard.has_text)
     return Outcome(finish=action, handed=handed if action.reason == "client_calls" else ())
+
+
+def _check_upstream(gateway: Gateway, upstream_id: str | None) -> None:
+    """What operators decide holds for the next round, as it does for tools."""
+    upstream = gateway.snapshot.chat_upstreams.get(upstream_id or "")
+    if upstream_id is not None and (upstream is None or not upstream.enabled):
+        raise ModelUnavailable(f"chat upstream `{upstream_id}` was removed or switched off meanwhile")
 
 
 async def _ask(talk: Talk, action: AskModel) -> Heard | None:

@@ -153,6 +153,25 @@ async def test_the_rights_of_the_moment_decide_on_every_call() -> None:
     assert error_in(model.requests[2], "b")["code"] == "unknown_tool"
 
 
+@pytest.mark.parametrize("is_removed", [True, False])
+async def test_an_upstream_that_is_switched_off_meanwhile_is_asked_no_more(is_removed: bool) -> None:
+    async with (
+        scripted_model(calls((ECHO, "{}", "a")), text("done")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        left = {} if is_removed else {"main": upstream(model.url, enabled=False)}
+
+        async def switch_off(_params: Any) -> Reply:
+            house.house.apply(chat_upstreams=left)
+            return Reply(result=text_result("last"))
+
+        house.net.servers["one"].on_call = {"echo": switch_off}
+        answer = await house.post(asking())
+
+    assert (answer.status, answer.json["error"]["code"]) == (502, "model_unavailable")
+    assert len(model.requests) == 1
+
+
 async def test_the_callers_function_wins_over_a_tool_of_its_name_and_that_is_said() -> None:
     """CHT-8"""
     own = {"type": "function", "function": {"name": ECHO, "parameters": {"type": "object"}}}

@@ -110,7 +110,13 @@ class Conversation:
         return outcome.finish.reason
 
     def _talk(self, ask: Ask) -> Talk:
-        return Talk(loop=self._loop, history=self._transcript, ask=ask, errand=self._errand)
+        return Talk(
+            loop=self._loop,
+            history=self._transcript,
+            ask=ask,
+            errand=self._errand,
+            upstream_id=self._opening.scope.upstream.upstream_id,
+        )
 
     def _ending(self, outcome: Outcome) -> Ending:
         reply = self._asking.last

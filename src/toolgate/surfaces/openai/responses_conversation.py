@@ -183,7 +183,11 @@ class ResponsesConversation:
             on_event=talk.on_event,
         )
         await self._begin(errand)
-        outcome = await converse(gateway, Talk(loop=talk.loop, history=talk, ask=talk.ask, errand=errand))
+        upstream_id = self._scope.upstream.upstream_id
+        outcome = await converse(
+            gateway,
+            Talk(loop=talk.loop, history=talk, ask=talk.ask, errand=errand, upstream_id=upstream_id),
+        )
         talk.close(outcome, partial(self._seals.seal, principal_id=self._exchange.principal.id))
         gateway.metrics.chat_rounds.add(talk.loop.rounds)
         body = talk.finish(self._beside(outcome))
