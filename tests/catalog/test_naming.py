@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.naming import chat_names, door_name, parse_door_name, resolve_chat_name
+from toolgate.catalog.naming import chat_names, door_name, parse_door_name
 from toolgate.model.names import ToolRef
 
 SERVER_IDS = st.from_regex(r"[a-z0-9]{1,8}([-_][a-z0-9]{1,8}){0,3}", fullmatch=True)
@@ -108,14 +108,11 @@ def test_chat_names(refs: list[ToolRef], namespaces: dict[str, str], expected: d
 
 
 @given(st.lists(REFS, max_size=20), NAMESPACES)
-def test_chat_names_are_unique_fit_the_chat_api_and_read_back(
-    refs: list[ToolRef], namespaces: dict[str, str]
-) -> None:
+def test_chat_names_are_unique_and_fit_the_chat_api(refs: list[ToolRef], namespaces: dict[str, str]) -> None:
     table = chat_names(refs, namespaces)
 
     assert sorted(table.values()) == sorted(set(refs))
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in table)
-    assert {name: resolve_chat_name(table, name) for name in table} == table
 
 
 @given(st.lists(REFS, max_size=20), NAMESPACES, st.randoms(use_true_random=False))
@@ -133,21 +130,6 @@ def test_without_namespaces_a_plain_name_does_not_depend_on_the_other_tools(
     refs: list[ToolRef], ref: ToolRef
 ) -> None:
     assert chat_names([*refs, ref], {})[f"mcp__{ref.server_id}__{ref.name}"] == ref
-
-
-def test_models_may_say_the_dotted_name_of_a_tool_in_the_table() -> None:
-    table = chat_names([ToolRef("fs", "read.file")], {"fs": "files"})
-
-    assert resolve_chat_name(table, "mcp.fs.read.file") == ToolRef("fs", "read.file")
-
-
-@pytest.mark.parametrize(
-    "text", ["mcp.fs.write", "mcp.git.read", "fs.read", "mcp.fs", "mcp__fs__write", "MCP__FS__READ", ""]
-)
-def test_what_is_not_in_the_table_means_nothing(text: str) -> None:
-    table = chat_names([ToolRef("fs", "read")], {})
-
-    assert resolve_chat_name(table, text) is None
 
 
 @pytest.mark.parametrize(

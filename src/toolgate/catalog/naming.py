@@ -64,14 +64,6 @@ def chat_names(
     return {names[ref]: ref for ref in joined}
 
 
-def resolve_chat_name(table: Mapping[str, ToolRef], text: str) -> ToolRef | None:
-    """The tool a model means by `text`: a name of `table`, or the dotted form `mcp.<server_id>.<tool>`."""
-    if text in table:
-        return table[text]
-    meant = parse_door_name(text.removeprefix(_MODEL_PREFIX)) if text.startswith(_MODEL_PREFIX) else None
-    return meant if meant in table.values() else None
-
-
 def _joined(ref: ToolRef, namespaces: Mapping[str, str]) -> str:
     namespace = namespaces.get(ref.server_id) or f"{_MODEL_PREFIX}{ref.server_id}"
     return f"{namespace.replace('.', '__')}__{ref.name}"
