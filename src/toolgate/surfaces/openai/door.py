@@ -9,29 +9,25 @@ import secrets
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-import msgspec
-
 from toolgate.errors import Forbidden, MethodNotAllowed, NotFound, ParseFailed, ToolgateError
 from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.identity import Identities, has_lapsed
 from toolgate.gateway.roles import reaches
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.principals import Principal
-from toolgate.model.raw import Members
+from toolgate.model.raw import Members, decode_members
 from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import check_media, check_members_once, check_once, parse_aside, parse_json
 from toolgate.surfaces.http.messages import Headers, Request, Responder
 from toolgate.surfaces.openai.answers import send_failure
 from toolgate.surfaces.openai.completions import Completions
-from toolgate.surfaces.openai.exchange import Exchange, Handler, authorization_of
+from toolgate.surfaces.openai.exchange import Exchange, Handler, answer_headers, authorization_of
 from toolgate.surfaces.openai.models import ModelLists
 from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.responses import Responses
 from toolgate.surfaces.openai.target import TASK_HEADER, parse_target
 
 _ONCE_ONLY: Final = frozenset({b"authorization", b"content-encoding", b"content-type", TASK_HEADER})
-_NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Served(NamedTuple):
@@ -89,7 +85,7 @@ class OpenAiDoor:
             )
             await self._serve(exchange, served.handler)
         except ToolgateError as exc:
-            send_failure(responder, exc, [*self._refusal_headers(request, exc), _told(request_id), _NO_SNIFF])
+            send_failure(responder, exc, [*self._refusal_headers(request, exc), *answer_headers(request_id)])
 
     async def _serve(self, exchange: Exchange, handler: Handler) -> None:
         """A conversation lives no longer than the credential it was begun with. A stream then breaks off."""
@@ -129,10 +125,6 @@ class OpenAiDoor:
         return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
-def _told(request_id: str) -> tuple[bytes, bytes]:
-    return b"x-request-id", request_id.encode()
-
-
 async def _parse_body(request: Request) -> Members:
     """One JSON object that anybody can read again. Raises ParseFailed, UnsupportedMedia."""
     check_media(request)
@@ -144,4 +136,4 @@ def _parse_members(body: bytes) -> Members:
     if not isinstance(whole, dict):
         raise ParseFailed("the body is not a JSON object", hint="send one JSON object as UTF-8 JSON")
     check_members_once(body, whole)
-    return _decode_members(body)
+    return decode_members(body)

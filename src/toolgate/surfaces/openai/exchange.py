@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from toolgate.model.principals import Principal
 from toolgate.model.raw import Members
-from toolgate.surfaces.http.messages import Request, Responder
+from toolgate.surfaces.http.messages import Headers, Request, Responder
 from toolgate.surfaces.openai.target import Target
 
 _NO_KEY: Final = b"Bearer none"
@@ -39,18 +39,27 @@ class Exchange:
     @property
     def told_id(self) -> tuple[bytes, bytes]:
         """The header by which the caller learns the request's id."""
-        return b"x-request-id", self.request_id.encode()
+        return _told(self.request_id)
 
     @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
+    def headers(self) -> Headers:
         """What every whole answer carries."""
-        return [self.told_id, (b"x-content-type-options", b"nosniff")]
+        return answer_headers(self.request_id)
+
+
+def answer_headers(request_id: str) -> Headers:
+    """What every whole answer carries, be it a failure."""
+    return [_told(request_id), (b"x-content-type-options", b"nosniff")]
 
 
 def authorization_of(request: Request) -> str | None:
     """The credential of a request, as it was sent."""
     sent = request.headers.get(b"authorization")
     return None if sent is None or sent == _NO_KEY else sent.decode("latin-1")
+
+
+def _told(request_id: str) -> tuple[bytes, bytes]:
+    return b"x-request-id", request_id.encode()
 
 
 Handler: TypeAlias = Callable[[Exchange], Awaitable[None]]
