@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate.chat.faults import is_null, missing, parse_array, parse_members, require_text
+from toolgate.chat.faults import given, missing, parse_array, parse_members, require_text
 from toolgate.errors import InvalidChat
 from toolgate.model.raw import Members, object_of, text_of
 
@@ -60,8 +60,8 @@ def _held(tool: Members, where: str) -> Members:
 
 
 def _objects(members: Members, name: str) -> Iterator[tuple[str, Members]]:
-    raw = members.get(name)
-    if raw is None or is_null(raw):
+    raw = given(members, name)
+    if raw is None:
         return
     for at, one in enumerate(parse_array(raw, name)):
         yield f"{name}[{at}]", parse_members(one, f"{name}[{at}]")

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import UNREADABLE, Members
+from toolgate.model.raw import NULL, UNREADABLE, Members
 
 MAX_QUOTED: Final = 80
 """Characters of what a caller sent that are said back to it."""
@@ -51,9 +51,10 @@ def kind_of(raw: msgspec.Raw) -> str:
     return _KINDS.get(chr(bytes(raw)[0]), "a number")
 
 
-def is_null(raw: msgspec.Raw | None) -> bool:
-    """Whether a member is absent: to the OpenAI API null says the same."""
-    return raw is None or bytes(raw) == b"null"
+def given(members: Members, name: str) -> msgspec.Raw | None:
+    """A member; None where it is absent or null, which is the same to the OpenAI API."""
+    raw = members.get(name, NULL)
+    return None if raw == NULL else raw
 
 
 def parse_members(raw: msgspec.Raw, param: str) -> Members:
@@ -70,6 +71,12 @@ def parse_text(raw: msgspec.Raw, param: str) -> str:
 
 def parse_flag(raw: msgspec.Raw, param: str) -> bool:
     return _parse(raw, param, expected="a boolean", kind=bool)
+
+
+def parse_given_flag(members: Members, name: str, *, param: str = "") -> bool:
+    """A flag that is off where it is not given."""
+    raw = given(members, name)
+    return raw is not None and parse_flag(raw, param or name)
 
 
 def require_text(members: Members, name: str, within: str) -> str:

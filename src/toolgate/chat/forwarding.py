@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.faults import is_null, quoted
+from toolgate.chat.faults import given, quoted
 from toolgate.chat.hidden import ID_PREFIX
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import InvalidChat
@@ -58,8 +58,8 @@ def _without_id(raw: msgspec.Raw) -> msgspec.Raw:
     if _MARK not in bytes(raw):
         return raw
     message = decode_members(raw)
-    call = message.get("function_call")
-    if call is None or is_null(call):
+    call = given(message, "function_call")
+    if call is None:
         return raw
     message["function_call"] = encode_raw(
         {name: part for name, part in decode_members(call).items() if name != "id"}

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from toolgate.chat.calls import CallError, parse_arguments
-from toolgate.chat.faults import is_null
+from toolgate.chat.faults import given
 from toolgate.chat.outputs import cut_text
-from toolgate.model.raw import UNREADABLE, Members, decode_array, decode_members, encode_raw, text_of
+from toolgate.model.raw import NULL, UNREADABLE, Members, decode_array, decode_members, encode_raw, text_of
 
 ID_PREFIX: Final = "tgc_"
 """Begins the id of a call of the caller's own, where that carries what was done beside it."""
@@ -155,7 +155,7 @@ class _Splicing:
             return (raw,)
         try:
             members = decode_members(raw)
-            if not is_null(members.get("tool_calls")):
+            if given(members, "tool_calls") is not None:
                 return self._take_calls(raw, members)
             return (self._take_result(raw, members),)
         except UNREADABLE:
@@ -238,7 +238,7 @@ def _overlaid_call(original: Members, told: Members) -> Members:
 
 def _overlaid(original: Members, told: Members) -> Members:
     """What is told wins, but for nulls: clients write them for all that they know and do not have."""
-    return original | {name: raw for name, raw in told.items() if not is_null(raw)}
+    return original | {name: raw for name, raw in told.items() if raw != NULL}
 
 
 def _content(turn: HiddenTurn, told: Members) -> Members:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from toolgate.chat.choice import parse_choice
-from toolgate.chat.faults import is_null, parse_array
+from toolgate.chat.faults import given, parse_array
 from toolgate.chat.hidden import ID_PREFIX
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import InvalidChat
@@ -42,18 +42,19 @@ _decode_message = msgspec.json.Decoder(_OldMessage).decode
 
 def is_legacy(request: ChatRequest) -> bool:
     """Whether a request is in the old form."""
-    return not is_null(request.members.get("functions"))
+    return given(request.members, "functions") is not None
 
 
 def to_tools(request: ChatRequest) -> ChatRequest:
     """A request of the old form in the new one; InvalidChat for one that is in both."""
     members = {name: raw for name, raw in request.members.items() if name not in _OLD}
     for name in _NEW:
-        if not is_null(members.pop(name, None)):
+        if given(members, name) is not None:
             raise InvalidChat(f"'{name}' and 'functions' cannot be used together.", param=name)
+        members.pop(name, None)
     functions = parse_array(request.members["functions"], "functions")
     members["tools"] = encode_raw([{"type": "function", "function": one} for one in functions])
-    choice = _choice(request.members.get("function_call"))
+    choice = _choice(given(request.members, "function_call"))
     if choice is not None:
         members["tool_choice"] = msgspec.Raw(choice)
     messages = _to_tool_messages(request.messages)
@@ -77,7 +78,7 @@ def _old_call(raw: msgspec.Raw) -> Members:
 
 def _choice(raw: msgspec.Raw | None) -> bytes | None:
     """`function_call` of a request as `tool_choice`: a word is the same in both."""
-    if raw is None or is_null(raw):
+    if raw is None:
         return None
     if bytes(raw)[:1] != b"{":
         return bytes(raw)
@@ -108,8 +109,7 @@ def _to_tool_message(raw: msgspec.Raw, call_id: str) -> msgspec.Raw:
     message = decode_members(raw)
     sent = message.pop("function_call", None)
     if sent is None:
-        content = message.get("content")
-        result = {"content": _EMPTY if content is None or is_null(content) else content}
+        result = {"content": given(message, "content") or _EMPTY}
         return encode_raw({"role": "tool", "tool_call_id": call_id, **result})
     call = {name: part for name, part in decode_members(sent).items() if name != "id"}
     message["tool_calls"] = encode_raw([{"id": call_id, "type": "function", "function": call}])

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from toolgate.chat.faults import (
-    is_null,
+    given,
     missing,
     parse_array,
     parse_members,
@@ -22,7 +22,7 @@ from toolgate.chat.faults import (
     wrong_type,
 )
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import Members
+from toolgate.model.raw import NULL, Members
 
 MAX_MESSAGES: Final = 10_000
 _MAX_NAMED: Final = 20
@@ -33,9 +33,8 @@ _SAYS_ELSEWHERE: Final = ("tool_calls", "function_call", "refusal", "audio")
 
 def parse_messages(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
     """The messages of a request, in order and each as it came, or InvalidChat."""
-    if is_null(raw):
+    if raw is None or raw == NULL:
         raise missing("messages")
-    assert raw is not None
     messages = parse_array(raw, "messages")
     if not messages:
         raise InvalidChat(
@@ -119,11 +118,11 @@ def _misplaced(what: str, place: int) -> InvalidChat:
 
 
 def _check_content(members: Members, role: str, where: str) -> None:
-    raw = members.get("content")
-    if raw is None or is_null(raw):
+    raw = given(members, "content")
+    if raw is None:
         if role == "function" or (role == "assistant" and _says_elsewhere(members)):
             return
-        if raw is None:
+        if "content" not in members:
             raise missing(f"{where}.content")
         raise InvalidChat(
             "Invalid value for 'content': expected a string, got null.", param=f"{where}.content"
@@ -133,7 +132,7 @@ def _check_content(members: Members, role: str, where: str) -> None:
 
 
 def _says_elsewhere(members: Members) -> bool:
-    return any(not is_null(members.get(name)) for name in _SAYS_ELSEWHERE)
+    return any(given(members, name) is not None for name in _SAYS_ELSEWHERE)
 
 
 def _check_tool_content(members: Members, where: str) -> None:
@@ -161,8 +160,8 @@ def _parts(raw: msgspec.Raw, param: str) -> list[tuple[Members, str]]:
 
 
 def _call_ids(members: Members, where: str) -> list[str]:
-    raw = members.get("tool_calls")
-    if raw is None or is_null(raw):
+    raw = given(members, "tool_calls")
+    if raw is None:
         return []
     calls = parse_array(raw, f"{where}.tool_calls")
     return [_call_id(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(calls)]

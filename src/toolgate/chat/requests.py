@@ -12,11 +12,11 @@ import msgspec
 from toolgate.chat.budgets import parse_budgets
 from toolgate.chat.choice import ToolChoice, parse_choice
 from toolgate.chat.declarations import Declared, parse_tools
-from toolgate.chat.faults import is_null, parse_flag, parse_members, parse_text, quoted, unsupported
+from toolgate.chat.faults import given, parse_given_flag, parse_members, parse_text, quoted, unsupported
 from toolgate.chat.messages import check_messages, parse_messages
 from toolgate.errors import InvalidChat, InvalidParams
 from toolgate.model.chat import BudgetsNarrowed, ChatMode
-from toolgate.model.raw import UNREADABLE, Members, encode_raw
+from toolgate.model.raw import NULL, UNREADABLE, Members, encode_raw
 
 _MCP: Final = "mcp."
 _OURS: Final = "toolgate."
@@ -63,17 +63,17 @@ class ChatRequest:
 def parse_chat_request(body: Members) -> ChatRequest:
     """The request in a body, or InvalidChat, in the words of the OpenAI API where it has some."""
     members, params, asked = parse_own_fields(body)
-    model = _parse_model(members.get("model"))
+    model = _parse_model(given(members, "model"))
     messages = parse_messages(members.pop("messages", None))
     check_messages(messages)
-    is_stream = _parse_flag(members, "stream")
+    is_stream = parse_given_flag(members, "stream")
     choice = members.get("tool_choice")
     return ChatRequest(
         members=members,
         messages=messages,
         model=model,
         is_stream=is_stream,
-        wants_usage=_parse_stream_options(members.get("stream_options"), is_stream=is_stream),
+        wants_usage=_parse_stream_options(given(members, "stream_options"), is_stream=is_stream),
         declared=parse_tools(members),
         choice=parse_choice(None if choice is None else bytes(choice)),
         params=params,
@@ -97,27 +97,21 @@ def check_choice(choice: ToolChoice, declared: Collection[str]) -> None:
 
 
 def _parse_model(raw: msgspec.Raw | None) -> str:
-    model = "" if raw is None or is_null(raw) else parse_text(raw, "model")
+    model = "" if raw is None else parse_text(raw, "model")
     if not model:
         raise InvalidChat("you must provide a model parameter", param="model")
     return model
 
 
-def _parse_flag(members: Members, name: str) -> bool:
-    raw = members.get(name)
-    return raw is not None and not is_null(raw) and parse_flag(raw, name)
-
-
 def _parse_stream_options(raw: msgspec.Raw | None, *, is_stream: bool) -> bool:
-    if raw is None or is_null(raw):
+    if raw is None:
         return False
     if not is_stream:
         raise InvalidChat(
             "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
         )
     options = parse_members(raw, "stream_options")
-    flag = options.get("include_usage")
-    return flag is not None and not is_null(flag) and parse_flag(flag, "stream_options.include_usage")
+    return parse_given_flag(options, "include_usage", param="stream_options.include_usage")
 
 
 def parse_own_fields(body: Members) -> tuple[Members, Mapping[str, Any], Asked]:
@@ -131,8 +125,9 @@ def parse_own_fields(body: Members) -> tuple[Members, Mapping[str, Any], Asked]:
         if _is_ours(name):
             said.add(name, raw, name)
     _take_toolgate(body, said)
-    if not is_null(body.get("metadata")):
-        metadata = parse_members(body["metadata"], "metadata")
+    sent = given(body, "metadata")
+    if sent is not None:
+        metadata = parse_members(sent, "metadata")
         kept = _take_metadata(metadata, said)
         if len(kept) < len(metadata):
             members["metadata"] = encode_raw(kept)
@@ -143,10 +138,11 @@ def parse_own_fields(body: Members) -> tuple[Members, Mapping[str, Any], Asked]:
 
 
 def _take_toolgate(body: Members, said: "_Said") -> None:
-    if is_null(body.get("toolgate")):
+    sent = given(body, "toolgate")
+    if sent is None:
         return
-    for name, raw in parse_members(body["toolgate"], "toolgate").items():
-        if name == "mcp" and not is_null(raw):
+    for name, raw in parse_members(sent, "toolgate").items():
+        if name == "mcp" and raw != NULL:
             for key, value in parse_members(raw, "toolgate.mcp").items():
                 said.add(f"{_MCP}{key}", value, f"toolgate.mcp.{key}")
         elif name != "mcp":
@@ -190,7 +186,7 @@ class _Said:
             raise InvalidChat(
                 f"Unknown parameter: '{quoted(param)}'.", param=param, hint=f"there are {names}"
             )
-        if is_null(raw):
+        if raw == NULL:
             return
         try:
             value = msgspec.json.decode(raw)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.faults import is_null, missing, parse_flag, parse_text
+from toolgate.chat.faults import given, missing, parse_given_flag, parse_text
 from toolgate.chat.requests import Asked, parse_own_fields
 from toolgate.chat.responses_input import parse_input
 from toolgate.chat.responses_tools import GATEWAY_LABEL, DeclaredTools, parse_tools, unknown_label
@@ -47,25 +47,25 @@ class ResponsesRequest:
 def parse_responses_request(body: Members) -> ResponsesRequest:
     """The request in `body`, or InvalidChat."""
     sent, params, asked = parse_own_fields(body)
-    if is_null(sent.get("model")):
+    model = given(sent, "model")
+    if model is None:
         raise missing("model")
     tools = parse_tools(sent.get("tools"))
     labels = _labels(tools, params)
     narrows = bool(labels) and GATEWAY_LABEL not in labels and _SERVERS not in params
     asks = {"mcp.enabled": True, **({_SERVERS: labels} if narrows else {})} if labels else {}
-    most = _max_tool_calls(sent.get("max_tool_calls"))
-    choice = sent.get("tool_choice")
+    most = _max_tool_calls(given(sent, "max_tool_calls"))
     return ResponsesRequest(
         members={name: raw for name, raw in sent.items() if name not in _TAKEN},
         sent=sent,
         input=parse_input(sent.get("input")),
         tools=tools,
-        choice=None if is_null(choice) else choice,
-        model=parse_text(sent["model"], "model"),
-        is_stream=_flag(sent, "stream"),
-        is_background=_flag(sent, "background"),
-        in_conversation=not is_null(sent.get("conversation")),
-        has_prompt=not is_null(sent.get("prompt")),
+        choice=given(sent, "tool_choice"),
+        model=parse_text(model, "model"),
+        is_stream=parse_given_flag(sent, "stream"),
+        is_background=parse_given_flag(sent, "background"),
+        in_conversation=given(sent, "conversation") is not None,
+        has_prompt=given(sent, "prompt") is not None,
         params={**params, **asks},
         narrows_by_labels=narrows,
         asked=asked if most is None else replace(asked, budgets=_narrowed(asked, most)),
@@ -85,12 +85,8 @@ def _labels(tools: DeclaredTools, params: Mapping[str, Any]) -> list[str]:
     return labels
 
 
-def _flag(members: Members, name: str) -> bool:
-    return not is_null(members.get(name)) and parse_flag(members[name], name)
-
-
 def _max_tool_calls(raw: msgspec.Raw | None) -> int | None:
-    if raw is None or is_null(raw):
+    if raw is None:
         return None
     try:
         most = msgspec.json.decode(raw, type=int)
