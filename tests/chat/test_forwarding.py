@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolgate.chat.forwarding import check_other_tools, for_an_answer, forwarded
+from toolgate.chat.declarations import check_other_tools
+from toolgate.chat.forwarding import for_an_answer, forwarded
 from toolgate.chat.requests import parse_chat_request
 from toolgate.errors import InvalidChat
 from toolgate.model.raw import Members, decode_members
@@ -94,10 +95,10 @@ def test_a_model_that_is_to_answer_has_its_tools_and_may_call_none(
 
 def test_tools_that_are_no_functions_are_refused_where_the_model_may_not_have_them() -> None:
     """CHT-5"""
-    request = parse_chat_request(body_of(tools=[FUNCTION, MCP]))
+    declared = parse_chat_request(body_of(tools=[FUNCTION, MCP])).declared
 
-    check_other_tools(request, "pass")
-    check_other_tools(parse_chat_request(body_of(tools=[FUNCTION])), "refuse")
+    check_other_tools(declared.other_kinds, "pass")
+    check_other_tools((), "refuse")
     with pytest.raises(InvalidChat, match="'mcp'") as caught:
-        check_other_tools(request, "refuse")
+        check_other_tools(declared.other_kinds, "refuse")
     assert caught.value.data == {"param": "tools"}

@@ -62,8 +62,8 @@ def test_a_tool_without_a_place_is_ours_and_others_stay_as_they_came() -> None:
     assert [one.label for one in declared.ours] == ["one"]
     assert (bytes(declared.others[0]), bytes(declared.others[2])) == (tunnel, namespace)
     assert declared.functions == {"f", "g"}
-    assert declared.has_other_kinds
-    assert not parse_tools(None).has_other_kinds
+    assert declared.other_kinds == ("mcp", "namespace")
+    assert parse_tools(None).other_kinds == ()
     assert parse_tools(msgspec.Raw(b"null")).others == ()
 
 

@@ -2,12 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate.chat.faults import given, missing, parse_array, parse_members, require_text
+from toolgate.chat.faults import given, missing, parse_array, parse_members, quoted, require_text
 from toolgate.errors import InvalidChat
+from toolgate.model.chat import OtherTools
 from toolgate.model.raw import Members, object_of, text_of
 
 MAX_FUNCTION_NAME: Final = 128
@@ -44,6 +45,16 @@ def parse_tools(members: Members) -> Declared:
     return Declared(
         functions=frozenset(functions), customs=frozenset(customs), other_kinds=tuple(other_kinds)
     )
+
+
+def check_other_tools(other_kinds: Sequence[str], policy: OtherTools) -> None:
+    """InvalidChat for tools that are no functions, where the model is not to have such."""
+    if policy == "refuse" and other_kinds:
+        raise InvalidChat(
+            f"Invalid value: '{quoted(other_kinds[0])}'. Tools of this type are not passed to this model.",
+            param="tools",
+            hint="declare functions, or ask an operator for `other_tools: pass` on the chat upstream",
+        )
 
 
 def _custom_names(tool: Members) -> set[str]:

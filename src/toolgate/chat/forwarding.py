@@ -4,28 +4,14 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.chat.faults import given, quoted
+from toolgate.chat.faults import given
 from toolgate.chat.hidden import ID_PREFIX
 from toolgate.chat.requests import ChatRequest
-from toolgate.errors import InvalidChat
-from toolgate.model.chat import OtherTools
 from toolgate.model.raw import Members, decode_array, decode_members, encode_raw
 
 _NO_CALL: Final = msgspec.Raw(b'"none"')
 _CHOICES: Final = {"tools": "tool_choice", "functions": "function_call"}
 _MARK: Final = ID_PREFIX.encode()
-
-
-def check_other_tools(request: ChatRequest, policy: OtherTools) -> None:
-    """InvalidChat for a tool that is no function, where the model is not to have such."""
-    if policy == "pass" or not request.declared.other_kinds:
-        return
-    other = request.declared.other_kinds[0]
-    raise InvalidChat(
-        f"Invalid value: '{quoted(other)}'. Tools of this type are not passed to this model.",
-        param="tools",
-        hint="declare functions, or ask an operator for `other_tools: pass` on the chat upstream",
-    )
 
 
 def forwarded(body: Members, request: ChatRequest) -> Members:

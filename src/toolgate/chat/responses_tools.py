@@ -87,8 +87,8 @@ class DeclaredTools:
     """As they came, in their order."""
     functions: frozenset[str]
     """The names of the caller's own functions."""
-    has_other_kinds: bool
-    """Whether there are tools that are neither ours nor functions."""
+    other_kinds: tuple[str, ...]
+    """The types of all tools that are neither ours nor functions."""
 
 
 def parse_tools(raw: msgspec.Raw | None) -> DeclaredTools:
@@ -96,7 +96,7 @@ def parse_tools(raw: msgspec.Raw | None) -> DeclaredTools:
     ours: list[McpTool] = []
     others: list[msgspec.Raw] = []
     functions: set[str] = set()
-    has_other_kinds = False
+    other_kinds: list[str] = []
     for place, sent in enumerate(_tools(raw)):
         one = _members(sent)
         kind = _text(one, "type")
@@ -107,12 +107,12 @@ def parse_tools(raw: msgspec.Raw | None) -> DeclaredTools:
         if kind == "function":
             functions.add(_text(one, "name"))
         else:
-            has_other_kinds = True
+            other_kinds.append(kind)
             functions |= _namespaced(one) if kind == "namespace" else frozenset()
     labels = [one.label for one in ours]
     if len(set(labels)) < len(labels):
         raise InvalidChat("two `mcp` tools have the same `server_label`", param="tools")
-    return DeclaredTools(tuple(ours), tuple(others), frozenset(functions), has_other_kinds)
+    return DeclaredTools(tuple(ours), tuple(others), frozenset(functions), tuple(other_kinds))
 
 
 def offer_tools(

@@ -335,7 +335,8 @@ async def test_only_functions_pass_where_the_upstream_refuses_other_tools() -> N
         refused = await refuse(house, "go", OWN_MCP)
         response = await respond(house, "go", ALL, MINE)
 
-    assert refused["status"] == 400
+    assert (refused["status"], refused["param"]) == (400, "tools")
+    assert "'mcp'" in refused["message"]
     assert shape(response)[-1] == "says done"
 
 

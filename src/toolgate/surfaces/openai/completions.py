@@ -5,7 +5,7 @@ from functools import partial
 
 import msgspec
 
-from toolgate.chat.forwarding import check_other_tools
+from toolgate.chat.declarations import check_other_tools
 from toolgate.chat.hidden import splice
 from toolgate.chat.injection import Injection, inject
 from toolgate.chat.legacy_functions import is_legacy, to_tools
@@ -31,7 +31,7 @@ class Completions:
         request = await parse_aside(lambda _: parse_chat_request(exchange.body), exchange.request.body)
         with self._parts.denials_recorded(exchange, door=DOOR):
             scope = self._parts.scope(exchange, request)
-            check_other_tools(request, scope.upstream.other_tools)
+            check_other_tools(request.declared.other_kinds, scope.upstream.other_tools)
             request = await self._whole(exchange, request.asking(scope.model))
             with self._parts.counted(scope) as outcomes:
                 outcomes.append(await self._serve(exchange, request, scope))

@@ -5,6 +5,7 @@ The model's server must speak the Responses API itself: nothing is translated to
 
 from dataclasses import replace
 
+from toolgate.chat.declarations import check_other_tools
 from toolgate.chat.responses_input import has_ours
 from toolgate.chat.responses_items import member_text
 from toolgate.chat.responses_request import ResponsesRequest, parse_responses_request
@@ -33,8 +34,7 @@ class Responses:
         request = self._continued(exchange, request)
         with self._parts.denials_recorded(exchange, door=DOOR):
             scope = self._parts.scope(exchange, request)
-            if request.tools.has_other_kinds and scope.upstream.other_tools == "refuse":
-                raise InvalidChat("this model is offered functions only", param="tools")
+            check_other_tools(request.tools.other_kinds, scope.upstream.other_tools)
             with self._parts.counted(scope) as outcomes:
                 outcomes.append(await self._serve(exchange, request, scope))
 

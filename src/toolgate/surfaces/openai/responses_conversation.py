@@ -111,7 +111,7 @@ class ResponsesConversation:
         offered = () if choice.kind == "none" else self._offers
         table = {one.chat_name: (one.view_name, one.definition) for one in offered}
         injection = inject(table, request.tools.functions)
-        if not request.tools.has_other_kinds and not request.has_prompt:
+        if not request.tools.other_kinds and not request.has_prompt:
             check_choice(choice, {*request.tools.functions, *injection.declared})
         by_view = {one.view_name: one for one in offered if one.chat_name in injection.declared}
         names = _Names(injection, by_view, request.tools.functions, takes_unknown=request.has_prompt)
