@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.chat.calls import sendable_name
+from toolgate.chat.faults import wrong_type
 from toolgate.chat.hidden import ID_PREFIX, MAX_SPLICED_BYTES, short_id
 from toolgate.chat.responses_carried import Carried
 from toolgate.chat.responses_items import (
@@ -69,7 +70,7 @@ def parse_input(raw: msgspec.Raw | None) -> tuple[msgspec.Raw, ...]:
     try:
         sent = msgspec.json.decode(raw, type=str | list[msgspec.Raw])
     except msgspec.DecodeError as exc:
-        raise InvalidChat("`input` must be a text or an array", param="input") from exc
+        raise wrong_type("input", "one of a string or array of objects", raw) from exc
     if isinstance(sent, str):
         return (encode_raw({"role": "user", "content": sent}),)
     if len(sent) > MAX_ITEMS:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from toolgate.chat.faults import parse_array, parse_members, parse_text
 from toolgate.errors import InvalidChat
 from toolgate.model.raw import NULL, Members, decode_members
 from toolgate.model.tools import ToolDefinition
@@ -18,6 +19,7 @@ GATEWAY_LABEL: Final = "toolgate"
 """The label that means the whole scope. Any other is a server's id."""
 MAX_TOOLS: Final = 1_024
 MAX_NAMES: Final = 1_024
+_EMPTY: Final = msgspec.Raw(b'""')
 _ELSEWHERE: Final = ("server_url", "connector_id", "tunnel_id")
 
 
@@ -97,18 +99,18 @@ def parse_tools(raw: msgspec.Raw | None) -> DeclaredTools:
     others: list[msgspec.Raw] = []
     functions: set[str] = set()
     other_kinds: list[str] = []
-    for place, sent in enumerate(_tools(raw)):
-        one = _members(sent)
-        kind = _text(one, "type")
+    for where, sent in _tools(raw, "tools"):
+        one = parse_members(sent, where)
+        kind = _text(one, "type", where)
         if kind == "mcp" and not any(one.get(key, NULL) != NULL for key in _ELSEWHERE):
-            ours.append(_parse_mcp(one, place))
+            ours.append(_parse_mcp(one, where))
             continue
         others.append(sent)
         if kind == "function":
-            functions.add(_text(one, "name"))
+            functions.add(_text(one, "name", where))
         else:
             other_kinds.append(kind)
-            functions |= _namespaced(one) if kind == "namespace" else frozenset()
+            functions |= _namespaced(one, where) if kind == "namespace" else frozenset()
     labels = [one.label for one in ours]
     if len(set(labels)) < len(labels):
         raise InvalidChat("two `mcp` tools have the same `server_label`", param="tools")
@@ -154,38 +156,24 @@ def unknown_label() -> InvalidChat:
     )
 
 
-def _tools(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
-    if raw is None or raw == NULL:
-        return []
-    try:
-        tools = msgspec.json.decode(raw, type=list[msgspec.Raw])
-    except msgspec.DecodeError as exc:
-        raise InvalidChat("`tools` must be an array", param="tools") from exc
+def _tools(raw: msgspec.Raw | None, param: str) -> list[tuple[str, msgspec.Raw]]:
+    """Each tool as it came, and where it stands."""
+    tools = [] if raw is None or raw == NULL else parse_array(raw, param)
     if len(tools) > MAX_TOOLS:
-        raise InvalidChat(f"there are more than {MAX_TOOLS} tools", param="tools")
-    return tools
+        raise InvalidChat(f"there are more than {MAX_TOOLS} tools", param=param)
+    return [(f"{param}[{at}]", one) for at, one in enumerate(tools)]
 
 
-def _members(raw: msgspec.Raw) -> Members:
-    try:
-        return decode_members(raw)
-    except msgspec.DecodeError as exc:
-        raise InvalidChat("each of `tools` must be an object", param="tools") from exc
+def _text(members: Members, key: str, where: str) -> str:
+    return parse_text(members.get(key, _EMPTY), f"{where}.{key}")
 
 
-def _text(members: Members, key: str) -> str:
-    try:
-        return msgspec.json.decode(members.get(key, b'""'), type=str)
-    except msgspec.DecodeError as exc:
-        raise InvalidChat(f"`{key}` of a tool must be a text", param="tools") from exc
+def _namespaced(tool: Members, where: str) -> frozenset[str]:
+    tools = _tools(tool.get("tools"), f"{where}.tools")
+    return frozenset(_text(parse_members(one, place), "name", place) for place, one in tools)
 
 
-def _namespaced(tool: Members) -> frozenset[str]:
-    return frozenset(_text(_members(one), "name") for one in _tools(tool.get("tools")))
-
-
-def _parse_mcp(tool: Members, place: int) -> McpTool:
-    param = f"tools[{place}]"
+def _parse_mcp(tool: Members, param: str) -> McpTool:
     try:
         sent = msgspec.convert(
             {
