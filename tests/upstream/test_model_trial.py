@@ -30,7 +30,6 @@ async def test_the_models_that_are_listed_are_found_with_the_secret_of_the_recor
         trial = await try_models(Secrets({"KEY": KEY}), HERE, upstream(model.url, auth_ref="KEY"))
 
     assert (trial.models, trial.error, trial.hint) == (("a", "b"), "", "")
-    assert trial.took_ms >= 0
     assert model.lists[0].headers["authorization"] == f"Bearer {KEY}"
 
 
