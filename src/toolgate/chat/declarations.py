@@ -25,6 +25,11 @@ class Declared:
     other_kinds: tuple[str, ...] = ()
     """The types of all tools that are no functions."""
 
+    @property
+    def own(self) -> frozenset[str]:
+        """All names that are the caller's: no tool of ours goes by one of them."""
+        return self.functions | self.customs
+
 
 def parse_tools(members: Members) -> Declared:
     """What a request declares, or InvalidChat. Of tools that are no functions, all but their type passes."""

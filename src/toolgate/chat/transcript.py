@@ -41,7 +41,7 @@ class Transcript:
 
     def __init__(self, request: ChatRequest, injection: Injection) -> None:
         self._injection = injection
-        self._own = request.declared.functions
+        self._own = request.declared.own
         self._choice = request.choice.renamed(injection.declared)
         self._messages = list(request.messages)
         self._rounds: list[_Open] = []

@@ -172,9 +172,16 @@ async def test_an_upstream_that_is_switched_off_meanwhile_is_asked_no_more(is_re
     assert len(model.requests) == 1
 
 
-async def test_the_callers_function_wins_over_a_tool_of_its_name_and_that_is_said() -> None:
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"type": "function", "function": {"name": ECHO, "parameters": {"type": "object"}}},
+        {"type": "custom", "custom": {"name": ECHO}},
+    ],
+    ids=["a function", "a custom tool"],
+)
+async def test_the_callers_own_wins_over_a_tool_of_its_name_and_that_is_said(own: dict[str, Any]) -> None:
     """CHT-8"""
-    own = {"type": "function", "function": {"name": ECHO, "parameters": {"type": "object"}}}
     async with (
         scripted_model(calls((ECHO, "{}", "a"), ("mcp.one.echo", "{}", "b")), strict=True) as model,
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,

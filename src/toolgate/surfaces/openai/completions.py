@@ -61,7 +61,7 @@ class Completions:
         view = await gateway.settled_view(scope.caller)
         gateway.metrics.injections.update(view.injections)
         table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
-        offered = inject(table, request.declared.functions)
+        offered = inject(table, request.declared.own)
         if not request.declared.other_kinds:
-            check_choice(request.choice, {*request.declared.functions, *offered.declared})
+            check_choice(request.choice, {*request.declared.own, *offered.declared})
         return view, offered

@@ -49,7 +49,7 @@ class Conversation:
         self._transcript = Transcript(request, offered)
         self._loop = ToolLoop(
             names=offered.names,
-            own=request.declared.functions,
+            own=request.declared.own,
             budgets=scope.budgets,
             choice=request.choice,
         )
