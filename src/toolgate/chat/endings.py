@@ -9,7 +9,9 @@ import msgspec
 from toolgate.chat.calls import ToolCall
 from toolgate.chat.legacy_functions import FINISH as LEGACY_FINISH
 from toolgate.chat.legacy_functions import to_function_call
+from toolgate.chat.loop import Finish, ToolLoop
 from toolgate.chat.replies import Reply
+from toolgate.chat.requests import Asked
 from toolgate.model.raw import NULL, Members, decode_members, encode_raw
 
 _ANSWERS: Final = frozenset({"stop", "length", "content_filter"})
@@ -81,3 +83,15 @@ def _message(ending: Ending) -> Members:
         return message
     message["tool_calls"] = encode_raw(ending.calls)
     return to_function_call(message) if ending.is_legacy else message
+
+
+def remarks(finish: Finish, loop: ToolLoop, asked: Asked, *, shadowed: Sequence[str]) -> dict[str, Any]:
+    """What the gateway itself has to say of a conversation; nothing where there is nothing to say."""
+    said: dict[str, Any] = {}
+    if finish.stopped is not None:
+        said["stopped"] = finish.stopped
+    if asked.progress or asked.explain:
+        said |= {"rounds": loop.rounds, "tool_calls": loop.calls_made}
+    if shadowed:
+        said["shadowed"] = shadowed
+    return said

@@ -346,6 +346,7 @@ async def test_on_request_the_response_says_why_its_tools_are_what_they_are() ->
         streamed = await stream(house, "go", label("one"), toolgate={"explain": True})
 
     explained = response["toolgate"]["explain"]
+    assert (response["toolgate"]["rounds"], response["toolgate"]["tool_calls"]) == (0, 0)
     assert explained["servers"] == ["one"]
     assert {one["tool"] for one in explained["decisions"] if one["allowed"] and one["tool"]} == {
         "echo",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from toolgate.chat.endings import Ending, encode_completion, handed_calls
+from toolgate.chat.endings import Ending, encode_completion, handed_calls, remarks
 from toolgate.chat.injection import Injection
 from toolgate.chat.loop import AskModel, ToolLoop
 from toolgate.chat.requests import ChatRequest
@@ -142,16 +142,10 @@ class Conversation:
         return self._parts.turns.seal(hidden, principal_id=self._exchange.principal.id)
 
     def _extension(self, outcome: Outcome) -> dict[str, Any]:
-        asked, stopped = self._opening.request.asked, outcome.finish.stopped
-        said: dict[str, Any] = {}
-        if stopped is not None:
-            said["stopped"] = stopped
-        if asked.progress or asked.explain:
-            said |= {"rounds": self._loop.rounds, "tool_calls": self._loop.calls_made}
+        asked, shadowed = self._opening.request.asked, self._opening.offered.shadowed
+        said = remarks(outcome.finish, self._loop, asked, shadowed=shadowed)
         if self._opening.view.warnings:
             said["warnings"] = self._opening.view.warnings
-        if self._opening.offered.shadowed:
-            said["shadowed"] = self._opening.offered.shadowed
         if asked.explain and not self._opening.request.is_stream:
             said["explain"] = self._explain()
         return said

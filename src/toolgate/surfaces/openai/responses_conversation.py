@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from toolgate.chat.choice import ToolChoice
+from toolgate.chat.endings import remarks
 from toolgate.chat.hidden import ID_PREFIX
 from toolgate.chat.injection import Injection, inject
 from toolgate.chat.loop import ToolLoop
@@ -249,11 +250,8 @@ class ResponsesConversation:
 
     def _beside(self, outcome: Outcome) -> Mapping[str, Any]:
         """What the gateway itself has to say; nothing where that is nothing."""
-        said: dict[str, Any] = {}
-        if outcome.finish.stopped is not None:
-            said["stopped"] = outcome.finish.stopped
-        if self._names.injection.shadowed:
-            said["shadowed"] = self._names.injection.shadowed
+        asked, shadowed = self._request.asked, self._names.injection.shadowed
+        said = remarks(outcome.finish, self._talk.loop, asked, shadowed=shadowed)
         if self._offering is not None:
             said |= self._about_scope(self._offering)
         return {"toolgate": said} if said else {}
