@@ -35,14 +35,14 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     site = Site(tmp_path_factory.mktemp("chat"))
     site.place(site.stage("stage", budgets={"max_concurrency": STREAMS}))
     with running(site) as gateway:
-        put_task(gateway, "work", {"mcp.enabled": True, "mcp.default_server_ids": ["stage"]})
-        settle_on(lambda: "stage.echo" in gateway.modern("/api/mcp/t/work").tools(), expected=True)
+        put_task(gateway, "desk", {"mcp.enabled": True, "mcp.default_server_ids": ["stage"]})
+        settle_on(lambda: "stage.echo" in gateway.modern("/api/mcp/t/desk").tools(), expected=True)
         yield gateway
 
 
 @pytest.fixture
 async def chat(gateway: Gateway) -> AsyncIterator[Chat]:
-    client = Chat(f"{gateway.url}/t/work/v1")
+    client = Chat(f"{gateway.url}/t/desk/v1")
     async with client.client:
         yield client
 
@@ -199,7 +199,7 @@ async def test_an_agent_of_another_library_has_its_own_functions_and_the_tools_o
 ) -> None:
     turn = [calls(echo("here"), ("look_up", '{"whom": "Ada"}')), calls(echo("there")), text("In London.")]
     async with script(gateway, *turn, *turn) as model:
-        program = [sys.executable, str(AGENT), f"{gateway.url}/t/work/v1", "scripted", "Where is Ada?"]
+        program = [sys.executable, str(AGENT), f"{gateway.url}/t/desk/v1", "scripted", "Where is Ada?"]
         ran = await anyio.run_process(program)
 
         assert json.loads(ran.stdout) == {"answers": ["In London."] * 2, "asked": ["Ada", "Ada"]}

@@ -46,15 +46,15 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, aimock: Aimock) -> Iterato
     site = Site(tmp_path_factory.mktemp("chat"))
     site.place(site.stage("stage", "tools=echo"))
     with running(site, environ={"MODEL_KEY": KEY}) as gateway:
-        put_task(gateway, "work", {"mcp.enabled": True, "mcp.default_server_ids": ["stage"]})
+        put_task(gateway, "desk", {"mcp.enabled": True, "mcp.default_server_ids": ["stage"]})
         put_upstream(gateway, f"{aimock.url}/v1", auth_ref="MODEL_KEY")
-        settle_on(lambda: gateway.modern("/api/mcp/t/work").tools(), ["stage.echo"])
+        settle_on(lambda: gateway.modern("/api/mcp/t/desk").tools(), ["stage.echo"])
         yield gateway
 
 
 @pytest.fixture
 async def chat(gateway: Gateway) -> AsyncIterator[Chat]:
-    client = Chat(f"{gateway.url}/t/work/v1")
+    client = Chat(f"{gateway.url}/t/desk/v1")
     async with client.client:
         yield client
 

@@ -20,13 +20,13 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """One control and two nodes, and a task."""
     with open_fleet(tmp_path_factory.mktemp("fleet"), None, controls=1, nodes=2) as fleet:
         config = {name: json.dumps(value) for name, value in TASK.items()}
-        fleet.reaches_all(fleet.put("/admin/api/tasks/work", {"task_id": "work", "config": config}))
+        fleet.reaches_all(fleet.put("/admin/api/tasks/desk", {"task_id": "desk", "config": config}))
         yield fleet
 
 
 def open_chats(fleet: Fleet, secret: str) -> list[Chat]:
     """A client at each node, all with one key."""
-    return [Chat(f"{node.gateway.url}/t/work/v1", key=secret) for node in fleet.nodes]
+    return [Chat(f"{node.gateway.url}/t/desk/v1", key=secret) for node in fleet.nodes]
 
 
 async def register(fleet: Fleet, url: str) -> None:
