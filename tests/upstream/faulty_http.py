@@ -54,11 +54,13 @@ class Peer:
 
     async def send(self, data: bytes) -> None:
         """Exactly these bytes."""
-        self._writer.write(data)
+        self.write(data)
         await self._writer.drain()
 
     def write(self, data: bytes) -> None:
         """The same, without waiting until there is room for more."""
+        if self._writer.is_closing():
+            raise ConnectionResetError("the client is gone")  # where uvloop has an error of its own
         self._writer.write(data)
 
     def say(self, message: Any) -> None:
