@@ -145,8 +145,18 @@ async def test_passthrough_resolves_nothing(by: str) -> None:
         own = {} if by == "upstream" else {"toolgate": {"mode": "passthrough"}}
         answer = await house.post(asking("go", ALL, **own), url="/v1/responses")
 
+        measured = house.house.gateway.metrics.model_latency_ms
+
     assert answer.json == {"id": "r"}
     assert model.requests[0].body["tools"] == [ALL]
+    assert [sum(spread.counts) for spread in measured.values()] == [1]
+
+
+async def test_a_stream_that_ends_before_it_began_is_no_answer() -> None:
+    async with scripted_model(events()) as model, open_two(model, mode="passthrough") as house:
+        answer = await house.post(asking("go", ALL, stream=True), url="/v1/responses")
+
+    assert (answer.status, answer.json["error"]["code"]) == (502, "model_unavailable")
 
 
 async def test_a_task_offers_its_tools_without_an_mcp_tool_and_nobody_is_asked() -> None:
