@@ -442,3 +442,18 @@ class ModelRefused(ToolgateError):
 
     code = "model_refused"
     default_hint = "what the model's server says is in the message"
+
+
+class InvalidModule(ToolgateError):
+    """What was sent is no WebAssembly module that can be run here."""
+
+    code = "invalid_module"
+    default_hint = "build it for WASI preview 1, with the header in `sdk/c`"
+
+
+class QueueFull(ToolgateError):
+    """As many invocations as may wait are waiting already; this one was not taken."""
+
+    code = "queue_full"
+    default_hint = "try again in a moment, or add nodes: what waits is not lost"
+    retryable = True

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from toolgate.model.servers import EMPTY
+from toolgate.model.workloads import Workload
 
 Environment = Literal["dev", "staging", "prod"]
 ENVIRONMENTS: Final[tuple[Environment, ...]] = ("dev", "staging", "prod")
@@ -18,6 +19,8 @@ class Task:
     task_id: str
     display_name: str = ""
     config: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    workload: Workload | None = None
+    """What is run when the task is invoked. None: it holds policy and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

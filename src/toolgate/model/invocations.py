@@ -1,0 +1,109 @@
+"""Invocations: one run of a task's workload each, from the queue to its end."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from toolgate.model.principals import Principal
+
+InvocationState = Literal["queued", "running", "succeeded", "failed", "cancelled", "crashed"]
+"""`failed`: the guest's own doing, or a limit's. `crashed`: its node was lost; how far it came is unknown."""
+ENDED: Final[frozenset[InvocationState]] = frozenset({"succeeded", "failed", "cancelled", "crashed"})
+EndedBy = Literal[
+    "exit",
+    "trap",
+    "out_of_fuel",
+    "stack_overflow",
+    "deadline",
+    "cancelled",
+    "revoked",
+    "module",
+    "node_stopped",
+    "node_lost",
+    "internal",
+]
+"""What ended a run. `module`: it could not be fetched, compiled or begun. `revoked`: its caller's key was."""
+LogStream = Literal["log", "stdout", "stderr"]
+LogLevel = Literal["trace", "debug", "info", "warn", "error"]
+MAX_CALLS_KEPT: Final = 256
+MAX_INPUT_BYTES: Final = 1_048_576
+MAX_LOG_LINES: Final = 2_048
+"""Of one invocation; older ones go."""
+MAX_LINE_BYTES: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line a guest wrote. `seq` rises by one within an invocation, over all its attempts."""
+
+    seq: int
+    at_ms: int
+    stream: LogStream
+    text: str
+    level: LogLevel = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMade:
+    """A call of a tool, by a guest or a model that it asked. `code` is that of its failure, if it failed."""
+
+    server_id: str
+    tool: str
+    code: str
+    ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunUsage:
+    """What one run took."""
+
+    fuel: int = 0
+    wall_ms: int = 0
+    memory_bytes: int = 0
+    hostcalls: int = 0
+    tool_calls: int = 0
+    model_asks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run ended."""
+
+    state: InvocationState
+    ended_by: EndedBy
+    exit_code: int | None = None
+    """Where the guest itself ended."""
+    message: str = ""
+    """Of any other end: what happened, and what to do."""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    is_truncated: bool = False
+    """Whether some of its output was dropped."""
+    usage: RunUsage = RunUsage()
+    calls: tuple[CallMade, ...] = ()
+    """The first `MAX_CALLS_KEPT`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """One run as the queue knows it."""
+
+    invocation_id: str
+    task_id: str
+    principal: Principal
+    """Whose call it is: its scope is that of this principal, of the task, and of nobody else."""
+    revision: int
+    """Of the registry when it was made: a node that runs it has reached this one."""
+    input: bytes
+    created_ms: int
+    retries: int = 0
+    idempotency_key: str | None = None
+    state: InvocationState = "queued"
+    attempt: int = 0
+    """Rises with each claim; what an earlier one reports is not heard any more."""
+    node_id: str = ""
+    started_ms: int | None = None
+    lease_until_ms: int | None = None
+    """When its node is taken for lost, unless that is heard of before."""
+    is_cancel_asked: bool = False
+    ended_ms: int | None = None
+    ending: Ending | None = None

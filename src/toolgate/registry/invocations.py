@@ -1,0 +1,79 @@
+"""The contract of the queue of invocations: kept beside the records, without revisions.
+
+Any number of nodes take from one queue, through any number of replicas of control on one database; each
+invocation is at any time with one of them. One suite in `tests/contract/` runs against each implementation.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, Protocol
+
+from toolgate.model.invocations import Ending, Invocation, LogLine
+
+LEASE_MS: Final = 15_000
+"""How long a node may be silent about what it runs."""
+HEARTBEAT_S: Final = 4.0
+MAX_QUEUED: Final = 1_000
+KEEP_ENDED: Final = 1_000
+"""Of one task; older ones are forgotten."""
+KEEP_ENDED_MS: Final = 7 * 24 * 3600 * 1000
+
+Verdict = Literal["go_on", "cancel", "lost"]
+"""What a node hears of what it runs. `lost`: it is not its any more."""
+
+
+class Made(NamedTuple):
+    """What became of a new invocation. `is_new` False: the key of an earlier one was given again."""
+
+    invocation: Invocation
+    is_new: bool
+
+
+class Queue(Protocol):
+    """The queue as a node sees it."""
+
+    async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
+        """Take up to `limit` that are queued; each now runs on `node_id`, under a lease.
+
+        Tasks that have the least running come first, then the oldest. Where there is none, it waits so long
+        for one. Those whose lease is over are seen to before: back to the queue where a retry is left, else
+        they have crashed.
+        """
+
+    async def report(
+        self, invocation_id: str, attempt: int, *, lines: Sequence[LogLine] = (), ending: Ending | None = None
+    ) -> Verdict:
+        """What an attempt wrote since, and how it ended, if it did. Renews its lease."""
+
+
+class Invocations(Queue, Protocol):
+    """The queue, and the history of what came out of it."""
+
+    async def create(self, invocation: Invocation) -> Made:
+        """Put a new one at the end. Raises QueueFull; Conflict where its key was given with other input."""
+
+    async def cancel(self, invocation_id: str) -> Invocation:
+        """End one that is queued, have one that runs ended, leave one that has ended. Raises NotFound."""
+
+    async def get(self, invocation_id: str) -> Invocation | None:
+        """One of them."""
+
+    async def list(
+        self,
+        *,
+        task_id: str | None = None,
+        principal_id: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[Invocation]:
+        """The newest first, without inputs and outputs; `before` is the id of the last one seen."""
+
+    async def lines(
+        self, invocation_id: str, *, after: int = 0, limit: int = MAX_QUEUED
+    ) -> Sequence[LogLine]:
+        """Its log after the line `after`, oldest first."""
+
+    async def forget(self, *, now_ms: int) -> None:
+        """Drop what ended long ago, and what a task has too many of."""
+
+    async def changed(self, seen: int) -> int:
+        """Wait until something was made, taken or reported, here or by another replica; the new count."""

@@ -1,0 +1,60 @@
+"""What one run of a guest has of the gateway: whose it is, and the way to tools and models."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from toolgate.errors import ToolCallLimit
+from toolgate.gateway.caller import Caller, Trace
+from toolgate.gateway.gateway import Gateway
+from toolgate.model.invocations import MAX_CALLS_KEPT, CallMade
+from toolgate.upstream.models.client import Models
+from toolgate.wasm.abi import Guest
+
+DOOR = "hostcall"
+"""What the audit calls this door."""
+
+
+class CallLog:
+    """The calls of tools that a run makes, by itself or by models, and how many it may."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.total = 0
+        self.model_asks = 0
+        self.kept: list[CallMade] = []
+
+    @property
+    def left(self) -> int:
+        return self._most - self.total
+
+    def spend(self) -> None:
+        """One more. Raises ToolCallLimit."""
+        if self.total >= self._most:
+            raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")
+        self.total += 1
+
+    def keep(self, call: CallMade) -> None:
+        """What became of one."""
+        if len(self.kept) < MAX_CALLS_KEPT:
+            self.kept.append(call)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContext:
+    """One run. `caller` is its principal under its task, and asks for nothing yet."""
+
+    gateway: Gateway
+    models: Models
+    caller: Caller
+    invocation_id: str
+    calls: CallLog
+    wall_s: Callable[[], float]
+    deadline_s: float
+    """Of the whole run, by the loop's clock."""
+    trace: Trace = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trace", Trace(DOOR, self.invocation_id, self.invocation_id))
+
+
+TaskGuest = Guest[TaskContext]
