@@ -7,12 +7,14 @@ to any guest of any thread: what is raised within is caught by the one trampolin
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from toolgate.model.invocations import LogLevel
 from toolgate.model.workloads import WorkloadLimits
+from toolgate.wasm.faults import Errno, Fault, Stopped
 from toolgate.wasm.fds import FdTable
+
+__all__ = ["SPEAR", "WASI", "Errno", "Fault", "Guest", "HostFunction", "OnThread", "Output", "Stopped"]
 
 SPEAR: Final = "spear"
 WASI: Final = "wasi_snapshot_preview1"
@@ -21,43 +23,6 @@ C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class Errno(IntEnum):
-    """Linux's numbers; a call returns one negated."""
-
-    EPERM = 1
-    ENOENT = 2
-    EIO = 5
-    E2BIG = 7
-    EBADF = 9
-    EAGAIN = 11
-    ENOMEM = 12
-    EACCES = 13
-    EFAULT = 14
-    EINVAL = 22
-    EMFILE = 24
-    ENOSPC = 28
-    EPIPE = 32
-    ENOSYS = 38
-    ENOTSUP = 95
-    ECONNRESET = 104
-    ENOTCONN = 107
-    ETIMEDOUT = 110
-    ECANCELED = 125
-
-
-class Fault(Exception):
-    """The call fails with this number. Raised within functions of ours only; the trampoline takes it."""
-
-    def __init__(self, errno: Errno) -> None:
-        super().__init__(errno.name)
-        self.errno = errno
-
-
-class Stopped(Exception):
-    """The run is to end: unwinds what a call is at. The trampoline takes it; the guest runs no further."""
-
 
 OnThread = Callable[[Callable[[], R]], Awaitable[R]]
 """From the event loop: has a function run on the guest's own thread, where the guest can be called."""
