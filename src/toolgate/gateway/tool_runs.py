@@ -118,7 +118,7 @@ def _said(answer: Answer, max_bytes: int) -> Said:
     """Raises InputNeeded and ServerUnavailable."""
     members = answer.reply.members
     if members is None:
-        return Said(error_text(_server_error(answer.reply.error)), ok=False)
+        return Said(error_text(server_error(answer.reply.error)), ok=False)
     text, is_error = tool_text(_plain(members, answer), max_bytes=max_bytes)
     return Said(text, not is_error)
 
@@ -130,7 +130,7 @@ def _plain(members: Members, answer: Answer) -> Members:
     return decode_members(adapt_result(members, upstream=answer.era, client="legacy"))
 
 
-def _server_error(raw: bytes | None) -> CallError:
+def server_error(raw: bytes | None) -> CallError:
     """What a server says of a call that it did not make."""
     error = parse_error(raw)
     is_about_arguments = error.code == _INVALID_PARAMS
