@@ -10,7 +10,7 @@ from toolgate.model.principals import Ceiling, Key
 from toolgate.model.revisions import Kind
 from toolgate.model.servers import ApprovalPolicy, Budgets, HttpEndpoint, ServerRecord, StdioLaunch
 from toolgate.model.tasks import Profile, Selection, Task
-from toolgate.registry.bodies import KeyBody, ProfileBody, ServerBody, TaskBody
+from toolgate.registry.bodies import KeyBody, ProfileBody, ServerBody
 from toolgate.registry.records import (
     Record,
     encode_record,
@@ -18,6 +18,7 @@ from toolgate.registry.records import (
     parse_server,
     unknown_fields,
 )
+from toolgate.registry.task_bodies import TaskBody
 
 STDIO: dict[str, Any] = {"server_id": "fs", "transport": "stdio", "stdio": {"command": "mcp-fs"}}
 HTTP: dict[str, Any] = {

@@ -34,6 +34,7 @@ MAX_RECORDS: Final = 5_000
 """Of each kind. More than a node can serve, and few enough for every list to stay quick."""
 ATTEMPTS: Final = 8
 """How often a check is made again when others, who do not write over this surface, keep committing."""
+_REFER: Final = "use `${ENV:NAME}`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,8 +237,8 @@ async def _commit(control: Control, actor: Principal, edits: Sequence[Edit], *, 
 def _secrets(edits: Sequence[Edit]) -> list[str]:
     """Which of the changes store a secret that should stand where nodes alone can read it."""
     return [
-        f"{spoken(edit.draft.kind)} `{edit.draft.id}`, `{field}`: a secret stands here itself;"
-        " use `${ENV:NAME}`"
+        f"{spoken(edit.draft.kind)} `{edit.draft.id}`, `{field}`: a secret stands here itself; "
+        + ("let a server have it, whose tools the guest calls" if edit.draft.kind == "task" else _REFER)
         for edit in edits
         if edit.draft.kind in HIDING and edit.body is not None
         for field in hidden_fields(edit.draft.kind, edit.body)

@@ -68,7 +68,7 @@ def parse_draft(draft: Draft, before: Stored | None) -> Edit:
     if draft.kind in HIDING:
         known = fill_in(before) if before is not None else {}
         body = restore_hidden(draft.kind, body, shown=show_body(draft.kind, known), stored=known)
-    elif draft.kind == "task" and isinstance(config := body.get("config"), Mapping):
+    if draft.kind == "task" and isinstance(config := body.get("config"), Mapping):
         body["config"] = {key: _json_text(value) for key, value in config.items()}
     elif draft.kind == "pin":
         told = body.pop("changed", {})

@@ -16,6 +16,7 @@ from toolgate.registry.redaction import MASK, redact_record
 HIDING: Final[Mapping[Kind, Sequence[str]]] = {
     "server": ("stdio", "http"),
     "chat_upstream": ("base_url", "headers"),
+    "task": ("workload",),
 }
 """The members in which values are hidden. Elsewhere `***` is what it says: a pattern, a title."""
 
@@ -88,9 +89,12 @@ def _restore_list(
 
 def _refused(where: str) -> InvalidRecord:
     shown = ascii(where[:80])[1:-1]
+    is_of_guest = where.startswith("workload")  # which gets no secret of the node
     return InvalidRecord(
         f"`{shown}`: `{MASK}` stands for a hidden value, and none is stored for it",
-        hint="send the value itself, or better a reference to it: `${ENV:NAME}`",
+        hint="send the value itself"
+        if is_of_guest
+        else "send the value itself, or better a reference to it: `${ENV:NAME}`",
     )
 
 

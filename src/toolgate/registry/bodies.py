@@ -26,14 +26,12 @@ from toolgate.model.servers import (
     StdioLaunch,
     Transport,
 )
-from toolgate.model.tasks import Environment, Profile, Selection, Task
+from toolgate.model.tasks import Environment, Profile, Selection
 from toolgate.registry.fields import (
     Argument,
     ClientId,
-    ConfigKey,
     HeaderName,
     HeaderValue,
-    JsonText,
     Label,
     Name,
     Namespace,
@@ -340,24 +338,6 @@ class ServerBody(Body):
 def default_namespace(server_id: str) -> str:
     """The namespace of a server whose record names none."""
     return f"mcp.{server_id}"
-
-
-class TaskBody(Body):
-    """A named policy holder."""
-
-    task_id: Name
-    """Its name."""
-
-    display_name: Title = ""
-    """For people."""
-
-    config: Annotated[dict[ConfigKey, JsonText], Field(max_length=256)] = {}
-    """Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
-    `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`,
-    `chat.mode`, `chat.budgets`."""
-
-    def value(self) -> Task:
-        return Task(task_id=self.task_id, display_name=self.display_name, config=_frozen(self.config))
 
 
 class SelectionBody(Body):

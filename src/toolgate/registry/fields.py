@@ -89,6 +89,14 @@ def _check_references(text: str) -> str:
     return text
 
 
+def _check_guest_text(text: str) -> str:
+    if "${ENV:" in text:
+        raise refuse("a guest gets no secret of the node: references like `${ENV:NAME}` are not for it")
+    if MASK in text:
+        raise refuse(f"`{MASK}` stands for a hidden value: send the value")
+    return text
+
+
 def _check_header_name(name: str) -> str:
     if len(name) > 128 or not HEADER_NAME.fullmatch(name):
         raise refuse("not the name of a header")
@@ -142,6 +150,13 @@ ConfigKey = Annotated[str, Field(min_length=1, max_length=128), _without_control
 # Newlines are legal in both: keys in PEM form, scripts given to `sh -c`.
 Argument = Annotated[
     str, Field(max_length=32_768), _without_controls("\t\r\n"), AfterValidator(_check_references)
+]
+# Of programs in a sandbox.
+GuestArgument = Annotated[
+    str, Field(max_length=4_096), _without_controls("\t\r\n"), AfterValidator(_check_guest_text)
+]
+GuestValue = Annotated[
+    str, Field(max_length=32_768), _without_controls("\t\r\n"), AfterValidator(_check_guest_text)
 ]
 Label = Annotated[str, Field(max_length=64), AfterValidator(_check_label)]
 ModelPattern = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_label)]

@@ -27,12 +27,12 @@ from toolgate.registry.bodies import (
     ProfileBody,
     SecretBody,
     ServerBody,
-    TaskBody,
     default_namespace,
 )
 from toolgate.registry.chat_bodies import ChatUpstreamBody
 from toolgate.registry.package_bodies import PackageBody
 from toolgate.registry.problems import field_path, find_problems, invalid_record
+from toolgate.registry.task_bodies import TaskBody
 
 Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Package | ChatUpstream | Secret
 RecordBody: TypeAlias = (

@@ -38,6 +38,8 @@ def redact_record(kind: Kind, body: Body) -> dict[str, Any]:
         return {**body, "sha256": MASK}
     if kind == "secret":
         return {**body, "hex": MASK}
+    if kind == "task" and isinstance(workload := body.get("workload"), Mapping):
+        return {**body, "workload": _redact_launch(workload)}
     return dict(body)
 
 
@@ -45,7 +47,7 @@ def redact_server(body: Body) -> dict[str, Any]:
     """A server's body with every literal secret masked; references stay, they are not the secret."""
     shown = dict(body)
     if isinstance(stdio := body.get("stdio"), Mapping):
-        shown["stdio"] = _redact_stdio(stdio)
+        shown["stdio"] = _redact_launch(stdio)
     if isinstance(http := body.get("http"), Mapping):
         shown["http"] = _redact_endpoint(http, url_field="url")
     return shown
@@ -67,11 +69,12 @@ def _differing(body: Any, shown: Any, where: str) -> Iterator[str]:
         yield where
 
 
-def _redact_stdio(stdio: Body) -> dict[str, Any]:
-    shown = dict(stdio)
-    if isinstance(env := stdio.get("env"), Mapping):
+def _redact_launch(launch: Body) -> dict[str, Any]:
+    """Of a child process or a guest: its variables and its arguments."""
+    shown = dict(launch)
+    if isinstance(env := launch.get("env"), Mapping):
         shown["env"] = _redact_named(env)
-    if isinstance(args := stdio.get("args"), list | tuple):
+    if isinstance(args := launch.get("args"), list | tuple):
         shown["args"] = _redact_args([str(arg) for arg in args])
     return shown
 

@@ -9,8 +9,9 @@ from pydantic import Field, JsonValue, create_model
 
 from toolgate.model.principals import Role
 from toolgate.model.reports import HealthState
-from toolgate.registry.bodies import Body, CeilingBody, PinBody, ProfileBody, ServerBody, TaskBody
+from toolgate.registry.bodies import Body, CeilingBody, PinBody, ProfileBody, ServerBody
 from toolgate.registry.fields import Name, OAuthScope, ServerId, Sha256, UnixTime
+from toolgate.registry.task_bodies import TaskBody
 from toolgate.surfaces.rest.shapes import Revision, Shown
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.oauth.logins import Login
