@@ -1,17 +1,21 @@
 """What one run of a guest has of the gateway: whose it is, and the way to tools and models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
-from toolgate.errors import ToolCallLimit
+from toolgate.errors import PolicyDenied, ToolCallLimit
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.invocations import MAX_CALLS_KEPT, CallMade
 from toolgate.upstream.models.client import Models
 from toolgate.wasm.abi import Guest
 
-DOOR = "hostcall"
+DOOR: Final = "hostcall"
 """What the audit calls this door."""
+MAX_DENIALS_RECORDED: Final = 100
+"""Of one run: a guest can ask for what it may not have a hundred thousand times in a second."""
 
 
 class CallLog:
@@ -21,6 +25,7 @@ class CallLog:
         self._most = most
         self.total = 0
         self.model_asks = 0
+        self.denials = 0
         self.kept: list[CallMade] = []
 
     @property
@@ -55,6 +60,17 @@ class TaskContext:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trace", Trace(DOOR, self.invocation_id, self.invocation_id))
+
+    @contextmanager
+    def denials_recorded(self) -> Iterator[None]:
+        """Whoever asks for more than it may have is on record. For the event loop, as all of the gateway is."""
+        try:
+            yield
+        except PolicyDenied as exc:
+            self.calls.denials += 1
+            if self.calls.denials <= MAX_DENIALS_RECORDED:
+                self.gateway.record_refused(self.caller.principal, exc.code, door=DOOR)
+            raise
 
 
 TaskGuest = Guest[TaskContext]
