@@ -5,8 +5,8 @@ cancellation, and then every call that still runs is cancelled with it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.chat.calls import CallError, ToolCall, call_error
 from toolgate.chat.loop import Refused, Run
-from toolgate.chat.outputs import TOOL_ERROR, error_text, tool_text
+from toolgate.chat.outputs import TOOL_ERROR, cut_text, error_text, tool_text
 from toolgate.errors import CallTimedOut, InputNotGiven, InvalidArguments, ToolgateError, UnknownTool
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.chat_scope import meant_name
@@ -26,6 +26,7 @@ from toolgate.upstream.wire import parse_error
 
 MAX_AT_ONCE: Final = 8
 """Calls of one conversation at the same time; others of a reply wait. Servers have limits of their own."""
+OWN_TOOL_FAILED: Final = "tool_exec_failed"
 _INVALID_PARAMS: Final = -32602
 _MAX_QUOTED: Final = 1_000
 
@@ -39,13 +40,28 @@ class ToolEvent(NamedTuple):
     ok: bool | None = None
     """Of one that has finished: whether the tool itself says so, too."""
     ms: int | None = None
+    code: str = ""
+    """Of one that has failed: why."""
 
 
 class Said(NamedTuple):
     """What the model is told of one call."""
 
     content: str
-    ok: bool
+    code: str = ""
+    """Why it failed, if it did."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.code
+
+
+class OwnToolFailed(Exception):
+    """What the model is told of a function of the caller that gave no result."""
+
+
+OwnTool = Callable[[bytes], Awaitable[str]]
+"""A function of the caller that is run here: gets a JSON object. Raises OwnToolFailed, and ToolgateErrors."""
 
 
 async def _tell_nobody(_event: ToolEvent) -> None:
@@ -62,6 +78,9 @@ class Errand:
     deadline_s: float
     """When the whole conversation has to end, by the loop's clock. Calls that run then are cancelled."""
     on_event: Callable[[ToolEvent], Awaitable[None]] = _tell_nobody
+    """A ToolgateError that it raises where a call is to start keeps it from being made."""
+    own: Mapping[str, OwnTool] = field(default_factory=dict)
+    """By the names that the loop has for them. Such a call has no time of its own: only the whole has one."""
 
 
 async def run_tools(
@@ -90,37 +109,48 @@ async def _run(gateway: Gateway, errand: Errand, step: Run) -> str:
     """One call, as soon as there is a place for it."""
     clock = asyncio.get_running_loop().time
     began_s = clock()
-    await errand.on_event(ToolEvent("tool_started", step.call.call_id, step.name))
-    said = await _call(gateway, errand, step)
+    said = await _try(gateway, errand, step)
     took_ms = round((clock() - began_s) * 1e3)
-    await errand.on_event(ToolEvent("tool_finished", step.call.call_id, step.name, said.ok, took_ms))
+    await errand.on_event(
+        ToolEvent("tool_finished", step.call.call_id, step.name, said.ok, took_ms, said.code)
+    )
     return said.content
 
 
-async def _call(gateway: Gateway, errand: Errand, step: Run) -> Said:
-    timeout_ms = errand.budgets.tool_timeout_ms
+async def _try(gateway: Gateway, errand: Errand, step: Run) -> Said:
+    own, max_bytes = errand.own.get(step.name), errand.budgets.max_tool_output_bytes
     try:
-        async with asyncio.timeout(timeout_ms / 1e3):
-            # Asked for anew: what the caller may do can change while a conversation lasts.
-            view = gateway.view(errand.caller)
-            params = {"arguments": msgspec.Raw(step.arguments)}
-            answer = await gateway.call(view, step.name, params, trace=errand.trace)
-        return _said(answer, errand.budgets.max_tool_output_bytes)
-    except TimeoutError:
-        return _failed(CallTimedOut(f"the tool gave no result within {timeout_ms} ms"))
+        await errand.on_event(ToolEvent("tool_started", step.call.call_id, step.name))
+        if own is not None:
+            return Said(cut_text(await own(step.arguments), max_bytes))
+        return _said(await _call(gateway, errand, step), max_bytes)
+    except OwnToolFailed as exc:
+        return _told(CallError(code=OWN_TOOL_FAILED, message=str(exc), retryable=False))
     except InputNeeded:
         return _failed(InputNotGiven("the tool wants to ask its user something, and nobody here can answer"))
     except ToolgateError as exc:
         return _failed(exc)
 
 
+async def _call(gateway: Gateway, errand: Errand, step: Run) -> Answer:
+    timeout_ms = errand.budgets.tool_timeout_ms
+    try:
+        async with asyncio.timeout(timeout_ms / 1e3):
+            # Asked for anew: what the caller may do can change while a conversation lasts.
+            view = gateway.view(errand.caller)
+            params = {"arguments": msgspec.Raw(step.arguments)}
+            return await gateway.call(view, step.name, params, trace=errand.trace)
+    except TimeoutError as exc:
+        raise CallTimedOut(f"the tool gave no result within {timeout_ms} ms") from exc
+
+
 def _said(answer: Answer, max_bytes: int) -> Said:
     """Raises InputNeeded and ServerUnavailable."""
     members = answer.reply.members
     if members is None:
-        return Said(error_text(server_error(answer.reply.error)), ok=False)
+        return _told(server_error(answer.reply.error))
     text, is_error = tool_text(_plain(members, answer), max_bytes=max_bytes)
-    return Said(text, not is_error)
+    return Said(text, TOOL_ERROR if is_error else "")
 
 
 def _plain(members: Members, answer: Answer) -> Members:
@@ -140,7 +170,11 @@ def server_error(raw: bytes | None) -> CallError:
 
 
 def _failed(exc: ToolgateError) -> Said:
-    return Said(error_text(call_error(exc)), ok=False)
+    return _told(call_error(exc))
+
+
+def _told(error: CallError) -> Said:
+    return Said(error_text(error), error.code)
 
 
 def _record_unknown(gateway: Gateway, errand: Errand, name: str) -> None:

@@ -3,19 +3,16 @@
 from dataclasses import replace
 from functools import partial
 
-import msgspec
-
 from toolgate.chat.declarations import check_other_tools
 from toolgate.chat.hidden import splice
-from toolgate.chat.injection import Injection, inject
 from toolgate.chat.legacy_functions import is_legacy, to_tools
-from toolgate.chat.requests import ChatRequest, check_choice, parse_chat_request
-from toolgate.errors import InvalidChat
-from toolgate.gateway.chat_scope import ChatScope, tool_table
-from toolgate.gateway.view import View
+from toolgate.chat.requests import ChatRequest, parse_chat_request
+from toolgate.gateway.caller import Trace
+from toolgate.gateway.chat_scope import ChatScope
+from toolgate.gateway.chats import Opening, offer
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai import passthrough
-from toolgate.surfaces.openai.conversation import DOOR, Conversation, Opening
+from toolgate.surfaces.openai.conversation import DOOR, Conversation
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.parts import ChatParts
 
@@ -43,25 +40,13 @@ class Completions:
         if not scope.injects or asked.choice.kind == "none":
             filters = scope.mode == "passthrough"
             return await passthrough.serve(exchange, request, scope=scope, parts=self._parts, filters=filters)
-        view, offered = await self._offer(asked, scope)
-        opening = Opening(request=asked, is_legacy=is_old, scope=scope, view=view, offered=offered)
-        return await Conversation(self._parts, exchange, opening).run()
+        view, offered = await offer(self._parts.gateway, asked, scope)
+        trace = Trace(DOOR, "", exchange.request_id)
+        opening = Opening(request=asked, scope=scope, offered=offered, trace=trace)
+        return await Conversation(self._parts, exchange, opening, view=view, is_legacy=is_old).run()
 
     async def _whole(self, exchange: Exchange, request: ChatRequest) -> ChatRequest:
         """With what was hidden of earlier turns back in its place."""
         open_turn = partial(self._parts.turns.open, principal_id=exchange.principal.id)
         spliced = await parse_aside(lambda _: splice(request.messages, open_turn), exchange.request.body)
         return replace(request, messages=spliced)
-
-    async def _offer(self, request: ChatRequest, scope: ChatScope) -> tuple[View, Injection]:
-        """The caller's view, and what of it the model is offered."""
-        gateway = self._parts.gateway
-        if msgspec.json.decode(request.members.get("n", b"1")) not in (1, None):
-            raise InvalidChat("'n' must be 1 where tools are run.", param="n")
-        view = await gateway.settled_view(scope.caller)
-        gateway.metrics.injections.update(view.injections)
-        table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
-        offered = inject(table, request.declared.own)
-        if not request.declared.other_kinds:
-            check_choice(request.choice, {*request.declared.own, *offered.declared})
-        return view, offered

@@ -1,13 +1,14 @@
 """What the handlers of this door have in common."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from toolgate.chat.requests import Asked
-from toolgate.errors import PolicyDenied, ToolgateError
+from toolgate.errors import PolicyDenied
 from toolgate.gateway.chat_scope import ChatScope, chat_scope
+from toolgate.gateway.chats import counted
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.sealed_turns import SealedTurns
 from toolgate.gateway.signing import Signer
@@ -60,16 +61,6 @@ class ChatParts:
             self.gateway.record_refused(exchange.principal, exc.code, door=door)
             raise
 
-    @contextmanager
-    def counted(self, scope: ChatScope) -> Iterator[list[str]]:
-        """Count one request by how it ends: what is put into the list, or what is raised."""
-        outcomes: list[str] = []
-        outcome = "cancelled"
-        try:
-            yield outcomes
-            outcome = outcomes[-1]
-        except ToolgateError as exc:
-            outcome = exc.code
-            raise
-        finally:
-            self.gateway.metrics.chats[scope.upstream.upstream_id, outcome] += 1
+    def counted(self, scope: ChatScope) -> AbstractContextManager[list[str]]:
+        """Count one request by how it ends."""
+        return counted(self.gateway, scope)

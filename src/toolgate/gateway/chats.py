@@ -1,0 +1,114 @@
+"""One chat whose tools are run here: what it begins with, and the parts that bring it to its end.
+
+The doors have it in common. What they add is how a request comes to them, and how its answer goes.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from toolgate.chat.injection import Injection, inject
+from toolgate.chat.loop import ToolLoop
+from toolgate.chat.requests import ChatRequest, check_choice
+from toolgate.chat.transcript import Transcript
+from toolgate.errors import InvalidChat, ToolgateError
+from toolgate.gateway.asking import Asking
+from toolgate.gateway.caller import Trace
+from toolgate.gateway.chat_scope import ChatScope, tool_table
+from toolgate.gateway.conversing import Ask, Talk
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.tool_runs import Errand, OwnTool
+from toolgate.gateway.view import View
+from toolgate.upstream.models.client import Models
+
+OWN: Final = "own/"
+"""Before the name of a function of the caller that is run here: no name in a view begins so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What a chat begins with."""
+
+    request: ChatRequest
+    scope: ChatScope
+    offered: Injection = field(default_factory=Injection)
+    trace: Trace
+    own: Mapping[str, OwnTool] = field(default_factory=dict)
+    """Functions of the caller that are run here. Those of others are the caller's to call."""
+
+
+class Chat:
+    """One chat. Its time begins now."""
+
+    def __init__(self, gateway: Gateway, models: Models, opening: Opening) -> None:
+        request, scope, offered = opening.request, opening.scope, opening.offered
+        deadline_s = scope.deadline_s()
+        self._upstream_id = scope.upstream.upstream_id
+        self.transcript = Transcript(request, offered)
+        self.loop = ToolLoop(
+            names={**offered.names, **{name: f"{OWN}{name}" for name in opening.own}},
+            own=request.declared.own - opening.own.keys(),
+            budgets=scope.budgets,
+            choice=request.choice,
+        )
+        self.asking = Asking(
+            models=models,
+            upstream=scope.upstream,
+            transcript=self.transcript,
+            loop=self.loop,
+            deadline_s=deadline_s,
+            metrics=gateway.metrics,
+        )
+        self.errand = Errand(
+            caller=scope.caller,
+            budgets=scope.budgets,
+            trace=opening.trace,
+            deadline_s=deadline_s,
+            own={f"{OWN}{name}": tool for name, tool in opening.own.items()},
+        )
+
+    def talk(self, ask: Ask) -> Talk:
+        """It, as `converse` drives it."""
+        return Talk(
+            loop=self.loop,
+            history=self.transcript,
+            ask=ask,
+            errand=self.errand,
+            upstream_id=self._upstream_id,
+        )
+
+
+async def offer(gateway: Gateway, request: ChatRequest, scope: ChatScope) -> tuple[View, Injection]:
+    """The caller's view, and what of it the model is offered. Raises InvalidChat, and as `gateway.view`."""
+    check_single(request)
+    view = await gateway.settled_view(scope.caller)
+    gateway.metrics.injections.update(view.injections)
+    table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
+    offered = inject(table, request.declared.own)
+    if not request.declared.other_kinds:
+        check_choice(request.choice, {*request.declared.own, *offered.declared})
+    return view, offered
+
+
+def check_single(request: ChatRequest) -> None:
+    """InvalidChat where more than one answer is asked for: each would have calls of its own."""
+    if msgspec.json.decode(request.members.get("n", b"1")) not in (1, None):
+        raise InvalidChat("'n' must be 1 where tools are run.", param="n")
+
+
+@contextmanager
+def counted(gateway: Gateway, scope: ChatScope) -> Iterator[list[str]]:
+    """Count one chat by how it ends: what is put into the list, or what is raised."""
+    outcomes: list[str] = []
+    outcome = "cancelled"
+    try:
+        yield outcomes
+        outcome = outcomes[-1]
+    except ToolgateError as exc:
+        outcome = exc.code
+        raise
+    finally:
+        gateway.metrics.chats[scope.upstream.upstream_id, outcome] += 1
