@@ -63,7 +63,7 @@ class TaskContext:
 
     @contextmanager
     def denials_recorded(self) -> Iterator[None]:
-        """Whoever asks for more than it may have is on record. For the event loop, as all of the gateway is."""
+        """Whoever asks for more than it may have is on record. On the event loop, like all of a gateway."""
         try:
             yield
         except PolicyDenied as exc:

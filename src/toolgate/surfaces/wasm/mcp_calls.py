@@ -1,0 +1,256 @@
+"""`mcp_*`: the servers and tools of its task as calls of a guest.
+
+A descriptor stands for one server, and is no right of its own: each call asks the policy anew, as the MCP
+door does on the path of that server. Tools have their own names there; where there are too many to list, the
+three that find them are listed. Nothing is said of where a server runs.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from toolgate.catalog.pages import encode_definition
+from toolgate.catalog.results import InputNeeded, adapt_result
+from toolgate.chat.calls import MAX_ARGUMENT_BYTES, CallError, call_error, parse_arguments
+from toolgate.chat.outputs import TOOL_ERROR
+from toolgate.errors import InputNotGiven, NotFound, PolicyDenied, ToolgateError, TooManyTools
+from toolgate.gateway.caller import Caller
+from toolgate.gateway.routes import FIND_ROUTES, Route
+from toolgate.gateway.tool_runs import server_error
+from toolgate.gateway.view import View
+from toolgate.model.invocations import CallMade
+from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME
+from toolgate.model.raw import decode_members
+from toolgate.policy.layers import SessionRequest
+from toolgate.policy.resolve import bind_task
+from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
+from toolgate.surfaces.wasm.texts import decode_text, read_text
+from toolgate.upstream.pool import Answer
+from toolgate.upstream.wire import is_tool_error
+from toolgate.wasm.abi import SPEAR, Errno, Fault, HostFunction
+from toolgate.wasm.fds import EPOLLIN, Entry
+
+MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
+"""What a guest may leave with the host of results that its buffers were too small for; then no tool runs."""
+MAX_NAME_BYTES: Final = 4 * max(MAX_SERVER_ID, MAX_TOOL_NAME)
+_NO_DESCRIPTION: Final = msgspec.Raw(b'""')
+
+_encode = msgspec.json.encode
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A result that its guest had no room for, and the call it is the result of."""
+
+    tool: str
+    arguments: bytes
+    result: bytes
+
+
+class McpSession(Entry):
+    """One server, as its guest has opened it."""
+
+    kind = "McpSession"
+
+    def __init__(self, server_id: str) -> None:
+        super().__init__()
+        self.server_id = server_id
+        self.kept: Kept | None = None
+
+    def poll_mask(self) -> int:
+        return 0 if self.kept is None else EPOLLIN
+
+    def close(self) -> None:
+        self.kept = None
+
+    @contextmanager
+    def failures_noted(self) -> Iterator[None]:
+        """`last_error` tells of what is raised within."""
+        self.last_error = None
+        try:
+            yield
+        except ToolgateError as exc:
+            self.last_error = call_error(exc).detail["error"]
+            raise
+
+
+def mcp_open(guest: TaskGuest, pointer: int, length: int) -> int:
+    """A descriptor of the server with this id."""
+    server_id = read_text(guest, pointer, length, most=MAX_NAME_BYTES)
+    guest.fds.check_room()
+    guest.wait(lambda: _open(guest.context, server_id))
+    return guest.fds.open(McpSession(server_id))
+
+
+def mcp_list_tools(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
+    """The tools of a server that are for this guest: `{"server_id", "tools": […]}`."""
+    session = guest.fds.get(fd, McpSession)
+    guest.check_out(out, out_length)
+    with session.failures_noted():
+        view = guest.wait(lambda: _view(guest.context, session.server_id))
+    tools = [_definition(name, route) for name, route in _tools(view).items()]
+    return guest.put_out(out, out_length, _encode({"server_id": session.server_id, "tools": tools}))
+
+
+def mcp_call_tool(guest: TaskGuest, fd: int, *buffers: int) -> int:
+    """Call a tool; its result is one JSON object. `buffers`: name, arguments and result, each with its length.
+
+    A result that the buffer is too small for is kept. The same call again is that call, and gets it: the tool
+    does not run a second time. A call of anything else lets go of it.
+    """
+    name_pointer, name_length, arguments_pointer, arguments_length, out, out_length = buffers
+    session = guest.fds.get(fd, McpSession)
+    tool = read_text(guest, name_pointer, name_length, most=MAX_NAME_BYTES)
+    arguments = guest.read(arguments_pointer, arguments_length, most=MAX_ARGUMENT_BYTES)
+    guest.check_out(out, out_length)
+    kept, session.kept = session.kept, None
+    if kept is None or (kept.tool, kept.arguments) != (tool, arguments):
+        kept = Kept(tool, arguments, _run(guest, session, tool, arguments))
+    try:
+        return guest.put_out(out, out_length, kept.result)
+    except Fault:
+        session.kept = kept
+        raise
+
+
+def mcp_close(guest: TaskGuest, fd: int) -> int:
+    guest.fds.close(fd, McpSession)
+    return 0
+
+
+def mcp_registry_list(guest: TaskGuest, out: int, out_length: int) -> int:
+    """The servers that `mcp_open` would open: `{"servers": […]}`."""
+    guest.check_out(out, out_length)
+    servers = guest.wait(lambda: _list_servers(guest.context))
+    return guest.put_out(out, out_length, _encode({"servers": servers}))
+
+
+def mcp_registry_get(guest: TaskGuest, pointer: int, length: int, out: int, out_length: int) -> int:
+    """One of them. What may not be opened is not there."""
+    server_id = read_text(guest, pointer, length, most=MAX_NAME_BYTES)
+    guest.check_out(out, out_length)
+    server = guest.wait(lambda: _describe_server(guest.context, server_id))
+    if server is None:
+        raise Fault(Errno.ENOENT)
+    return guest.put_out(out, out_length, _encode(server))
+
+
+def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> bytes:
+    """The result of a call that is made now."""
+    parsed = parse_arguments(decode_text(arguments))
+    if isinstance(parsed, CallError):
+        session.last_error = parsed.detail["error"]
+        raise Fault(Errno.EINVAL)
+    if _kept_bytes(guest) >= MAX_KEPT_BYTES:
+        raise Fault(Errno.ENOMEM)
+    with session.failures_noted():
+        guest.context.calls.spend()
+        return guest.wait(lambda: _call(guest.context, session.server_id, tool, parsed))
+
+
+def _kept_bytes(guest: TaskGuest) -> int:
+    sessions = (entry for entry in guest.fds.entries().values() if isinstance(entry, McpSession))
+    return sum(len(one.kept.result) for one in sessions if one.kept is not None)
+
+
+# On the event loop, where all of the gateway is
+
+
+def _caller(context: TaskContext, server_id: str) -> Caller:
+    request = SessionRequest(enabled=True, servers=(server_id,))
+    return replace(context.caller, request=request, only_server=server_id)
+
+
+async def _view(context: TaskContext, server_id: str) -> View:
+    return await context.gateway.settled_view(_caller(context, server_id))
+
+
+async def _open(context: TaskContext, server_id: str) -> None:
+    with context.denials_recorded():
+        view = await _view(context, server_id)
+    if not view.tools:
+        raise NotFound(f"no server `{server_id}`")
+
+
+async def _call(context: TaskContext, server_id: str, tool: str, arguments: bytes) -> bytes:
+    clock = asyncio.get_running_loop().time
+    began_s = clock()
+    code = "cancelled"
+    try:
+        view = await _view(context, server_id)
+        params = {"arguments": msgspec.Raw(arguments)}
+        answer = await context.gateway.call(view, tool, params, trace=context.trace)
+        result, code = _result(answer)
+    except InputNeeded as exc:
+        code = InputNotGiven.code
+        raise InputNotGiven("the tool wants to ask its user something, and nobody here can answer") from exc
+    except ToolgateError as exc:
+        code = exc.code
+        raise
+    finally:
+        took_ms = round((clock() - began_s) * 1e3)
+        context.calls.keep(CallMade(server_id=server_id, tool=tool[:MAX_TOOL_NAME], code=code, ms=took_ms))
+    return result
+
+
+def _result(answer: Answer) -> tuple[bytes, str]:
+    """What a guest gets, and the code of what failed. A tool that fails has a result, too."""
+    members = answer.reply.members
+    if members is None:
+        error = server_error(answer.reply.error)
+        return _encode(error.detail), error.code
+    code = TOOL_ERROR if is_tool_error(members) else ""
+    return adapt_result(members, upstream=answer.era, client="legacy"), code
+
+
+async def _list_servers(context: TaskContext) -> list[Mapping[str, Any]]:
+    gateway = context.gateway
+    task = gateway.task_policy(context.caller)
+    if task is None:
+        return []
+    named = sorted(bind_task(gateway.snapshot, task).allowed & gateway.snapshot.servers.keys())
+    await gateway.servers.settled(named)
+    found = [await _describe_server(context, server_id) for server_id in named]
+    return [server for server in found if server is not None]
+
+
+async def _describe_server(context: TaskContext, server_id: str) -> Mapping[str, Any] | None:
+    await asyncio.sleep(0)  # there may be thousands, and others are waiting
+    try:
+        view = await _view(context, server_id)
+    except (PolicyDenied, NotFound, TooManyTools):
+        return None
+    offer = context.gateway.snapshot.servers.get(server_id)
+    if offer is None or not view.tools:
+        return None
+    return {
+        "server_id": server_id,
+        "display_name": offer.record.display_name,
+        "tags": offer.record.tags,
+        "tools": list(_tools(view)),
+    }
+
+
+def _tools(view: View) -> Mapping[str, Route]:
+    """What can be called by its name. Where there is too much to list, that is what finds the rest."""
+    return view.routes if view.found is None else FIND_ROUTES
+
+
+def _definition(name: str, route: Route) -> Mapping[str, msgspec.Raw]:
+    assert route.tool is not None  # a view's tools are tools
+    members = decode_members(encode_definition(route.tool, name, era="legacy"))
+    return {"description": _NO_DESCRIPTION, **members}
+
+
+MCP_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = (
+    HostFunction(SPEAR, "mcp_open", "ii", "i", mcp_open),
+    HostFunction(SPEAR, "mcp_list_tools", "iii", "i", mcp_list_tools),
+    HostFunction(SPEAR, "mcp_call_tool", "iiiiiii", "i", mcp_call_tool),
+    HostFunction(SPEAR, "mcp_close", "i", "i", mcp_close),
+    HostFunction(SPEAR, "mcp_registry_list", "ii", "i", mcp_registry_list),
+    HostFunction(SPEAR, "mcp_registry_get", "iiii", "i", mcp_registry_get),
+)
