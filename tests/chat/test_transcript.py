@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chat.conversations import HI, call, function, offered, reply_of, request_of
+from tests.chat.conversations import HI, call, function, offered, plain, reply_of, request_of
 from tests.upstream.strict_history import fault_of
 from toolgate.chat.injection import Injection
 from toolgate.chat.loop import AskModel
+from toolgate.chat.replies import Reply
 from toolgate.chat.transcript import Transcript
 
 SENT = AskModel(choice="sent")
@@ -197,6 +198,49 @@ def test_a_call_of_a_tool_that_is_no_function_stays_as_it_came() -> None:
     assert asked(transcript)["messages"][1]["tool_calls"] == [custom]
 
 
+CLOSED = "Stopped."
+SAID = {"role": "assistant", "content": CLOSED}
+RUN = {"role": "assistant", "content": None, "tool_calls": [call("a")]}
+RESULT = {"role": "tool", "tool_call_id": "a", "content": "done"}
+
+
+@pytest.mark.parametrize(
+    ("replies", "closing", "expected"),
+    [
+        pytest.param([], "", [], id="nobody answered"),
+        pytest.param([], CLOSED, [SAID], id="nobody answered in time"),
+        pytest.param([reply_of(content="yes", x=1)], "", [{**SAID, "content": "yes", "x": 1}], id="answered"),
+        pytest.param([reply_of(content="", x=1)], CLOSED, [{**SAID, "x": 1}], id="with nothing"),
+        pytest.param(
+            [reply_of(content="yes", tool_calls=[])], "", [{**SAID, "content": "yes"}], id="with no calls"
+        ),
+        pytest.param([reply_of(call("a"))], "", [RUN, RESULT], id="broken off after results"),
+        pytest.param([reply_of(call("a"))], CLOSED, [RUN, RESULT, SAID], id="no time after results"),
+        pytest.param(
+            [reply_of(call("a")), reply_of(call("b"), x=1)],
+            CLOSED,
+            [RUN, RESULT, {**SAID, "x": 1}],
+            id="calls that are not run any more",
+        ),
+        pytest.param(
+            [reply_of(call("a")), reply_of(call("b"), content="so far")],
+            "",
+            [RUN, RESULT, {**SAID, "content": "so far"}],
+            id="such calls beside words",
+        ),
+    ],
+)
+def test_a_history_can_be_gone_on_with(replies: list[Reply], closing: str, expected: list[Any]) -> None:
+    transcript = Transcript(request_of(), offered("read"))
+    for at, reply in enumerate(replies):
+        transcript.take(reply)
+        if at == 0:
+            for one in reply.calls:
+                transcript.answer(one, "done")
+
+    assert plain(transcript.history(closing)) == [HI, *expected]
+
+
 TEXTS = st.sampled_from(["mcp__fs__read", "mcp.fs.read", "mine", "", "a b", "é" * 70, "x" * 99]) | st.text(
     max_size=8
 )
@@ -207,8 +251,10 @@ CALLS = st.builds(call, st.sampled_from(["a", "b", "c", ""]), TEXTS, ARGUMENTS)
 ROUNDS = st.lists(st.lists(CALLS, min_size=1, max_size=4), max_size=4)
 
 
-@given(ROUNDS, st.sampled_from([SENT, AUTO, LAST]), st.booleans())
-def test_strict_servers_take_every_history(rounds: list[Any], ask: AskModel, declares: bool) -> None:
+@given(ROUNDS, st.sampled_from([SENT, AUTO, LAST]), st.booleans(), st.booleans())
+def test_strict_servers_take_every_history(
+    rounds: list[Any], ask: AskModel, declares: bool, stops: bool
+) -> None:
     """Also that of a conversation that a budget stopped in the middle."""
     own = {"tools": [function("mine")]} if declares else {}
     transcript = Transcript(request_of(**own), offered("read", "stat", own=["mine"]))
@@ -219,6 +265,11 @@ def test_strict_servers_take_every_history(rounds: list[Any], ask: AskModel, dec
             transcript.answer(one, "done")
         assert fault_of(asked(transcript, ask)) is None
     body = asked(transcript, ask)
+    if stops:
+        transcript.take(reply_of(call("z")))
+    told = plain(transcript.history("Stopped."))
 
     assert fault_of(body) is None
+    assert fault_of({**body, "messages": told}) is None
+    assert told[-1]["content"] == "Stopped."
     assert sum(message["role"] == "tool" for message in body["messages"]) == sum(map(len, rounds))

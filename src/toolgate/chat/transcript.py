@@ -21,6 +21,8 @@ from toolgate.model.raw import Members, decode_members, encode_raw
 
 _NONE: Final = b'"none"'
 _IDLE_CHOICES: Final = (None, _NONE, b'"auto"')
+_CALLS: Final = ("tool_calls", "function_call")
+_ASSISTANT: Final = {"role": msgspec.Raw(b'"assistant"')}
 _STREAM_MEMBERS: Final = ("stream", "stream_options")
 
 _encode = msgspec.json.encode
@@ -34,6 +36,11 @@ class _Open:
 
     message: Members
     results: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has no calls, or they have results: they come together."""
+        return bool(self.results) or not any(name in self.message for name in _CALLS)
 
 
 class Transcript:
@@ -74,6 +81,18 @@ class Transcript:
         self._rounds[-1].results.append((call.call_id, content))
         self._messages.append(tool_message(call.call_id, content))
 
+    def history(self, closing: str = "") -> tuple[msgspec.Raw, ...]:
+        """All messages so far, fit to go on with; `closing` is what the last reply could not say itself.
+
+        Calls of the last reply that have no result, for nothing could be run any more, are no part of it.
+        """
+        if not closing and (not self._rounds or self._rounds[-1].is_answered):
+            return tuple(self._messages)
+        if not self._rounds or self._rounds[-1].results:
+            return (*self._messages, _said(_ASSISTANT, closing))
+        last = {name: raw for name, raw in self._rounds[-1].message.items() if name not in _CALLS}
+        return (*self._messages[:-1], _said(last, closing))
+
     def hidden(self, handed: Sequence[ToolCall]) -> HiddenTurn:
         """What the caller does not see where it is handed some calls of the last reply."""
         *earlier, last = self._rounds
@@ -103,6 +122,10 @@ class Transcript:
         if call.name in self._own:
             return call.name
         return sendable_name(self._injection.declared.get(call.name, call.name))
+
+
+def _said(message: Members, closing: str) -> msgspec.Raw:
+    return encode_raw({**message, "content": encode_raw(closing)} if closing else message)
 
 
 def _asking(request: ChatRequest, injection: Injection) -> Members:

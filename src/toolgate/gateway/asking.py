@@ -41,14 +41,14 @@ class Asking:
     async def ask_whole(self, action: AskModel) -> Heard:
         """A reply at once."""
         began_s = time.perf_counter()
-        answer = await self.models.ask(
-            self.upstream,
-            PATH,
-            self.transcript.body(action),
-            deadline_s=self.deadline_s,
-            may_retry=self._may_retry,
-        )
-        return self._keep(parse_reply(answer.body, nth=self.replies), began_s)
+        return self._keep(parse_reply(await self._answer(action), nth=self.replies), began_s)
+
+    async def ask_once(self) -> bytes:
+        """What the model's server answers to the request as it is, and no part of the conversation."""
+        began_s = time.perf_counter()
+        body = await self._answer(AskModel(choice="sent"))
+        self._measure(began_s)
+        return body
 
     async def ask_streamed(self, action: AskModel, on_delta: OnDelta) -> Heard:
         """A reply in pieces: what may be shown of each is passed on, its calls are not."""
@@ -73,8 +73,21 @@ class Asking:
     def _may_retry(self) -> bool:
         return self.loop.calls_made == 0 and self.is_silent()
 
-    def _keep(self, reply: Reply, began_s: float) -> Heard:
+    async def _answer(self, action: AskModel) -> bytes:
+        answer = await self.models.ask(
+            self.upstream,
+            PATH,
+            self.transcript.body(action),
+            deadline_s=self.deadline_s,
+            may_retry=self._may_retry,
+        )
+        return answer.body
+
+    def _measure(self, began_s: float) -> None:
         self.metrics.model_latency(self.upstream.upstream_id).add((time.perf_counter() - began_s) * 1e3)
+
+    def _keep(self, reply: Reply, began_s: float) -> Heard:
+        self._measure(began_s)
         self.replies += 1
         self.last = reply
         self.usage = add_usage(self.usage, reply.usage)
