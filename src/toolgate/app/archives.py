@@ -1,4 +1,4 @@
-"""The archives of packages, as `up` and `control` keep them."""
+"""The archives of packages and the modules of workloads, as `up` and `control` keep them."""
 
 import asyncio
 import logging
@@ -11,6 +11,7 @@ from toolgate.app.parts import wall_ms
 from toolgate.errors import ToolgateError
 from toolgate.model.packages import PackageRef
 from toolgate.packages.artifacts import Artifacts
+from toolgate.packages.modules import Modules
 from toolgate.packages.objects import objects_at
 from toolgate.packages.uploads import Uploads
 from toolgate.settings import Settings
@@ -22,9 +23,10 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archives:
-    """Those that are published, and those on their way in."""
+    """What is published, and what is on its way in."""
 
     artifacts: Artifacts
+    modules: Modules
     uploads: Uploads
 
     def fetch(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
@@ -38,6 +40,7 @@ async def open_archives(settings: Settings, environ: Mapping[str, str]) -> Async
     objects = objects_at(settings.artifacts or str(settings.data_dir / "artifacts"), environ)
     archives = Archives(
         artifacts=Artifacts(objects, clock_ms=wall_ms),
+        modules=Modules(objects),
         uploads=Uploads(objects, settings.data_dir / "uploads", clock_ms=wall_ms),
     )
     sweeping = asyncio.create_task(_keep_sweeping(archives.uploads))

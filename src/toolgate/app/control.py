@@ -95,6 +95,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             backup_dir=settings.data_dir,
             artifacts=archives.artifacts,
             uploads=archives.uploads,
+            modules=archives.modules,
             keeper=keeper,
         )
         describe_gateway(metrics, gateway)

@@ -90,6 +90,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
             backup_dir=settings.data_dir,
             artifacts=archives.artifacts,
             uploads=archives.uploads,
+            modules=archives.modules,
             keeper=keeper,
         )
 

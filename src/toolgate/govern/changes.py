@@ -21,6 +21,7 @@ from toolgate.govern.masks import HIDING
 from toolgate.govern.planning import plan_edits
 from toolgate.govern.records import find_record
 from toolgate.govern.terms import PLANNED, check_plan, check_terms
+from toolgate.govern.workloads import check_module_kept, kept_modules
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import Kind, Listing, Stored, Write, spoken
 from toolgate.model.servers import ServerRecord
@@ -100,8 +101,11 @@ async def check_saving(
     for draft in drafts:
         _check_leave(control, actor, draft, plan_id)
     edits, listing = await check_drafts(control, actor, drafts, prune=prune)
+    kept = await kept_modules(control, edits)
     for edit in edits:
         _check_leave(control, actor, edit.draft, plan_id)  # of those that pruning has added
+        with _naming(edit.draft):
+            check_module_kept(edit, kept)
     if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
         raise PlanOutdated("what the change would do is not what its plan showed")
     return edits, listing
@@ -127,7 +131,12 @@ async def warn_of_edits(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
 
 
 def note(
-    control: Control, actor: Principal, *, operation: str, kind: Kind | Literal["registry"], record_id: str
+    control: Control,
+    actor: Principal,
+    *,
+    operation: str,
+    kind: Kind | Literal["registry", "module"],
+    record_id: str,
 ) -> None:
     """Take note of what was done, in the audit log."""
     control.gateway.audit.record(

@@ -13,6 +13,7 @@ from toolgate.govern.terms import Terms
 from toolgate.govern.visibility import Visibility
 from toolgate.govern.watches import Watches
 from toolgate.packages.artifacts import Artifacts
+from toolgate.packages.modules import Modules
 from toolgate.packages.uploads import Uploads
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.store import Store
@@ -66,6 +67,8 @@ class Control(Serving):
     """Asks a chat upstream for its models. None: this process asks none."""
     artifacts: Artifacts | None = None
     """The archives of packages. None: this process keeps none."""
+    modules: Modules | None = None
+    """Those of workloads. None: this process keeps none."""
     keeper: CatalogKeeper | None = None
     """The catalog. None: none is kept here."""
     uploads: Uploads | None = None

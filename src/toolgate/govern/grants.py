@@ -26,6 +26,8 @@ WRITERS: Final[Mapping[Kind, Role]] = {
     "chat_upstream": "admin",
 }
 """The least role that may write a kind. Nobody may write a `secret`: it is not here."""
+_FOR_ALL: Final = "a chat upstream is for all callers"
+"""What all of them say to models goes there."""
 
 
 def check_writer(actor: Principal, kind: Kind) -> None:
@@ -58,7 +60,7 @@ def check_grant(actor: Principal, record: Record) -> None:
         case Package():
             _check_server(actor, record.package_id)
         case ChatUpstream():
-            _check_boundless(actor)
+            check_boundless(actor, _FOR_ALL)
         case Secret():
             raise AssertionError  # nobody's to write: see WRITERS
 
@@ -70,7 +72,7 @@ def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:
     elif kind == "profile":
         _check_unbound(actor)
     elif kind == "chat_upstream":
-        _check_boundless(actor)
+        check_boundless(actor, _FOR_ALL)
     elif kind in {"server", "pin", "package"}:
         _check_server(actor, record_id)
     elif actor.ceiling != Ceiling():
@@ -105,13 +107,10 @@ def _check_unbound(actor: Principal) -> None:
         raise Forbidden("your key is bound to tasks, and a profile is for all of them")
 
 
-def _check_boundless(actor: Principal) -> None:
-    """Raises Forbidden for who is bound at all: what all callers say to models goes to a chat upstream."""
+def check_boundless(actor: Principal, why: str) -> None:
+    """Raises Forbidden for who is bound at all, with the reason why that matters."""
     if actor.ceiling != Ceiling():
-        raise Forbidden(
-            "your key is bound, and a chat upstream is for all callers",
-            hint="ask for a key without a `ceiling`",
-        )
+        raise Forbidden(f"your key is bound, and {why}", hint="ask for a key without a `ceiling`")
 
 
 def _check_task_id(actor: Principal, task_id: str) -> None:

@@ -12,8 +12,47 @@ class Names(_message.Message):
     values: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class WorkloadLimits(_message.Message):
+    __slots__ = ("fuel", "wall_clock_ms", "memory_bytes", "table_elements", "max_output_bytes", "max_fds", "max_calls")
+    FUEL_FIELD_NUMBER: _ClassVar[int]
+    WALL_CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_FDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CALLS_FIELD_NUMBER: _ClassVar[int]
+    fuel: int
+    wall_clock_ms: int
+    memory_bytes: int
+    table_elements: int
+    max_output_bytes: int
+    max_fds: int
+    max_calls: int
+    def __init__(self, fuel: _Optional[int] = ..., wall_clock_ms: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., table_elements: _Optional[int] = ..., max_output_bytes: _Optional[int] = ..., max_fds: _Optional[int] = ..., max_calls: _Optional[int] = ...) -> None: ...
+
+class Workload(_message.Message):
+    __slots__ = ("module", "args", "env", "limits", "retries")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    MODULE_FIELD_NUMBER: _ClassVar[int]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    module: str
+    args: _containers.RepeatedScalarFieldContainer[str]
+    env: _containers.ScalarMap[str, str]
+    limits: WorkloadLimits
+    retries: int
+    def __init__(self, module: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[WorkloadLimits, _Mapping]] = ..., retries: _Optional[int] = ...) -> None: ...
+
 class Task(_message.Message):
-    __slots__ = ("task_id", "display_name", "config", "revision", "updated_at_ms")
+    __slots__ = ("task_id", "display_name", "config", "revision", "updated_at_ms", "workload")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -26,12 +65,14 @@ class Task(_message.Message):
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     UPDATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     display_name: str
     config: _containers.ScalarMap[str, str]
     revision: int
     updated_at_ms: int
-    def __init__(self, task_id: _Optional[str] = ..., display_name: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., updated_at_ms: _Optional[int] = ...) -> None: ...
+    workload: Workload
+    def __init__(self, task_id: _Optional[str] = ..., display_name: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., updated_at_ms: _Optional[int] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ...) -> None: ...
 
 class Selection(_message.Message):
     __slots__ = ("servers", "tags", "allow", "deny")

@@ -150,6 +150,13 @@ class _Line:
             request_serializer=node_pb2.ReadArtifactRequest.SerializeToString,
             response_deserializer=node_pb2.ReadArtifactResponse.FromString,
         )
+        self.read_module: grpc.aio.UnaryStreamMultiCallable[
+            node_pb2.ReadModuleRequest, node_pb2.ReadModuleResponse
+        ] = self.channel.unary_stream(
+            f"{_SERVICE}ReadModule",
+            request_serializer=node_pb2.ReadModuleRequest.SerializeToString,
+            response_deserializer=node_pb2.ReadModuleResponse.FromString,
+        )
 
 
 class GrpcControlLink:
@@ -203,6 +210,15 @@ class GrpcControlLink:
         line = self._line()
         request = node_pb2.ReadArtifactRequest(package_id=package_id, version=ref.version, sha256=ref.sha256)
         call = line.read_artifact(request, metadata=self._metadata, timeout=ARTIFACT_TIMEOUT_S)
+        with _calling(line, call) as parts:
+            async for part in parts:
+                yield part.content
+
+    async def read_module(self, sha256: str) -> AsyncGenerator[bytes, None]:
+        """A module, in pieces. Raises NotFound where control has none. Whoever reads bounds and checks it."""
+        line = self._line()
+        request = node_pb2.ReadModuleRequest(sha256=sha256)
+        call = line.read_module(request, metadata=self._metadata, timeout=ARTIFACT_TIMEOUT_S)
         with _calling(line, call) as parts:
             async for part in parts:
                 yield part.content

@@ -56,6 +56,7 @@ MATRIX: Final = {
     "toolgate.v1.NodeService/WatchRecords": NODES,
     "toolgate.v1.NodeService/Report": NODES,
     "toolgate.v1.NodeService/ReadArtifact": f"{NOT_IN} {NO} {NO} {NO} {NO} NOT_FOUND",
+    "toolgate.v1.NodeService/ReadModule": f"{NOT_IN} {NO} {NO} {NO} {NO} NOT_FOUND",
     "grpc.health.v1.Health/Check": ANYONE,
     "grpc.health.v1.Health/List": ANYONE,
     "grpc.health.v1.Health/Watch": ANYONE,
@@ -73,6 +74,7 @@ REQUESTS: Final[dict[str, Message]] = {
     "toolgate.v1.PinService/UpsertPin": policy.UpsertPinRequest(pin=policy.Pin(server_id="fs")),
     "toolgate.v1.PinService/DeletePin": policy.DeleteRequest(id="git"),
     "toolgate.v1.NodeService/ReadArtifact": node_pb2.ReadArtifactRequest(package_id="git", version="1.0.0"),
+    "toolgate.v1.NodeService/ReadModule": node_pb2.ReadModuleRequest(sha256="0" * 64),
 }
 LATE: Final = "tg_late" * 8
 SECRETS: Final = {"none": None, "wrong": "tg_wrong", "expired": LATE, "node": secret_of("node")} | {

@@ -48,6 +48,8 @@ def kept_members(message: Message) -> tuple[str, ...]:
     """The members that stay as they are stored, because `message` does not speak of them."""
     if isinstance(message, sms.McpServerRecord) and not message.HasField("extras"):
         return EXTRAS
+    if isinstance(message, policy.Task) and not message.HasField("workload"):
+        return ("workload",)
     return ()
 
 
@@ -105,11 +107,27 @@ def _parse_server(record: sms.McpServerRecord) -> dict[str, Any]:
 
 
 def _encode_task(body: Body) -> policy.Task:
-    return policy.Task(task_id=body["task_id"], display_name=body["display_name"], config=body["config"])
+    return policy.Task(
+        task_id=body["task_id"],
+        display_name=body["display_name"],
+        config=body["config"],
+        workload=_part(policy.Workload, body.get("workload")),
+    )
 
 
 def _parse_task(task: policy.Task) -> dict[str, Any]:
-    return _set(task, ("task_id", "display_name", "config"))
+    body = _set(task, ("task_id", "display_name", "config"))
+    if task.workload.ByteSize():
+        body["workload"] = _parse_workload(task.workload)
+    return body
+
+
+def _parse_workload(workload: policy.Workload) -> dict[str, Any]:
+    body = _set(workload, ("module", "args", "env", "retries"))
+    # Some of them may be 0, which is not the default.
+    if limits := {field.name: value for field, value in workload.limits.ListFields()}:
+        body["limits"] = limits
+    return body
 
 
 def _encode_profile(body: Body) -> policy.Profile:

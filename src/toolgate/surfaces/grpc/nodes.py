@@ -1,6 +1,6 @@
 """How nodes follow the registry: all records as they are stored, secrets included, for that role alone.
 
-And how they get the files of packages.
+And how they get the files of packages and the modules of workloads.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from toolgate.errors import Compacted, NotFound
 from toolgate.govern.control import Control
+from toolgate.govern.workloads import modules_of
 from toolgate.model.revisions import Batch, Body, Kind, Listing
 from toolgate.proto import node_pb2
 from toolgate.registry.transaction import encode_body
@@ -96,6 +97,14 @@ async def read_artifact(
         yield node_pb2.ReadArtifactResponse(content=piece)
 
 
+async def read_module(
+    control: Control, call: Call[node_pb2.ReadModuleRequest]
+) -> AsyncGenerator[Message, None]:
+    """A module in pieces, for a node that is to run it."""
+    async for piece in modules_of(control).read(call.request.sha256):
+        yield node_pb2.ReadModuleResponse(content=piece)
+
+
 def node_rpcs(intake: ReportIntake) -> tuple[Rpc, ...]:
     """The rows of the service."""
     service = "toolgate.v1.NodeService"
@@ -110,4 +119,5 @@ def node_rpcs(intake: ReportIntake) -> tuple[Rpc, ...]:
             max_bytes=MAX_REPORT_BYTES,
         ),
         Rpc(service=service, method="ReadArtifact", roles=("node",), handler=read_artifact),
+        Rpc(service=service, method="ReadModule", roles=("node",), handler=read_module),
     )
