@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from toolgate.registry.sql_store import Database
+from toolgate.registry.database import Database
 from toolgate.registry.sqlite import SqliteDatabase, open_sqlite_store
 from toolgate.registry.sqlite_file import SqliteFile
 from toolgate.registry.store import Store

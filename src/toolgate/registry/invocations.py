@@ -7,12 +7,13 @@ invocation is at any time with one of them. One suite in `tests/contract/` runs 
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
-from toolgate.model.invocations import Ending, Invocation, LogLine
+from toolgate.model.invocations import MAX_LOG_LINES, Ending, Invocation, LogLine
 
 LEASE_MS: Final = 15_000
 """How long a node may be silent about what it runs."""
 HEARTBEAT_S: Final = 4.0
 MAX_QUEUED: Final = 1_000
+"""Replicas that take one in at the same moment may go past it by one each."""
 KEEP_ENDED: Final = 1_000
 """Of one task; older ones are forgotten."""
 KEEP_ENDED_MS: Final = 7 * 24 * 3600 * 1000
@@ -36,20 +37,40 @@ class Queue(Protocol):
 
         Tasks that have the least running come first, then the oldest. Where there is none, it waits so long
         for one. Those whose lease is over are seen to before: back to the queue where a retry is left, else
-        they have crashed.
+        they have crashed; where a cancellation was asked for, they are cancelled. No lease is over before
+        its node had that long to be heard by this process, which may just have come back.
         """
 
     async def report(
         self, invocation_id: str, attempt: int, *, lines: Sequence[LogLine] = (), ending: Ending | None = None
     ) -> Verdict:
-        """What an attempt wrote since, and how it ended, if it did. Renews its lease."""
+        """What an attempt wrote since, and how it ended, if it did. Renews its lease.
+
+        What is not of the newest attempt, or of one that has ended, changes nothing, and is `lost`. Lines
+        are numbered by their attempt, rising; one that was heard before is passed over, so that a report may
+        be repeated. They are kept under numbers that go on over all attempts.
+        An ending that the node chose (`cancelled`, `revoked`, `node_stopped`) is a cancellation where one
+        was asked for. Otherwise one of state `crashed` is treated as the loss of its node, retries included.
+        """
 
 
 class Invocations(Queue, Protocol):
     """The queue, and the history of what came out of it."""
 
+    async def claim(
+        self, node_id: str, *, limit: int, wait_s: float = 0.0, begins: bool = True
+    ) -> Sequence[Invocation]:
+        """See `Queue.claim`. Without `begins` an attempt begins with its first report.
+
+        What never began goes back to the queue without a retry: its node did not hear of it. That is for
+        those who pass it on, and cannot know whether it arrives.
+        """
+
     async def create(self, invocation: Invocation) -> Made:
-        """Put a new one at the end. Raises QueueFull; Conflict where its key was given with other input."""
+        """Put a new one at the end. Raises QueueFull; Conflict where its key was given with other input.
+
+        A key counts for one principal and one task, and as long as the invocation is remembered.
+        """
 
     async def cancel(self, invocation_id: str) -> Invocation:
         """End one that is queued, have one that runs ended, leave one that has ended. Raises NotFound."""
@@ -68,12 +89,16 @@ class Invocations(Queue, Protocol):
         """The newest first, without inputs and outputs; `before` is the id of the last one seen."""
 
     async def lines(
-        self, invocation_id: str, *, after: int = 0, limit: int = MAX_QUEUED
+        self, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES
     ) -> Sequence[LogLine]:
-        """Its log after the line `after`, oldest first."""
+        """Its log after the line `after`, oldest first; of a long one, the newest `MAX_LOG_LINES`."""
 
     async def forget(self, *, now_ms: int) -> None:
         """Drop what ended long ago, and what a task has too many of."""
 
     async def changed(self, seen: int) -> int:
-        """Wait until something was made, taken or reported, here or by another replica; the new count."""
+        """Wait until something was made, taken or reported, here or by another replica; the new count.
+
+        Counts start at 0 and rise; one change may be told of twice, none is missed. A lease that is merely
+        renewed is none.
+        """

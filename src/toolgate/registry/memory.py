@@ -10,6 +10,7 @@ from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.catalog_rows import MemoryCatalog
 from toolgate.registry.change_count import ChangeCount
 from toolgate.registry.exports import Contents, Exported, write_export
+from toolgate.registry.memory_invocations import MemoryInvocations
 from toolgate.registry.pinned import MemoryPinned
 from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
 from toolgate.registry.transaction import RecordKey, check_store_revision, plan_transaction, record_after
@@ -28,6 +29,7 @@ class MemoryStore:
         self.reports = MemoryReports(self._records)
         self.catalog = MemoryCatalog()
         self.pinned = MemoryPinned()
+        self.invocations = MemoryInvocations(clock_ms)
 
     @property
     def epoch(self) -> str:
@@ -92,6 +94,7 @@ class MemoryStore:
         self._hub.close()
         self.reports.close()
         self.catalog.close()
+        self.invocations.close()
 
     def _apply(self, change: Change) -> None:
         key = RecordKey(change.kind, change.id)

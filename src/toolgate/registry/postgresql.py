@@ -17,14 +17,15 @@ from threading import Timer
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from toolgate.errors import Compacted, StorageFailed, StorageUnavailable, ToolgateError
 from toolgate.model.revisions import Batch, Write
 from toolgate.registry.catalog_tables import read_catalog_mark
+from toolgate.registry.database import Transactions
 from toolgate.registry.postgresql_database import CHANNEL, READERS, PostgresDatabase
 from toolgate.registry.report_tables import read_mark
-from toolgate.registry.sql_store import SqlStore, Transactions
+from toolgate.registry.sql_store import SqlStore
 from toolgate.registry.statements import News, read_batches, read_news
 from toolgate.registry.tables import Head, read_head
 from toolgate.registry.watch import PAGE
@@ -38,6 +39,8 @@ _WITHIN_S: Final = 20.0
 _CLOSE_S: Final = 3.0
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
+
+_CLOCK_MS: Final = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +112,7 @@ class PostgresStore(SqlStore):
                     await self._catch_up()
                     self.reports.count.rise()
                     self.catalog.count.rise()
+                    self.invocations.on_news(is_queued=True)
                     delay_s = _FIRST_DELAY_S
                     await self._listen(listener)
             except (psycopg.Error, ToolgateError) as exc:
@@ -127,6 +131,8 @@ class PostgresStore(SqlStore):
                 self.reports.count.rise()
             if "catalog" in topics:
                 self.catalog.count.rise()
+            if topics & {"queue", "runs"}:
+                self.invocations.on_news(is_queued="queue" in topics)
             if not topics:
                 await self._poll_marks()
 
@@ -168,6 +174,12 @@ class PostgresStore(SqlStore):
         before, self._catalog_mark = self._catalog_mark, await self._transactions.read(read_catalog_mark)
         if before != self._catalog_mark:
             self.catalog.count.rise()
+        # Those change all the time while something runs, and claimers look again by themselves.
+        self.invocations.on_news(is_queued=False)
+
+    def _read_clock_ms(self, connection: Connection) -> int:
+        """The database's: the clocks of replicas may be minutes apart, and a lease is only seconds."""
+        return read_clock_ms(connection)
 
     def _on_committed(self, batch: Batch) -> None:
         """Nothing: what is committed is read from the log, by its order."""
@@ -176,6 +188,12 @@ class PostgresStore(SqlStore):
         return await self._transactions.read(
             partial(_read_own_batches, epoch=self._epoch, after=after, upto=upto)
         )
+
+
+def read_clock_ms(connection: Connection) -> int:
+    """What time it is at the database."""
+    milliseconds: int = connection.execute(_CLOCK_MS).scalar_one()
+    return milliseconds
 
 
 def _now_s() -> float:

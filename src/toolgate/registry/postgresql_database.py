@@ -19,8 +19,8 @@ from sqlalchemy import Connection, TextClause, create_engine, text
 from sqlalchemy.exc import DBAPIError, NoResultFound
 
 from toolgate.errors import InvalidRecord, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
+from toolgate.registry.database import Topic
 from toolgate.registry.schema import is_older, migrate, refuse_newer
-from toolgate.registry.sql_store import Topic
 from toolgate.registry.statements import read_listing
 from toolgate.registry.tables import Damaged, Head, create_tables, read_head
 
@@ -56,6 +56,10 @@ _NOTICES: Final[Mapping[Topic, TextClause]] = {
     "reports": text(
         f"SELECT pg_notify('{CHANNEL}', 'reports'), set_config('synchronous_commit', 'off', true)"
     ),
+    "queue": text(f"SELECT pg_notify('{CHANNEL}', 'queue')"),
+    "runs": text(f"SELECT pg_notify('{CHANNEL}', 'runs')"),
+    # A lease that is not renewed is renewed soon after.
+    "leases": text("SELECT set_config('synchronous_commit', 'off', true)"),
     # The catalog can be made anew.
     "catalog": text(
         f"SELECT pg_notify('{CHANNEL}', 'catalog'), set_config('synchronous_commit', 'off', true)"

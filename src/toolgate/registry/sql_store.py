@@ -1,27 +1,19 @@
-"""The store over SQL tables, whatever the engine: work goes to worker threads, its news come back in order.
+"""The store over SQL tables, whatever the engine: work goes to threads, its news come back in order."""
 
-An engine says how one transaction is run (`Database`), and on which threads. A committed batch is handed to
-the watchers from the thread that committed it, before the writer hears of it; so a writer that is cancelled
-while it waits takes nothing away from them.
-"""
-
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from toolgate.errors import StorageFailed, StorageUnavailable
 from toolgate.model.packages import CatalogRow
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.catalog_rows import check_rows
 from toolgate.registry.catalog_tables import RowSource, read_made_from, read_rows, remove_rows, replace_rows
 from toolgate.registry.change_count import ChangeCount
+from toolgate.registry.database import Transactions
 from toolgate.registry.exports import Contents, Exported, Progress, write_export
 from toolgate.registry.pinned import forget_pinned, keepable, read_digests, read_pinned, store_pinned
 from toolgate.registry.report_tables import (
@@ -31,6 +23,7 @@ from toolgate.registry.report_tables import (
     store_definitions,
     store_report,
 )
+from toolgate.registry.sql_invocations import SqlInvocations
 from toolgate.registry.statements import (
     commit_writes,
     compact_log,
@@ -45,74 +38,6 @@ from toolgate.registry.tables import Head, read_head
 from toolgate.registry.transaction import RecordKey
 from toolgate.registry.watch import WatchHub
 
-T = TypeVar("T")
-Topic = Literal["registry", "reports", "catalog"]
-"""What a transaction changes."""
-
-
-class Database(Protocol):
-    """How an engine runs a transaction. Used from worker threads; failures are ours, not the library's."""
-
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """`work` over one unchanging state. Waits for no writer, and no writer waits for it."""
-
-    def change(self, work: Callable[[Connection], T], topic: Topic) -> T:
-        """`work`, then a commit that has reached the disk; or nothing at all."""
-
-
-class Transactions:
-    """Runs the transactions of a database on its threads, for the event loop."""
-
-    def __init__(
-        self, database: Database, *, reader: Executor, writer: Executor, within_s: float | None = None
-    ) -> None:
-        """`within_s`: when a caller is told that the database hangs. None: never, it is a file."""
-        self._database = database
-        self._reader = reader
-        self._writer = writer
-        self._within_s = within_s
-        self._loop = asyncio.get_running_loop()
-        self.is_closed = False
-
-    async def read(self, work: Callable[[Connection], T], *, is_long: bool = False) -> T:
-        """See `Database.read`. Only work that is said to be long may take as long as it likes."""
-        self._check_open()
-        async with _giving_up(None if is_long else self._within_s, "the database does not answer"):
-            return await self._loop.run_in_executor(self._reader, self._database.read, work)
-
-    async def change(
-        self, work: Callable[[Connection], T], *, then: Callable[[T], None], topic: Topic = "registry"
-    ) -> T:
-        """See `Database.change`. `then` runs in the loop after the commit, also when the caller has left."""
-        self._check_open()
-        async with _giving_up(
-            self._within_s, "the database does not answer: the change may have been stored or not"
-        ):
-            return await self._loop.run_in_executor(self._writer, self._commit, work, then, topic)
-
-    def close(self) -> None:
-        """Take no more work. What was asked for before is done."""
-        self.is_closed = True
-
-    def _check_open(self) -> None:
-        if self.is_closed:
-            raise StorageFailed("the store is closed")
-
-    def _commit(self, work: Callable[[Connection], T], then: Callable[[T], None], topic: Topic) -> T:
-        result = self._database.change(work, topic)
-        self._loop.call_soon_threadsafe(then, result)
-        return result
-
-
-@asynccontextmanager
-async def _giving_up(within_s: float | None, message: str) -> AsyncIterator[None]:
-    """Raises StorageUnavailable when the block takes too long. Its thread cannot be stopped, and goes on."""
-    try:
-        async with asyncio.timeout(within_s):
-            yield
-    except TimeoutError as exc:
-        raise StorageUnavailable(message) from exc
-
 
 class SqlStore:
     """A store over `transactions`, which stands at `head` now."""
@@ -125,6 +50,7 @@ class SqlStore:
         self.reports = SqlReports(transactions)
         self.catalog = SqlCatalog(transactions, clock_ms)
         self.pinned = SqlPinned(transactions)
+        self.invocations = SqlInvocations(transactions, self._read_clock_ms)
 
     @property
     def epoch(self) -> str:
@@ -179,6 +105,11 @@ class SqlStore:
         self._hub.close()
         self.reports.count.close()
         self.catalog.count.close()
+        self.invocations.close()
+
+    def _read_clock_ms(self, _connection: Connection) -> int:
+        """What the leases of nodes are measured by: a clock that all who share the tables go by."""
+        return self._clock_ms()
 
     def _on_committed(self, batch: Batch) -> None:
         if batch.changes:

@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from toolgate.errors import StartRefused, StorageFailed
-from toolgate.registry.sql_store import SqlStore, Topic, Transactions
+from toolgate.registry.database import Topic, Transactions
+from toolgate.registry.sql_store import SqlStore
 from toolgate.registry.sqlite_file import SqliteFile
 from toolgate.registry.tables import Damaged
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.catalog import Catalog
 from toolgate.registry.exports import Exported
+from toolgate.registry.invocations import Invocations
 from toolgate.registry.pinned import PinnedDefinitions
 from toolgate.registry.reports import Reports
 
@@ -49,6 +50,10 @@ class Store(Protocol):
     @property
     def pinned(self) -> PinnedDefinitions:
         """The definitions that pins name, kept in the same place."""
+
+    @property
+    def invocations(self) -> Invocations:
+        """The queue and the history of invocations, kept in the same place; no part of an export."""
 
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Connection,
     DateTime,
     Index,
+    Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
@@ -38,7 +39,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from toolgate.model.revisions import Change, Stored
 from toolgate.registry.transaction import decode_body, encode_body
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
 
 METADATA: Final = MetaData()
@@ -147,6 +148,47 @@ PINNED_DEFINITIONS: Final = Table(
     METADATA,
     Column("digest", String(64), primary_key=True),
     Column("definition", LargeBinary, nullable=False),
+)
+# The queue of invocations, and what became of them. `position` is their order; see `invocation_tables`.
+INVOCATIONS: Final = Table(
+    "invocations",
+    METADATA,
+    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("task_id", Text, nullable=False),
+    Column("principal_id", Text, nullable=False),
+    Column("principal", LargeBinary, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("retries", BigInteger, nullable=False),
+    Column("idempotency_key", Text),
+    Column("input_digest", String(64), nullable=False),
+    Column("input", LargeBinary, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("losses", BigInteger, nullable=False),
+    Column("node_id", Text, nullable=False),
+    Column("started_ms", BigInteger),
+    Column("lease_until_ms", BigInteger),
+    Column("is_cancel_asked", Boolean, nullable=False),
+    Column("heard", BigInteger, nullable=False),
+    Column("lines", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+    Column("ending", LargeBinary),
+    Column("stdout", LargeBinary),
+    Column("stderr", LargeBinary),
+    UniqueConstraint("id", name="invocations_id"),
+    UniqueConstraint("principal_id", "task_id", "idempotency_key", name="invocations_key"),
+    Index("invocations_by_state", "state", "task_id"),
+    Index("invocations_by_task", "task_id", "position"),
+    Index("invocations_by_principal", "principal_id", "position"),
+)
+INVOCATION_LINES: Final = Table(
+    "invocation_lines",
+    METADATA,
+    Column("invocation", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
 )
 # Alembic's own, as Alembic makes it.
 _MIGRATED: Final = Table(

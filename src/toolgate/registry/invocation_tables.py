@@ -1,0 +1,350 @@
+"""The queue of invocations in SQL: each function is one transaction's work, the same for every engine.
+
+Claimers at several replicas take different rows at once: each locks what it takes, and passes over what
+another one has locked. On SQLite there is one writer, and nothing to pass over.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from toolgate.model.invocations import ENDED, MAX_LOG_LINES, Ending, Invocation, LogLine
+from toolgate.model.principals import Principal
+from toolgate.registry import invocation_steps as steps
+from toolgate.registry.invocation_steps import Entry
+from toolgate.registry.invocations import KEEP_ENDED, Made, Verdict
+from toolgate.registry.tables import INVOCATION_LINES, INVOCATIONS
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_principal: Final = msgspec.msgpack.Decoder(Principal).decode
+_decode_ending: Final = msgspec.msgpack.Decoder(Ending).decode
+_decode_line: Final = msgspec.msgpack.Decoder(LogLine).decode
+
+_ROW: Final = INVOCATIONS.c
+_LARGE: Final = frozenset({"input", "stdout", "stderr"})
+_LIGHT: Final = [column for column in _ROW if column.name not in _LARGE]
+_LAPSED: Final = (_ROW.state == "running") & (_ROW.lease_until_ms < bindparam("now_ms"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What there is for a claimer to do, and when that was."""
+
+    now_ms: int
+    has_queued: bool
+    has_lapsed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who takes how many, and what it means."""
+
+    node_id: str
+    limit: int
+    begins: bool
+    ends_leases: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which invocations are listed."""
+
+    task_id: str | None
+    principal_id: str | None
+    before: str | None
+    limit: int
+
+
+def create_invocation(connection: Connection, invocation: Invocation) -> Made:
+    """See `Invocations.create`."""
+    if (earlier := _read_earlier(connection, invocation)) is not None:
+        return earlier
+    queued = select(func.count()).select_from(INVOCATIONS).where(_ROW.state == "queued")
+    steps.check_room(connection.execute(queued).scalar_one())
+    row = _new_row(invocation)
+    names, values = ", ".join(row), ", ".join(f":{name}" for name in row)
+    # One statement that both engines know: the same key may be given to two replicas at once.
+    stored = connection.execute(
+        text(
+            f"INSERT INTO invocations ({names}) VALUES ({values}) "  # noqa: S608 (names of columns)
+            "ON CONFLICT (principal_id, task_id, idempotency_key) DO NOTHING"
+        ),
+        row,
+    )
+    made = None if stored.rowcount else _read_earlier(connection, invocation)
+    return made or Made(invocation, is_new=True)
+
+
+def look(connection: Connection, now_ms: int) -> Look:
+    """Whether a claim would find something to do."""
+    query = select(exists().where(_ROW.state == "queued"), exists().where(_LAPSED))
+    has_queued, has_lapsed = connection.execute(query, {"now_ms": now_ms}).one()
+    return Look(now_ms=now_ms, has_queued=has_queued, has_lapsed=has_lapsed)
+
+
+def claim_invocations(connection: Connection, claim: Claim, now_ms: int) -> Sequence[Invocation]:
+    """See `Queue.claim`."""
+    if claim.ends_leases:
+        lost = select(*_LIGHT).where(_LAPSED).with_for_update(skip_locked=True)
+        rows = connection.execute(lost, {"now_ms": now_ms}).all()
+        _store(connection, ((row.position, steps.lapsed(_entry(row), now_ms)) for row in rows))
+    rows = connection.execute(_next(claim.limit)).all()
+    taken = [
+        (row.position, steps.taken(_entry(row), node_id=claim.node_id, now_ms=now_ms, begins=claim.begins))
+        for row in rows
+    ]
+    _store(connection, taken)
+    inputs = {row.position: row.input for row in rows}
+    return [replace(entry.invocation, input=inputs[position]) for position, entry in taken]
+
+
+def give_back(connection: Connection, taken: Sequence[Invocation], now_ms: int) -> None:
+    """Undo a claim that nobody waits for any more."""
+    for invocation in taken:
+        position, entry = _lock(connection, invocation.invocation_id)
+        known = None if entry is None else (entry.invocation.state, entry.invocation.attempt)
+        if entry is not None and known == (invocation.state, invocation.attempt):
+            _store(connection, [(position, steps.never_begun(entry, now_ms))])
+
+
+def hear_report(
+    connection: Connection,
+    invocation_id: str,
+    attempt: int,
+    *,
+    lines: Sequence[LogLine],
+    ending: Ending | None,
+    now_ms: int,
+) -> tuple[Verdict, bool]:
+    """See `Queue.report`; and whether it is queued again."""
+    position, entry = _lock(connection, invocation_id)
+    if entry is None:
+        return "lost", False
+    heard = steps.heard(entry, attempt, lines=lines, ending=ending, now_ms=now_ms)
+    if heard.entry is None:
+        return heard.verdict, False
+    _store(connection, [(position, heard.entry)])
+    if heard.lines:
+        _append(connection, position, heard.lines)
+    return heard.verdict, heard.entry.invocation.state == "queued"
+
+
+def cancel_invocation(connection: Connection, invocation_id: str, now_ms: int) -> Invocation:
+    """See `Invocations.cancel`."""
+    position, entry = _lock(connection, invocation_id)
+    if entry is None:
+        raise steps.unknown(invocation_id)
+    after = steps.cancelled(entry, now_ms)
+    if after is not entry:
+        _store(connection, [(position, after)])
+    found = read_invocation(connection, invocation_id)
+    assert found is not None  # its row is locked
+    return found
+
+
+def read_invocation(connection: Connection, invocation_id: str) -> Invocation | None:
+    """One of them, whole."""
+    row = connection.execute(select(INVOCATIONS).where(_ROW.id == invocation_id)).one_or_none()
+    if row is None:
+        return None
+    ending = _entry(row).invocation.ending
+    if ending is not None:
+        ending = replace(ending, stdout=row.stdout or b"", stderr=row.stderr or b"")
+    return replace(_entry(row).invocation, input=row.input, ending=ending)
+
+
+def read_invocations(connection: Connection, wanted: Filter) -> Sequence[Invocation]:
+    """See `Invocations.list`."""
+    query = select(*_LIGHT).order_by(_ROW.position.desc()).limit(wanted.limit)
+    if wanted.task_id is not None:
+        query = query.where(_ROW.task_id == wanted.task_id)
+    if wanted.principal_id is not None:
+        query = query.where(_ROW.principal_id == wanted.principal_id)
+    if wanted.before is not None:
+        last = INVOCATIONS.alias("last")
+        query = query.where(
+            _ROW.position < select(last.c.position).where(last.c.id == wanted.before).scalar_subquery()
+        )
+    return [_entry(row).invocation for row in connection.execute(query)]
+
+
+def read_lines(connection: Connection, invocation_id: str, *, after: int, limit: int) -> Sequence[LogLine]:
+    """See `Invocations.lines`."""
+    lines = INVOCATION_LINES.c
+    query = (
+        select(lines.seq, lines.body)
+        .where(lines.invocation == _position_of(invocation_id), lines.seq > after)
+        .order_by(lines.seq)
+        .limit(limit)
+    )
+    return [replace(_decode_line(row.body), seq=row.seq) for row in connection.execute(query)]
+
+
+def forget_invocations(connection: Connection, now_ms: int) -> None:
+    """See `Invocations.forget`."""
+    newest_first = func.row_number().over(partition_by=_ROW.task_id, order_by=_ROW.position.desc())
+    ended = (
+        select(_ROW.position, _ROW.ended_ms, newest_first.label("place"))
+        .where(_ROW.state.in_(ENDED))
+        .subquery("ended")
+    )
+    is_old = or_(ended.c.ended_ms < steps.forgotten_before_ms(now_ms), ended.c.place > KEEP_ENDED)
+    old = select(ended.c.position).where(is_old)
+    connection.execute(delete(INVOCATION_LINES).where(INVOCATION_LINES.c.invocation.in_(old)))
+    connection.execute(delete(INVOCATIONS).where(_ROW.position.in_(old)))
+
+
+def _next(limit: int) -> Select[Any]:
+    """Those whose turn it is: one that is queued comes after what its task has running and queued before."""
+    running = (
+        select(_ROW.task_id, func.count().label("count"))
+        .where(_ROW.state == "running")
+        .group_by(_ROW.task_id)
+        .cte("running")
+    )
+    place = func.row_number().over(partition_by=_ROW.task_id, order_by=_ROW.position)
+    turns = (
+        select(_ROW.position, (place + func.coalesce(running.c.count, 0)).label("turn"))
+        .select_from(INVOCATIONS.outerjoin(running, running.c.task_id == _ROW.task_id))
+        .where(_ROW.state == "queued")
+        .cte("turns")
+    )
+    return (
+        select(*_LIGHT, _ROW.input)
+        .join(turns, turns.c.position == _ROW.position)
+        # Once more: it may have been taken after the turns were counted, before it was locked.
+        .where(_ROW.state == "queued")
+        .order_by(turns.c.turn, _ROW.position)
+        .limit(limit)
+        .with_for_update(of=INVOCATIONS, skip_locked=True)
+    )
+
+
+def _lock(connection: Connection, invocation_id: str) -> tuple[int, Entry | None]:
+    query = select(*_LIGHT).where(_ROW.id == invocation_id).with_for_update()
+    row = connection.execute(query).one_or_none()
+    return (0, None) if row is None else (row.position, _entry(row))
+
+
+def _position_of(invocation_id: str) -> ColumnElement[int]:
+    return select(_ROW.position).where(_ROW.id == invocation_id).scalar_subquery()
+
+
+def _read_earlier(connection: Connection, new: Invocation) -> Made | None:
+    if new.idempotency_key is None:
+        return None
+    query = select(_ROW.id, _ROW.input_digest).where(
+        _ROW.principal_id == new.principal.id,
+        _ROW.task_id == new.task_id,
+        _ROW.idempotency_key == new.idempotency_key,
+    )
+    row = connection.execute(query).one_or_none()
+    earlier = None if row is None else read_invocation(connection, row.id)
+    if row is None or earlier is None:
+        return None
+    steps.check_repeated(earlier, is_same_input=row.input_digest == _digest(new.input))
+    return Made(earlier, is_new=False)
+
+
+def _append(connection: Connection, position: int, lines: Sequence[LogLine]) -> None:
+    kept = lines[-MAX_LOG_LINES:]
+    table = INVOCATION_LINES.c
+    old = (table.invocation == position) & (table.seq <= kept[-1].seq - MAX_LOG_LINES)
+    connection.execute(delete(INVOCATION_LINES).where(old))
+    connection.execute(
+        insert(INVOCATION_LINES),
+        [{"invocation": position, "seq": line.seq, "body": _encode(line)} for line in kept],
+    )
+
+
+def _store(connection: Connection, entries: Iterable[tuple[int, Entry]]) -> None:
+    for position, entry in entries:
+        connection.execute(
+            update(INVOCATIONS).where(_ROW.position == position).values(**_state_columns(entry))
+        )
+
+
+def _new_row(invocation: Invocation) -> dict[str, Any]:
+    return {
+        "id": invocation.invocation_id,
+        "task_id": invocation.task_id,
+        "principal_id": invocation.principal.id,
+        "principal": _encode(invocation.principal),
+        "revision": invocation.revision,
+        "created_ms": invocation.created_ms,
+        "retries": invocation.retries,
+        "idempotency_key": invocation.idempotency_key,
+        "input_digest": _digest(invocation.input),
+        "input": invocation.input,
+        **_state_columns(Entry(invocation=invocation)),
+    }
+
+
+def _state_columns(entry: Entry) -> dict[str, Any]:
+    known, ending = entry.invocation, entry.invocation.ending
+    columns = {
+        "state": known.state,
+        "attempt": known.attempt,
+        "losses": entry.losses,
+        "node_id": known.node_id,
+        "started_ms": known.started_ms,
+        "lease_until_ms": known.lease_until_ms,
+        "is_cancel_asked": known.is_cancel_asked,
+        "heard": entry.heard,
+        "lines": entry.lines,
+        "ended_ms": known.ended_ms,
+    }
+    if ending is None:
+        return columns
+    # Output is kept apart: a list does not read it.
+    light = _encode(replace(ending, stdout=b"", stderr=b""))
+    return {**columns, "ending": light, "stdout": ending.stdout, "stderr": ending.stderr}
+
+
+def _entry(row: Row[Any]) -> Entry:
+    """What a row says, without what is large."""
+    return Entry(
+        invocation=Invocation(
+            invocation_id=row.id,
+            task_id=row.task_id,
+            principal=_decode_principal(row.principal),
+            revision=row.revision,
+            input=b"",
+            created_ms=row.created_ms,
+            retries=row.retries,
+            idempotency_key=row.idempotency_key,
+            state=row.state,
+            attempt=row.attempt,
+            node_id=row.node_id,
+            started_ms=row.started_ms,
+            lease_until_ms=row.lease_until_ms,
+            is_cancel_asked=row.is_cancel_asked,
+            ended_ms=row.ended_ms,
+            ending=None if row.ending is None else _decode_ending(row.ending),
+        ),
+        losses=row.losses,
+        heard=row.heard,
+        lines=row.lines,
+    )
+
+
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
