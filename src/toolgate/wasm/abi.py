@@ -14,7 +14,18 @@ from toolgate.model.workloads import WorkloadLimits
 from toolgate.wasm.faults import Errno, Fault, Stopped
 from toolgate.wasm.fds import FdTable
 
-__all__ = ["SPEAR", "WASI", "Errno", "Fault", "Guest", "HostFunction", "OnThread", "Output", "Stopped"]
+__all__ = [
+    "SPEAR",
+    "WASI",
+    "Errno",
+    "Fault",
+    "Guest",
+    "HostFunction",
+    "OnThread",
+    "Output",
+    "Stopped",
+    "negated",
+]
 
 SPEAR: Final = "spear"
 WASI: Final = "wasi_snapshot_preview1"
@@ -93,6 +104,11 @@ class Guest(Protocol[C_co]):
         """The guest ends by its own will. Raises Stopped."""
 
 
+def negated(errno: Errno) -> int:
+    """How a function of ours says that it failed."""
+    return -errno
+
+
 @dataclass(frozen=True, slots=True)
 class HostFunction(Generic[C]):
     """A function that guests may import. In `params` and `result`, `i` is 32 bits wide and `I` 64."""
@@ -103,3 +119,5 @@ class HostFunction(Generic[C]):
     result: str
     call: Callable[..., int | None]
     """Gets a `Guest[C]` and its arguments."""
+    failure: Callable[[Errno], int] = negated
+    """The result that says so: WASI's functions have numbers of their own for it."""

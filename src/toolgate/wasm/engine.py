@@ -16,6 +16,11 @@ _OPTIONS: Final[dict[str, bool | int | str]] = {
     "epoch_interruption": True,
     "max_wasm_stack": MAX_STACK_BYTES,
     "parallel_compilation": False,  # the child that compiles is to leave a processor to the node
+    # Of address space, for each guest; wasmtime's own would be 4 GiB. As much as a guest may use by default:
+    # one that may use more is moved when it grows.
+    "memory_reservation": 64 * 1024 * 1024,
+    "memory_reservation_for_growth": 64 * 1024 * 1024,
+    "memory_guard_size": 65_536,
     # One memory of 32 bits: what the calls' pointers mean. No second thread, and nothing that allocates
     # beside the limits of a store.
     "wasm_threads": False,

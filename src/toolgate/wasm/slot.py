@@ -1,0 +1,185 @@
+"""A worker slot: a thread, an engine of its own, and the modules that it has loaded.
+
+One guest at a time. The engine is the slot's own, so that its epoch ends this guest and no other; a store is
+used for one run and dropped, however that ended. A slot is never lost: what goes wrong is the end of a run.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from wasmtime import Func, FuncType, InstancePre, Linker, Module, Store, Trap, ValType, WasmtimeError
+
+from toolgate.model.invocations import RunUsage
+from toolgate.wasm.abi import HostFunction
+from toolgate.wasm.engine import new_engine
+from toolgate.wasm.faults import Stopped
+from toolgate.wasm.guest import RunningGuest
+from toolgate.wasm.run import Job, Run, Verdict
+from toolgate.wasm.trampoline import INTERNAL, make_callback
+from toolgate.wasm.traps import MAX_MESSAGE, verdict_of
+
+log = logging.getLogger(__name__)
+
+C = TypeVar("C")
+
+MAX_MODULES: Final = 4
+"""How many a slot keeps loaded; their code is mapped, and shared with other slots' by the system."""
+MAX_TABLES: Final = 8
+MAX_EXPORTS: Final = 10_000
+"""They are gone through for each run."""
+_TYPES: Final = {"i": ValType.i32, "I": ValType.i64}
+
+
+class Refused(Exception):
+    """The module cannot be begun."""
+
+
+class Order(NamedTuple):
+    """A run, and the loop that waits for it: `ended` is called there."""
+
+    run: Run[Any]
+    loop: asyncio.AbstractEventLoop
+    ended: Callable[[], None]
+
+
+class Slot(Generic[C]):
+    """Begins its thread when it is made, and ends it when it is closed."""
+
+    def __init__(self, functions: Sequence[HostFunction[C]], *, name: str) -> None:
+        self.host_faults = 0
+        self._functions = functions
+        self._engine = new_engine()
+        self._linker = Linker(self._engine)
+        self._loaded: OrderedDict[str, InstancePre] = OrderedDict()
+        self._guest: RunningGuest[C] | None = None
+        self._orders: SimpleQueue[Order | None] = SimpleQueue()
+        for function in functions:
+            self._define(function)
+        self._thread = threading.Thread(target=self._work, name=name)
+        self._thread.start()
+
+    def has_loaded(self, sha256: str) -> bool:
+        return sha256 in self._loaded
+
+    def begin(self, order: Order) -> None:
+        """The thread's next; it has none now."""
+        self._orders.put(order)
+
+    def close(self) -> None:
+        """Its thread ends after the run that it is at."""
+        self._orders.put(None)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (order := self._orders.get()) is not None:
+            self._execute(order.run, order.loop)
+            order.loop.call_soon_threadsafe(order.ended)
+            del order
+        self._loaded.clear()
+        self._linker.close()
+        self._engine.close()
+
+    def _execute(self, run: Run[C], loop: asyncio.AbstractEventLoop) -> None:
+        started_s = time.monotonic()
+        with Store(self._engine) as store:
+            guest = self._guest = RunningGuest(run, store, loop)
+            try:
+                self._drive(run, guest, store)
+                guest.fds.close_all()
+            except BaseException:  # whatever it is: the slot stays, and goes on with the next
+                log.exception("a guest could not be run")
+                self._count_fault()
+                guest.fail(INTERNAL)
+            usage = RunUsage(
+                fuel=guest.fuel_used,
+                wall_ms=round((time.monotonic() - started_s) * 1000),
+                memory_bytes=guest.memory.size,
+                hostcalls=guest.hostcalls,
+            )
+            self._guest = None
+        run.end(usage)
+
+    def _drive(self, run: Run[C], guest: RunningGuest[C], store: Store) -> None:
+        limits = run.job.limits
+        store.set_limits(
+            limits.memory_bytes, limits.table_elements, instances=1, tables=MAX_TABLES, memories=1
+        )
+        store.set_fuel(limits.fuel)
+        # Before anybody can kill it: the deadline is counted from the epoch that is now.
+        store.set_epoch_deadline(1)
+        try:
+            with run.interruptible(self._engine.increment_epoch):
+                instance = self._load(run.job).instantiate(store)
+                guest.exports = instance.exports(store)
+                guest.memory.adopt(guest.exports.get("memory"))
+                start = guest.exports["_start"]
+                assert isinstance(start, Func)  # it was loaded
+                start(store)
+        except Stopped:
+            pass  # it was killed before it began
+        except Trap as trap:
+            run.settle(verdict_of(trap))
+        except WasmtimeError as exc:
+            run.settle(Verdict("module", f"it cannot be begun: {str(exc)[:MAX_MESSAGE]}"))
+        except Refused as exc:
+            run.settle(Verdict("module", str(exc)[:MAX_MESSAGE]))
+        else:
+            run.settle(Verdict("exit", exit_code=0))
+
+    def _load(self, job: Job[C]) -> InstancePre:
+        found = self._loaded.pop(job.sha256, None)
+        if found is None:
+            module = Module.deserialize_file(self._engine, str(job.module))
+            _check_entry(module)
+            found = self._link(module)
+        self._loaded[job.sha256] = found  # as the last that was used
+        if len(self._loaded) > MAX_MODULES:
+            self._loaded.popitem(last=False)
+        return found
+
+    def _link(self, module: Module) -> InstancePre:
+        try:
+            return self._linker.instantiate_pre(module)
+        except WasmtimeError:
+            known = {(one.module, one.name) for one in self._functions}
+            unknown = [
+                f"`{one.module}.{one.name}`" for one in module.imports if (one.module, one.name) not in known
+            ]
+            if not unknown:
+                raise
+            raise Refused(f"it imports what is not here: {', '.join(unknown)}") from None
+
+    def _define(self, function: HostFunction[C]) -> None:
+        params, results = (
+            [_TYPES[letter]() for letter in word] for word in (function.params, function.result)
+        )
+        callback = make_callback(function, self._current, self._count_fault)
+        self._linker.define_func(
+            function.module, function.name, FuncType(params, results), callback, access_caller=True
+        )
+
+    def _current(self) -> RunningGuest[C]:
+        assert self._guest is not None  # it is what calls
+        return self._guest
+
+    def _count_fault(self) -> None:
+        self.host_faults += 1
+
+
+def _check_entry(module: Module) -> None:
+    exports = module.exports
+    if len(exports) > MAX_EXPORTS:
+        raise Refused(f"it exports more than {MAX_EXPORTS} things")
+    found = next((one.type for one in exports if one.name == "_start"), None)
+    if not isinstance(found, FuncType):
+        raise Refused("it exports no function `_start`: build it as a command of WASI, not as a library")
+    if found.params or found.results:
+        raise Refused("its `_start` is to take nothing and to give nothing")
