@@ -97,7 +97,7 @@ def mcp_list_tools(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
 
 
 def mcp_call_tool(guest: TaskGuest, fd: int, *buffers: int) -> int:
-    """Call a tool; its result is one JSON object. `buffers`: name, arguments and result, each with its length.
+    """Call a tool; its result is one JSON object. `buffers`: name, arguments, result; each with its length.
 
     A result that the buffer is too small for is kept. The same call again is that call, and gets it: the tool
     does not run a second time. A call of anything else lets go of it.
