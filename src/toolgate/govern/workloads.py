@@ -31,7 +31,7 @@ def check_module_kept(edit: Edit, kept: Collection[str]) -> None:
     if module is not None and module not in kept:
         raise InvalidRecord(
             f"`workload.module`: there is no module `{module}` here",
-            hint="`toolgate modules upload FILE` uploads it; `toolgate tasks apply` does so for a file it names",
+            hint="`toolgate modules upload FILE` uploads it; `toolgate tasks apply` uploads what it names",
         )
 
 

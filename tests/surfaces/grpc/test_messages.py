@@ -101,6 +101,20 @@ TASKS: Final = some(
     config=some(
         **{"mcp.enabled": st.sampled_from(["true", "false"]), "mcp.default_server_ids": st.just('["a"]')}
     ),
+    workload=st.tuples(
+        st.fixed_dictionaries({"module": DIGESTS}),
+        some(
+            args=st.lists(TEXTS, max_size=3),
+            env=st.dictionaries(st.sampled_from(["A", "B"]), TEXTS),
+            limits=some(
+                fuel=st.integers(10**6, 10**13),
+                table_elements=st.integers(0, 10**6),
+                max_output_bytes=st.integers(0, 2**22),
+                max_calls=st.integers(0, 100_000),
+            ),
+            retries=st.integers(0, 10),
+        ),
+    ).map(lambda parts: parts[0] | parts[1]),
 )
 PINS: Final = some(
     tools=st.dictionaries(LABELS, DIGESTS, max_size=3), changed=st.dictionaries(LABELS, DIGESTS, max_size=3)
@@ -140,7 +154,17 @@ def test_any_message_becomes_plain_data(raw: bytes, kind: Any) -> None:
     assert [value for value in parse_message(message).values() if value in ("", [], {})] == []
 
 
-MEMBERS: Final = (*EXTRAS, "stdio", "http", "budgets", "config", "tools", "environments", "transport")
+MEMBERS: Final = (
+    *EXTRAS,
+    "stdio",
+    "http",
+    "workload",
+    "budgets",
+    "config",
+    "tools",
+    "environments",
+    "transport",
+)
 JSON: Final = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=4),
     lambda inner: (
@@ -198,4 +222,5 @@ def test_what_a_message_stands_for(record: sms.McpServerRecord, expected: Json) 
 def test_a_client_that_does_not_know_our_members_does_not_touch_them() -> None:
     assert kept_members(sms.McpServerRecord()) == EXTRAS
     assert kept_members(sms.McpServerRecord(extras=sms.McpServerExtras())) == ()
-    assert kept_members(policy.Task()) == ()
+    assert kept_members(policy.Task()) == ("workload",)
+    assert kept_members(policy.Task(workload=policy.Workload())) == ()

@@ -111,14 +111,22 @@ def _encode_task(body: Body) -> policy.Task:
         task_id=body["task_id"],
         display_name=body["display_name"],
         config=body["config"],
-        workload=_part(policy.Workload, body.get("workload")),
+        workload=_encode_workload(body.get("workload")),
     )
+
+
+def _encode_workload(body: Body | None) -> policy.Workload | None:
+    if body is None:
+        return None
+    limits = _part(policy.WorkloadLimits, body["limits"])
+    workload: policy.Workload = _part(policy.Workload, {**body, "limits": limits})
+    return workload
 
 
 def _parse_task(task: policy.Task) -> dict[str, Any]:
     body = _set(task, ("task_id", "display_name", "config"))
-    if task.workload.ByteSize():
-        body["workload"] = _parse_workload(task.workload)
+    if workload := _parse_workload(task.workload):
+        body["workload"] = workload
     return body
 
 
