@@ -18,7 +18,7 @@ from toolgate.errors import StorageFailed, StorageUnavailable
 T = TypeVar("T")
 Topic = Literal["registry", "reports", "catalog", "queue", "runs", "leases"]
 """What a transaction changes. Of invocations: what waits for a node, what else is known of them, or nothing
-but until when a node has them, which nobody waits for."""
+but until when a node has them, which nobody is told of."""
 
 
 class Database(Protocol):

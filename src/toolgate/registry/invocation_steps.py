@@ -45,14 +45,13 @@ class Heard(NamedTuple):
 LOST: Final = Heard("lost", None, ())
 
 
-def taken(entry: Entry, *, node_id: str, now_ms: int, begins: bool) -> Entry:
+def taken(entry: Entry, *, node_id: str, now_ms: int) -> Entry:
     """A queued one, with a node."""
     invocation = replace(
         entry.invocation,
         state="running",
         attempt=entry.invocation.attempt + 1,
         node_id=node_id,
-        started_ms=now_ms if begins else None,
         lease_until_ms=now_ms + LEASE_MS,
     )
     return replace(entry, invocation=invocation, heard=-1)
@@ -68,11 +67,6 @@ def lapsed(entry: Entry, now_ms: int) -> Entry:
     node_id = entry.invocation.node_id
     message = f"its node `{node_id}` was not heard of any more: how far it came is not known"
     return _crashed(entry, Ending(state="crashed", ended_by="node_lost", message=message), now_ms)
-
-
-def never_begun(entry: Entry, now_ms: int) -> Entry:
-    """One whose node never heard of it."""
-    return lapsed(replace(entry, invocation=replace(entry.invocation, started_ms=None)), now_ms)
 
 
 def heard(

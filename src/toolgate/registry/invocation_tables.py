@@ -59,7 +59,6 @@ class Claim:
 
     node_id: str
     limit: int
-    begins: bool
     ends_leases: bool
 
 
@@ -107,22 +106,10 @@ def claim_invocations(connection: Connection, claim: Claim, now_ms: int) -> Sequ
         rows = connection.execute(lost, {"now_ms": now_ms}).all()
         _store(connection, ((row.position, steps.lapsed(_entry(row), now_ms)) for row in rows))
     rows = connection.execute(_next(claim.limit)).all()
-    taken = [
-        (row.position, steps.taken(_entry(row), node_id=claim.node_id, now_ms=now_ms, begins=claim.begins))
-        for row in rows
-    ]
+    taken = [(row.position, steps.taken(_entry(row), node_id=claim.node_id, now_ms=now_ms)) for row in rows]
     _store(connection, taken)
     inputs = {row.position: row.input for row in rows}
     return [replace(entry.invocation, input=inputs[position]) for position, entry in taken]
-
-
-def give_back(connection: Connection, taken: Sequence[Invocation], now_ms: int) -> None:
-    """Undo a claim that nobody waits for any more."""
-    for invocation in taken:
-        position, entry = _lock(connection, invocation.invocation_id)
-        known = None if entry is None else (entry.invocation.state, entry.invocation.attempt)
-        if entry is not None and known == (invocation.state, invocation.attempt):
-            _store(connection, [(position, steps.never_begun(entry, now_ms))])
 
 
 def hear_report(

@@ -39,6 +39,8 @@ class Queue(Protocol):
         for one. Those whose lease is over are seen to before: back to the queue where a retry is left, else
         they have crashed; where a cancellation was asked for, they are cancelled. No lease is over before
         its node had that long to be heard by this process, which may just have come back.
+        An attempt begins with its first report, and nothing is run before that was heard. So what is taken
+        and never begun goes back to the queue without a retry: the answer may not have reached its node.
         """
 
     async def report(
@@ -56,15 +58,6 @@ class Queue(Protocol):
 
 class Invocations(Queue, Protocol):
     """The queue, and the history of what came out of it."""
-
-    async def claim(
-        self, node_id: str, *, limit: int, wait_s: float = 0.0, begins: bool = True
-    ) -> Sequence[Invocation]:
-        """See `Queue.claim`. Without `begins` an attempt begins with its first report.
-
-        What never began goes back to the queue without a retry: its node did not hear of it. That is for
-        those who pass it on, and cannot know whether it arrives.
-        """
 
     async def create(self, invocation: Invocation) -> Made:
         """Put a new one at the end. Raises QueueFull; Conflict where its key was given with other input.

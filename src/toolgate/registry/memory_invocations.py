@@ -38,10 +38,8 @@ class MemoryInvocations:
         self._on_news(is_queued=True)
         return Made(invocation, is_new=True)
 
-    async def claim(
-        self, node_id: str, *, limit: int, wait_s: float = 0.0, begins: bool = True
-    ) -> Sequence[Invocation]:
-        claim = partial(self._claim, node_id, limit=limit, begins=begins)
+    async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
+        claim = partial(self._claim, node_id, limit=limit)
         return await steps.claim_within(wait_s, claim, self._queued)
 
     async def report(
@@ -112,7 +110,7 @@ class MemoryInvocations:
         self._count.close()
         self._queued.close()
 
-    async def _claim(self, node_id: str, *, limit: int, begins: bool) -> Sequence[Invocation]:
+    async def _claim(self, node_id: str, *, limit: int) -> Sequence[Invocation]:
         now_ms = self._clock_ms()
         if now_ms - self._since_ms >= LEASE_MS:
             for log in self._kept.values():
@@ -121,7 +119,7 @@ class MemoryInvocations:
                     self._on_news(is_queued=False)
         chosen = self._next()[:limit]
         for log in chosen:
-            log.entry = steps.taken(log.entry, node_id=node_id, now_ms=now_ms, begins=begins)
+            log.entry = steps.taken(log.entry, node_id=node_id, now_ms=now_ms)
         if chosen:
             self._on_news(is_queued=False)
         return [log.entry.invocation for log in chosen]

@@ -58,8 +58,6 @@ _NOTICES: Final[Mapping[Topic, TextClause]] = {
     ),
     "queue": text(f"SELECT pg_notify('{CHANNEL}', 'queue')"),
     "runs": text(f"SELECT pg_notify('{CHANNEL}', 'runs')"),
-    # A lease that is not renewed is renewed soon after.
-    "leases": text("SELECT set_config('synchronous_commit', 'off', true)"),
     # The catalog can be made anew.
     "catalog": text(
         f"SELECT pg_notify('{CHANNEL}', 'catalog'), set_config('synchronous_commit', 'off', true)"
@@ -139,7 +137,8 @@ class PostgresDatabase:
         with self._engine.connect() as connection:
             transaction = connection.begin()
             result = work(connection)
-            connection.execute(_NOTICES[topic])
+            if (notice := _NOTICES.get(topic)) is not None:
+                connection.execute(notice)
             with _known_outcome(connection):
                 transaction.commit()
             return result

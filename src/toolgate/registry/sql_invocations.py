@@ -1,8 +1,6 @@
 """The queue of invocations over the tables beside the records, for the event loop."""
 
-import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -21,7 +19,6 @@ from toolgate.registry.invocation_tables import (
     claim_invocations,
     create_invocation,
     forget_invocations,
-    give_back,
     hear_report,
     look,
     read_invocation,
@@ -47,10 +44,8 @@ class SqlInvocations:
     async def create(self, invocation: Invocation) -> Made:
         return await self._change(partial(create_invocation, invocation=invocation), "queue")
 
-    async def claim(
-        self, node_id: str, *, limit: int, wait_s: float = 0.0, begins: bool = True
-    ) -> Sequence[Invocation]:
-        claim = partial(self._claim, node_id, limit=limit, begins=begins)
+    async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
+        claim = partial(self._claim, node_id, limit=limit)
         return await claim_within(wait_s, claim, self._queued)
 
     async def report(
@@ -114,29 +109,18 @@ class SqlInvocations:
         self._count.close()
         self._queued.close()
 
-    async def _claim(self, node_id: str, *, limit: int, begins: bool) -> Sequence[Invocation]:
+    async def _claim(self, node_id: str, *, limit: int) -> Sequence[Invocation]:
         # Looked at first: who waits writes nothing, and wakes nobody.
         found = await self._look()
         ends_leases = found.has_lapsed and self._has_listened(found.now_ms)
         if not (found.has_queued or ends_leases):
             return ()
-        claim = Claim(node_id=node_id, limit=limit, begins=begins, ends_leases=ends_leases)
+        claim = Claim(node_id=node_id, limit=limit, ends_leases=ends_leases)
 
         def work(connection: Connection) -> Sequence[Invocation]:
             return claim_invocations(connection, claim, self._read_clock_ms(connection))
 
-        claiming = asyncio.ensure_future(self._change(work, "runs"))
-        try:
-            return await asyncio.shield(claiming)
-        except asyncio.CancelledError:
-            # The transaction cannot be stopped: what it took would be taken for lost.
-            with suppress(ToolgateError):
-                taken = await claiming
-                await self._change(partial(self._give_back, taken), "queue")
-            raise
-
-    def _give_back(self, taken: Sequence[Invocation], connection: Connection) -> None:
-        give_back(connection, taken, self._read_clock_ms(connection))
+        return await self._change(work, "runs")
 
     async def _look(self) -> Look:
         try:
