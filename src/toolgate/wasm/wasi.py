@@ -1,0 +1,228 @@
+"""WASI preview 1, as much of it as a guest has here: arguments, variables, clocks, chance, standard streams.
+
+All of its functions are there, so that programs link that never call most of them. There are no files, no
+directories and no sockets: descriptors are 0, 1 and 2, closing one changes nothing, and any other is bad.
+Streams look like a terminal, so that a C library hands over each line as it ends. What a guest has a call do
+at once is bounded; what takes longer is done in pieces, between which the run can end.
+"""
+
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal
+
+from toolgate.wasm.abi import WASI, Guest, HostFunction
+from toolgate.wasm.abi_table import ABI_SIGNATURES
+from toolgate.wasm.faults import Errno, Fault
+from toolgate.wasm.wasi_errno import WasiErrno, wasi_errno
+from toolgate.wasm.wasi_poll import poll_oneoff
+
+AnyGuest = Guest[Any]
+Call = Callable[..., int | None]
+
+MAX_IOVECS: Final = 1_024
+MAX_TRANSFER_BYTES: Final = 1_048_576
+"""Of one read or write; what is more, the guest hands over in another call, as with any stream."""
+MAX_RANDOM_PIECE: Final = 65_536
+
+_IOVEC: Final = struct.Struct("<II")
+_FDSTAT: Final = struct.Struct("<BxHxxxxQQ")
+_FILESTAT: Final = struct.Struct("<QQBxxxxxxxQQQQQ")
+_CHARACTER_DEVICE: Final = 2
+_RIGHTS: Final = (1 << 1) | (1 << 6) | (1 << 27)
+"""To read, write and poll; not to seek, which together make a terminal."""
+_STREAMS: Final[Mapping[int, Literal["stdout", "stderr"]]] = {1: "stdout", 2: "stderr"}
+_CLOCKS: Final[Mapping[int, Callable[[], int]]] = {0: time.time_ns, 1: time.monotonic_ns}
+"""The clocks of processors are not there: a thread serves one guest after another."""
+
+
+def _args_sizes_get(guest: AnyGuest, count_pointer: int, size_pointer: int) -> int:
+    return _put_sizes(guest, guest.args, (count_pointer, size_pointer))
+
+
+def _args_get(guest: AnyGuest, pointers: int, buffer: int) -> int:
+    return _put_strings(guest, guest.args, (pointers, buffer))
+
+
+def _environ_sizes_get(guest: AnyGuest, count_pointer: int, size_pointer: int) -> int:
+    return _put_sizes(guest, guest.env, (count_pointer, size_pointer))
+
+
+def _environ_get(guest: AnyGuest, pointers: int, buffer: int) -> int:
+    return _put_strings(guest, guest.env, (pointers, buffer))
+
+
+def _put_sizes(guest: AnyGuest, strings: tuple[bytes, ...], out: tuple[int, int]) -> int:
+    guest.write_u32(out[0], len(strings))
+    guest.write_u32(out[1], sum(len(one) + 1 for one in strings))
+    return WasiErrno.SUCCESS
+
+
+def _put_strings(guest: AnyGuest, strings: tuple[bytes, ...], out: tuple[int, int]) -> int:
+    """The strings, each with a NUL, one after another; and where each of them begins."""
+    at, starts = out[1], []
+    for one in strings:
+        starts.append(at & 0xFFFF_FFFF)
+        at += len(one) + 1
+    guest.write(out[1], b"".join(one + b"\0" for one in strings))
+    guest.write(out[0], struct.pack(f"<{len(starts)}I", *starts))
+    return WasiErrno.SUCCESS
+
+
+def _clock_res_get(guest: AnyGuest, clock: int, out: int) -> int:
+    if clock not in _CLOCKS:
+        return WasiErrno.INVAL
+    guest.write(out, struct.pack("<Q", 1))
+    return WasiErrno.SUCCESS
+
+
+def _clock_time_get(guest: AnyGuest, clock: int, _precision: int, out: int) -> int:
+    if clock not in _CLOCKS:
+        return WasiErrno.INVAL
+    guest.write(out, struct.pack("<Q", _CLOCKS[clock]()))
+    return WasiErrno.SUCCESS
+
+
+def _random_get(guest: AnyGuest, buffer: int, length: int) -> int:
+    start, end = buffer & 0xFFFF_FFFF, (buffer & 0xFFFF_FFFF) + (length & 0xFFFF_FFFF)
+    if end > 1 << 32:
+        raise Fault(Errno.EFAULT)
+    guest.read(end - 1 if end > start else start, min(1, end - start), most=1)
+    for at in range(start, end, MAX_RANDOM_PIECE):
+        guest.write(at, os.urandom(min(MAX_RANDOM_PIECE, end - at)))
+        guest.sleep(0)
+    return WasiErrno.SUCCESS
+
+
+def _sched_yield(guest: AnyGuest) -> int:
+    guest.sleep(0)
+    return WasiErrno.SUCCESS
+
+
+def _proc_exit(guest: AnyGuest, code: int) -> None:
+    guest.exit(code)
+
+
+def _fd_write(guest: AnyGuest, fd: int, iovecs: int, count: int, out: int) -> int:
+    if fd not in _STREAMS:
+        return WasiErrno.BADF
+    guest.read_u32(out)
+    data = b"".join(guest.read(*span, most=MAX_TRANSFER_BYTES) for span in _spans(guest, iovecs, count))
+    guest.output.write(_STREAMS[fd], data)
+    guest.write_u32(out, len(data))
+    return WasiErrno.SUCCESS
+
+
+def _fd_read(guest: AnyGuest, fd: int, iovecs: int, count: int, out: int) -> int:
+    if fd != 0:
+        return WasiErrno.BADF
+    guest.read_u32(out)
+    spans = list(_spans(guest, iovecs, count))
+    for span in spans:  # before any of the input is taken
+        guest.read(*span, most=MAX_TRANSFER_BYTES)
+    data = guest.read_input(sum(length for _, length in spans))
+    at = 0
+    for pointer, length in spans:
+        guest.write(pointer, data[at : at + length])
+        at += length
+    guest.write_u32(out, len(data))
+    return WasiErrno.SUCCESS
+
+
+def _spans(guest: AnyGuest, iovecs: int, count: int) -> Iterator[tuple[int, int]]:
+    """Pointers and lengths, of `MAX_TRANSFER_BYTES` in all at most."""
+    left = MAX_TRANSFER_BYTES
+    for pointer, length in _IOVEC.iter_unpack(
+        guest.read(iovecs, _array_bytes(count), most=MAX_IOVECS * _IOVEC.size)
+    ):
+        yield pointer, min(length, left)
+        left -= min(length, left)
+
+
+def _array_bytes(count: int) -> int:
+    if not 0 <= count <= MAX_IOVECS:
+        raise Fault(Errno.EINVAL)
+    return count * _IOVEC.size
+
+
+def _fd_fdstat_get(guest: AnyGuest, fd: int, out: int) -> int:
+    if not _is_stream(fd):
+        return WasiErrno.BADF
+    guest.write(out, _FDSTAT.pack(_CHARACTER_DEVICE, 0, _RIGHTS, 0))
+    return WasiErrno.SUCCESS
+
+
+def _fd_filestat_get(guest: AnyGuest, fd: int, out: int) -> int:
+    if not _is_stream(fd):
+        return WasiErrno.BADF
+    guest.write(out, _FILESTAT.pack(0, fd, _CHARACTER_DEVICE, 1, 0, 0, 0, 0))
+    return WasiErrno.SUCCESS
+
+
+def _is_stream(fd: int) -> bool:
+    return 0 <= fd <= 2
+
+
+def _answer(on_stream: WasiErrno) -> Call:
+    """A function of descriptors that says the same of each stream, and that no other is there."""
+    return lambda _guest, fd, *_: on_stream if _is_stream(fd) else WasiErrno.BADF
+
+
+def _path_symlink(_guest: AnyGuest, _target: int, _length: int, fd: int, *_: int) -> int:
+    return WasiErrno.NOTDIR if _is_stream(fd) else WasiErrno.BADF
+
+
+_CALLS: Final[Mapping[str, Call]] = {
+    "args_get": _args_get,
+    "args_sizes_get": _args_sizes_get,
+    "environ_get": _environ_get,
+    "environ_sizes_get": _environ_sizes_get,
+    "clock_res_get": _clock_res_get,
+    "clock_time_get": _clock_time_get,
+    "fd_advise": _answer(WasiErrno.SPIPE),
+    "fd_allocate": _answer(WasiErrno.SPIPE),
+    "fd_close": _answer(WasiErrno.SUCCESS),
+    "fd_datasync": _answer(WasiErrno.SUCCESS),
+    "fd_fdstat_get": _fd_fdstat_get,
+    "fd_fdstat_set_flags": _answer(WasiErrno.SUCCESS),
+    "fd_fdstat_set_rights": _answer(WasiErrno.SUCCESS),
+    "fd_filestat_get": _fd_filestat_get,
+    "fd_filestat_set_size": _answer(WasiErrno.INVAL),
+    "fd_filestat_set_times": _answer(WasiErrno.NOTSUP),
+    "fd_pread": _answer(WasiErrno.SPIPE),
+    "fd_prestat_dir_name": _answer(WasiErrno.BADF),
+    "fd_prestat_get": _answer(WasiErrno.BADF),
+    "fd_pwrite": _answer(WasiErrno.SPIPE),
+    "fd_read": _fd_read,
+    "fd_readdir": _answer(WasiErrno.NOTDIR),
+    "fd_renumber": _answer(WasiErrno.NOTSUP),
+    "fd_seek": _answer(WasiErrno.SPIPE),
+    "fd_sync": _answer(WasiErrno.SUCCESS),
+    "fd_tell": _answer(WasiErrno.SPIPE),
+    "fd_write": _fd_write,
+    "path_create_directory": _answer(WasiErrno.NOTDIR),
+    "path_filestat_get": _answer(WasiErrno.NOTDIR),
+    "path_filestat_set_times": _answer(WasiErrno.NOTDIR),
+    "path_link": _answer(WasiErrno.NOTDIR),
+    "path_open": _answer(WasiErrno.NOTDIR),
+    "path_readlink": _answer(WasiErrno.NOTDIR),
+    "path_remove_directory": _answer(WasiErrno.NOTDIR),
+    "path_rename": _answer(WasiErrno.NOTDIR),
+    "path_symlink": _path_symlink,
+    "path_unlink_file": _answer(WasiErrno.NOTDIR),
+    "poll_oneoff": poll_oneoff,
+    "proc_exit": _proc_exit,
+    "proc_raise": lambda *_: WasiErrno.NOSYS,
+    "random_get": _random_get,
+    "sched_yield": _sched_yield,
+    "sock_accept": _answer(WasiErrno.NOTSOCK),
+    "sock_recv": _answer(WasiErrno.NOTSOCK),
+    "sock_send": _answer(WasiErrno.NOTSOCK),
+    "sock_shutdown": _answer(WasiErrno.NOTSOCK),
+}
+
+WASI_FUNCTIONS: Final[tuple[HostFunction[Any], ...]] = tuple(
+    HostFunction(WASI, name, *ABI_SIGNATURES[WASI, name], call, failure=wasi_errno)
+    for name, call in _CALLS.items()
+)
