@@ -6,6 +6,7 @@ cancelled, and whoever runs the slots awaits it.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -26,7 +27,7 @@ def sleep(run: Run[Any], seconds: float | None) -> None:
     inbox: Inbox = SimpleQueue()
     with run.interruptible(partial(inbox.put, None)):
         try:
-            inbox.get(timeout=seconds)
+            inbox.get(timeout=None if seconds is None else min(max(seconds, 0.0), threading.TIMEOUT_MAX))
         except Empty:
             return
     raise Stopped

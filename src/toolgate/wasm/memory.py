@@ -1,7 +1,8 @@
 """The memory of one guest, as a call may touch it: between its bounds, and nowhere else.
 
 Pointers and lengths come as the guest made them up, signed. wasmtime's own accessors cut what reaches over
-the end, and count negative pointers from there; here that is EFAULT. The size is asked for each time: it grows.
+the end, and count negative pointers from there; here that is EFAULT. The size is asked for each time: it may
+have grown.
 """
 
 import ctypes
