@@ -28,6 +28,7 @@ from toolgate.model.principals import Role
 from toolgate.model.revisions import Kind, Write
 from toolgate.model.snapshot import Snapshot
 from toolgate.packages.artifacts import Artifacts
+from toolgate.packages.modules import Modules
 from toolgate.packages.objects import objects_at
 from toolgate.packages.uploads import Uploads
 from toolgate.policy.limits import Limits
@@ -237,6 +238,7 @@ async def package_parts() -> AsyncIterator[dict[str, Any]]:
         objects = objects_at(f"{directory}/artifacts", {})
         yield {
             "artifacts": Artifacts(objects, clock_ms=wall_ms),
+            "modules": Modules(objects),
             "uploads": Uploads(objects, Path(directory, "incoming"), clock_ms=wall_ms),
         }
 

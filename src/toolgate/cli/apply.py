@@ -10,6 +10,7 @@ from typer import Option
 from toolgate.cli.change_sets import APPLY, PLAN, ChangeFilesOption, PruneOption, change_set, post_changes
 from toolgate.cli.client import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.module_files import hash_modules, send_modules
 from toolgate.cli.options import Connection
 from toolgate.cli.output import open_console
 from toolgate.cli.record_commands import PlanOption
@@ -38,7 +39,7 @@ def apply_command(
 
     What is so already is left alone, so applying twice changes nothing. Without --prune nothing is removed.
     """
-    records = load_records(files)
+    records, modules = hash_modules(load_records(files))
     body = change_set(records, prune=prune)
     with connection.open() as client:
         if is_dry_run:
@@ -47,6 +48,7 @@ def apply_command(
             return
         if prune and not is_sure and plan_id is None:
             plan_id = _confirm_removals(client, body, records)
+        send_modules(client, modules, as_json=connection.as_json)
         answer = post_changes(client, APPLY, {**body, "plan": plan_id}, records)
     connection.output.show(answer, render_change_set(answer))
 

@@ -4,6 +4,7 @@ import typer
 
 from toolgate.cli.change_sets import PLAN, ChangeFilesOption, PruneOption, change_set, post_changes
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.module_files import hash_modules
 from toolgate.cli.options import Connection
 from toolgate.cli.record_files import load_records
 from toolgate.cli.render.plans import render_difference
@@ -19,7 +20,7 @@ def diff_command(files: ChangeFilesOption, connection: Connection, *, prune: Pru
 
     Exit code 0: nothing would change. 1: something would. 2 or more: it could not be found out.
     """
-    records = load_records(files)
+    records, _ = hash_modules(load_records(files))
     try:
         with connection.open() as client:
             answer = post_changes(client, PLAN, change_set(records, prune=prune), records)

@@ -18,13 +18,13 @@ from toolgate.cli.package_sending import (
     hash_file,
     install,
     is_archive,
-    open_progress,
     send_archive,
     started,
 )
 from toolgate.cli.progress import Progress
 from toolgate.cli.render.packages import render_install_plan, render_installed
 from toolgate.cli.spreading import spread_options
+from toolgate.cli.uploading import open_progress
 from toolgate.packages.archive import normalise
 from toolgate.packages.manifest import parse_manifest
 

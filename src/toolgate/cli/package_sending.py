@@ -1,28 +1,24 @@
 """Packages on their way to a gateway: archives sent part by part, versions installed."""
 
 import hashlib
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final
 from urllib.parse import quote
 
-from rich.console import Console
 from typer import Option
 
 from toolgate.cli.client import RestClient, Terms, record_path
 from toolgate.cli.failure import CommandFailed
-from toolgate.cli.output import open_console
-from toolgate.cli.progress import Progress
 from toolgate.cli.record_commands import PlanOption
+from toolgate.cli.uploading import Tell, send_parts, upload_path
 from toolgate.packages.uploads import MAX_PART_BYTES
 
 PACKAGES: Final = "/api/packages"
 
 Answer = Mapping[str, Any]
-Tell = Callable[[str], None]
 
 DryRunOption = Annotated[bool, Option("--dry-run", help="Show what would change; change nothing.")]
 
@@ -57,13 +53,6 @@ class InstallOptions:
         return Terms(plan_id=self.plan_id)
 
 
-def open_progress(*, as_json: bool) -> Progress:
-    """Steps shown as they happen, to whoever looks on; nobody else is told."""
-    if as_json or not sys.stderr.isatty():
-        return Progress(Console(quiet=True))
-    return Progress(open_console(to_stderr=True))
-
-
 def package_path(package_id: str, *more: str) -> str:
     """Where a package lives."""
     return "/".join((PACKAGES, *(quote(one, safe="") for one in (package_id, *more))))
@@ -80,16 +69,8 @@ def hash_file(file: BinaryIO) -> str:
 
 def send_archive(client: RestClient, file: BinaryIO, sha256: str, tell: Tell) -> Answer:
     """Send what the gateway does not have yet, have it checked and kept; what it found."""
-    size = file.seek(0, 2)
-    count = max(1, -(-size // MAX_PART_BYTES))
-    path = f"/api/uploads/{sha256}"
-    there = set(client.get(path)["parts"])
-    for number in range(1, count + 1):
-        tell(f"{(number - 1) * 100 // count} %")
-        if number not in there:
-            file.seek((number - 1) * MAX_PART_BYTES)
-            client.put_bytes(f"{path}/{number}", file.read(MAX_PART_BYTES))
-    answer: Answer = client.post(path, {"parts": count})
+    count = send_parts(client, file, sha256, tell)
+    answer: Answer = client.post(upload_path(sha256), {"parts": count})
     return answer
 
 

@@ -10,6 +10,7 @@ from typer import Option
 from toolgate.cli.change_sets import PLAN, PruneOption, change_set, post_changes
 from toolgate.cli.escape import encode_json
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.module_files import hash_modules
 from toolgate.cli.options import Connection
 from toolgate.cli.record_files import load_records
 from toolgate.cli.render.plans import render_plan
@@ -42,7 +43,7 @@ def plan_command(
     what the plan showed.
     """
     _refuse_nothing(files, deletes, prune=prune)
-    records = load_records(files) if files else []
+    records, _ = hash_modules(load_records(files) if files else [])
     body = change_set(records, deletes=deletes or (), prune=prune)
     with connection.open() as client:
         answer = post_changes(client, PLAN, body, records)

@@ -21,7 +21,6 @@ from toolgate.cli.package_sending import (
     InstallOptions,
     check_version,
     install,
-    open_progress,
     send_archive,
     started,
 )
@@ -29,6 +28,7 @@ from toolgate.cli.package_trial import read_tools
 from toolgate.cli.progress import Progress
 from toolgate.cli.render.packages import render_install_plan, render_published
 from toolgate.cli.spreading import spread_options
+from toolgate.cli.uploading import open_progress
 from toolgate.packages.tar_writer import Packed
 
 app = typer.Typer(add_completion=False)

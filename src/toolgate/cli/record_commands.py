@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from toolgate.cli.client import Terms, record_path
+from toolgate.cli.module_files import hash_modules, send_modules
 from toolgate.cli.options import Connection
 from toolgate.cli.record_files import load_record
 from toolgate.cli.render.changes import render_applied, render_deleted, render_rolled_back
@@ -42,9 +43,13 @@ class TermsOptions:
 
 
 def apply_files(kind: Kind, files: Sequence[Path], connection: Connection, terms: Terms) -> None:
-    """Write the records in `files`, all read before the first is sent; the first that is refused ends it."""
-    records = [load_record(path, kind=kind) for path in files]
+    """Write the records in `files`, all read before the first is sent; the first that is refused ends it.
+
+    Modules that they name as files are uploaded before.
+    """
+    records, modules = hash_modules([load_record(path, kind=kind) for path in files])
     with connection.open() as client:
+        send_modules(client, modules, as_json=connection.as_json)
         for record in records:
             answer = client.put(record.kind, record.id, record.body, terms=terms)
             connection.output.show(answer, render_applied(record.kind, record.id, answer))

@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "install": "toolgate.cli.install",
     "uninstall": "toolgate.cli.uninstall",
     "packages": "toolgate.cli.packages",
+    "modules": "toolgate.cli.modules",
     "catalog": "toolgate.cli.catalog",
     "tools": "toolgate.cli.tools",
     "price": "toolgate.cli.price",

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, grid, names, sentence, stack
+from toolgate.cli.render.modules import render_workload
 
 Record = Mapping[str, Any]
 
@@ -36,7 +37,8 @@ def render_task(task: Record) -> RenderableType:
     for key, value in (task.get("config") or {}).items():
         table.add_row(cell(key), cell(value))
     title = sentence(cell(task["task_id"], "bold"), "  ", cell(task.get("display_name"), DIM))
-    return stack(title, table)
+    workload = task.get("workload")
+    return stack(title, table, render_workload(workload) if workload else None)
 
 
 def render_profiles(profiles: Sequence[Record]) -> RenderableType:

@@ -17,6 +17,7 @@ from toolgate.surfaces.rest.shapes import Shown
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 OCTETS: Final = "application/octet-stream"
+WASM: Final = "application/wasm"
 
 Shape: TypeAlias = type[object] | UnionType
 """Of the body of an answer: one, or several it may be."""

@@ -10,6 +10,7 @@ from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
 from toolgate.govern.planning import plan_edits
 from toolgate.govern.records import find_record
+from toolgate.govern.workloads import kept_modules, warn_of_modules
 from toolgate.registry.records import parse_id
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.change_shapes import (
@@ -31,7 +32,10 @@ async def plan_changes(control: Control, call: Call[PlanSent]) -> Answer:
     drafts = await _parse_plan(control, call.body)
     edits, listing = await check_drafts(control, call.caller, drafts, prune=call.body.prune)
     plan = await plan_edits(control, edits)
-    warnings = await warn_of_edits(served, edits)
+    warnings = [
+        *warn_of_modules(edits, await kept_modules(control, edits)),
+        *await warn_of_edits(served, edits),
+    ]
     return Answer(await show_plan(plan, revision=listing.revision, warnings=warnings))
 
 

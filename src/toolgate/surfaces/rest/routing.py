@@ -24,7 +24,7 @@ from toolgate.govern.control import Serving
 from toolgate.model.principals import Principal, Role
 from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside, parse_json, parse_query
-from toolgate.surfaces.rest.answers import JSON, OCTETS, Answer, Shape, encode_answer, encode_error
+from toolgate.surfaces.rest.answers import JSON, OCTETS, WASM, Answer, Shape, encode_answer, encode_error
 from toolgate.surfaces.rest.freshness import SERVED, await_revision
 from toolgate.surfaces.rest.intake import (
     check_path,
@@ -72,10 +72,7 @@ class Intake(Generic[B]):
     """None: bytes that are not JSON."""
     parse: Callable[[Any], B]
     may_be_empty: bool = False
-
-    @property
-    def media_type(self) -> str:
-        return OCTETS if self.model is None else JSON
+    media_type: str = JSON
 
 
 def checked(model: type[Model]) -> Intake[Model]:
@@ -90,8 +87,9 @@ def unchecked(model: type[BaseModel], *, may_be_empty: bool = False) -> Intake[M
 
 NOTHING: Final = Intake(NoBody, partial(parse_model, NoBody), may_be_empty=True)
 """The body of an action that needs none."""
-BYTES: Final[Intake[bytes]] = Intake(None, bytes)
+BYTES: Final[Intake[bytes]] = Intake(None, bytes, media_type=OCTETS)
 """A body that is carried as it is."""
+MODULE: Final[Intake[bytes]] = Intake(None, bytes, media_type=WASM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,6 @@
-"""Archives on their way in: part by part, then checked and kept as a version of their package."""
+"""Archives and modules on their way in, part by part. An archive is then checked and kept as a version of its
+package; of modules, see `modules`.
+"""
 
 from typing import Any, Final
 
@@ -13,7 +15,7 @@ _UPLOAD: Final = "/api/uploads/{sha256}"
 
 
 async def put_part(control: Control, call: Call[bytes]) -> Answer:
-    """Send one part of an archive, of at most 4 MiB. A part may be sent again; parts may come in any order.
+    """Send one part of an archive or module, of at most 4 MiB. Parts may come in any order, and again.
 
     What lies there for an hour without another part is forgotten. Nobody else sees it.
     """
@@ -66,8 +68,8 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
     Endpoint(
         method="PUT",
         path=f"{_UPLOAD}/{{part}}",
-        role="admin",
-        summary="Send a part of an archive",
+        role="publisher",
+        summary="Send a part of an archive or module",
         handler=put_part,
         body=BYTES,
         answer=PartAnswer,
@@ -76,7 +78,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
     Endpoint(
         method="GET",
         path=_UPLOAD,
-        role="admin",
+        role="publisher",
         summary="List the parts of an upload",
         handler=list_parts,
         answer=PartsAnswer,
@@ -84,7 +86,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
     Endpoint(
         method="DELETE",
         path=_UPLOAD,
-        role="admin",
+        role="publisher",
         summary="Discard an upload",
         handler=discard_upload,
         answer=PartsAnswer,
