@@ -69,7 +69,7 @@ class SessionParams:
     def set(self, guest: TaskGuest, key: str, value: msgspec.Raw) -> None:
         """One more, or another value. Raises what it is refused with; then all is as it was."""
         size = len(key.encode()) + len(value)
-        if sum(self._sizes.values()) - self._sizes.get(key, 0) + size > MAX_PARAM_BYTES:
+        if self.size - self._sizes.get(key, 0) + size > MAX_PARAM_BYTES:
             raise Fault(Errno.ENOMEM)
         decoded = msgspec.json.decode(value)
         if key.startswith(_MCP):
@@ -82,6 +82,11 @@ class SessionParams:
             self._values[key] = decoded
         else:
             self._forwarded[key] = msgspec.Raw(bytes(value))
+
+    @property
+    def size(self) -> int:
+        """In bytes, of all."""
+        return sum(self._sizes.values())
 
     @property
     def mcp(self) -> Mapping[str, Any]:
