@@ -451,6 +451,13 @@ class InvalidModule(ToolgateError):
     default_hint = "build it for WASI preview 1, with the header in `sdk/c`"
 
 
+class NoWorkload(ToolgateError):
+    """The task that was to be run holds policy, and nothing that could be run."""
+
+    code = "no_workload"
+    default_hint = "give it one: `workload.module` in its file, then `toolgate tasks apply --file FILE`"
+
+
 class QueueFull(ToolgateError):
     """As many invocations as may wait are waiting already; this one was not taken."""
 

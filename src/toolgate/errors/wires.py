@@ -68,6 +68,7 @@ WIRE: Final[Mapping[str, Wire]] = {
     "model_busy": Wire(http=429, jsonrpc=-31035, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
     "model_refused": Wire(http=502, jsonrpc=-31036, grpc="FAILED_PRECONDITION", errno="EIO"),
     "invalid_module": Wire(http=400, jsonrpc=-32602, grpc="INVALID_ARGUMENT", errno="EINVAL"),
+    "no_workload": Wire(http=409, jsonrpc=-31038, grpc="FAILED_PRECONDITION", errno="EINVAL"),
     "queue_full": Wire(http=429, jsonrpc=-31037, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
     "mcp_unavailable": Wire(http=502, jsonrpc=-31020, grpc="UNAVAILABLE", errno="EIO"),
     "mcp_login_required": Wire(http=403, jsonrpc=-31028, grpc="FAILED_PRECONDITION", errno="EACCES"),

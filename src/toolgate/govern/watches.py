@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from toolgate.errors import SessionLimit, ToolgateError
 from toolgate.gateway.roles import reaches
@@ -20,6 +20,8 @@ MAX_WATCHES: Final = 100
 """Open at once, of each principal."""
 WATCHED: Final[tuple[Kind, ...]] = ("server", "task", "profile", "pin", "chat_upstream")
 """The kinds every reader of the registry may follow."""
+
+T = TypeVar("T")
 
 
 def watchable_kinds(principal: Principal) -> frozenset[Kind]:
@@ -51,10 +53,11 @@ class Watch:
         if self._patience is not None and not self._patience.expired():
             self._patience.reschedule(asyncio.get_running_loop().time())
 
-    async def next(self, batches: AsyncIterator[Batch], *, within_s: float) -> Batch | None:
+    async def next(self, batches: AsyncIterator[T], *, within_s: float) -> T | None:
         """The next batch; None where none comes within that time, or the watch is over.
 
-        Nothing is lost when a wait is cut off: the cursor of a store's watch moves with what it returns.
+        Nothing is lost when a wait is cut off: the cursor of a store's watch moves with what it returns, and
+        so must that of any other iterator.
         """
         try:
             async with asyncio.timeout(within_s) as self._patience:

@@ -31,7 +31,7 @@ LAST_ID: Final = Parameter(
     "The id of the last event that was got: go on after it, whatever `since` says.",
     form="number",
 )
-_ALIVE: Final = b": keep-alive\n\n"
+KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 
 async def watch_changes(control: Control, call: Call[None]) -> Answer:
@@ -82,7 +82,7 @@ async def _events(control: Control, call: Call[None], *, since: int, kinds: froz
                         if batch is not None:
                             yield _tell(narrow_batch(batch, kinds))
                         elif not watch.is_over:
-                            yield _ALIVE
+                            yield KEEP_ALIVE
                 except (Compacted, WatchLagged, StorageUnavailable) as exc:
                     watch.end(exc)
         if watch.reason is not None:

@@ -1,0 +1,125 @@
+"""Runs of tasks, as callers ask for them: who may begin one, see it and end it, and how one is waited for.
+
+A caller sees its own; a viewer sees all; an administrator may end all. What a caller may not see answers
+exactly like what does not exist. Nothing is run here: the queue is all there is between this and the nodes.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from toolgate.errors import Forbidden, NotFound, NoWorkload
+from toolgate.gateway.caller import Caller
+from toolgate.gateway.roles import reaches
+from toolgate.govern.control import Control
+from toolgate.model.invocations import ENDED, Invocation
+from toolgate.model.principals import Principal
+from toolgate.model.workloads import Workload
+from toolgate.registry.invocations import Made
+
+_SHARE_OF_AGE: Final = 0.05
+_MIN_PAUSE_S: Final = 0.01
+_MAX_PAUSE_S: Final = 1.0
+"""Whoever waits looks at most so often, however much happens to others: a run is heard of late by a twentieth
+of the time it took, and by no more than a second."""
+
+
+async def invoke(
+    control: Control, principal: Principal, task_id: str, *, given: bytes, idempotency_key: str | None
+) -> Made:
+    """Put a run of the task into the queue. Raises NotFound, NoWorkload, QueueFull, Conflict."""
+    workload = _workload(control, principal, task_id)
+    now_ms = control.clock_ms()
+    return await control.store.invocations.create(
+        Invocation(
+            invocation_id=new_invocation_id(now_ms),
+            task_id=task_id,
+            principal=principal,
+            revision=control.gateway.snapshot.revision,
+            input=given,
+            created_ms=now_ms,
+            retries=workload.retries,
+            idempotency_key=idempotency_key,
+        )
+    )
+
+
+def new_invocation_id(now_ms: int) -> str:
+    """Nobody can guess it, and those made later come later."""
+    return f"{now_ms:012x}{secrets.token_hex(10)}"
+
+
+def _workload(control: Control, principal: Principal, task_id: str) -> Workload:
+    control.gateway.task_policy(Caller(principal, task_id))
+    workload = control.gateway.snapshot.tasks[task_id].workload
+    if workload is None:
+        raise NoWorkload(f"the task `{task_id}` holds policy, and nothing that could be run")
+    return workload
+
+
+async def find_invocation(
+    control: Control, principal: Principal, task_id: str, invocation_id: str
+) -> Invocation:
+    """One that the caller may see, also of a task that is gone by now. Raises NotFound."""
+    found = await control.store.invocations.get(invocation_id)
+    if found is None or found.task_id != task_id or not _may_see(principal, found):
+        raise NotFound(
+            f"no invocation `{invocation_id[:40]}` of task `{task_id}`", hint="list those there are"
+        )
+    return found
+
+
+async def list_invocations(
+    control: Control, principal: Principal, task_id: str, *, before: str | None, limit: int
+) -> Sequence[Invocation]:
+    """Those of a task that the caller may see, the newest first. Raises NotFound."""
+    whose = None if reaches(principal.role, "viewer") else principal.id
+    found: Sequence[Invocation] = ()
+    if _holds(principal, task_id):
+        found = await control.store.invocations.list(
+            task_id=task_id, principal_id=whose, before=before, limit=limit
+        )
+    if not found:
+        control.gateway.task_policy(Caller(principal, task_id))
+    return found
+
+
+async def cancel_invocation(
+    control: Control, principal: Principal, task_id: str, invocation_id: str
+) -> Invocation:
+    """End one, or have it ended. Raises NotFound; Forbidden to who may see it and no more."""
+    found = await find_invocation(control, principal, task_id, invocation_id)
+    if found.principal.id != principal.id and not reaches(principal.role, "admin"):
+        raise Forbidden("cancelling what others have begun needs the role `admin`")
+    return await control.store.invocations.cancel(invocation_id)
+
+
+async def await_end(control: Control, invocation_id: str, *, within_s: float) -> Invocation | None:
+    """The invocation once it has ended, or as it is when that time is over. None: it was forgotten."""
+    invocations = control.store.invocations
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    try:
+        async with asyncio.timeout(within_s):
+            while True:
+                seen = await invocations.changed(-1)
+                found = await invocations.get(invocation_id)
+                if found is None or found.state in ENDED:
+                    return found
+                pause_s = (loop.time() - began_s) * _SHARE_OF_AGE
+                await invocations.changed(seen)
+                await asyncio.sleep(min(max(pause_s, _MIN_PAUSE_S), _MAX_PAUSE_S))
+    except TimeoutError:
+        return await invocations.get(invocation_id)
+
+
+def _may_see(principal: Principal, invocation: Invocation) -> bool:
+    is_own = invocation.principal.id == principal.id
+    return _holds(principal, invocation.task_id) and (is_own or reaches(principal.role, "viewer"))
+
+
+def _holds(principal: Principal, task_id: str) -> bool:
+    """Whether the caller's key reaches the task."""
+    tasks = principal.ceiling.tasks
+    return tasks is None or task_id in tasks

@@ -1,0 +1,279 @@
+"""Running tasks: begin a run, wait for it or not, look at it, follow it, end it.
+
+Whoever waits for a run and goes away ends it, for nobody would read what comes out of it; unless it gave a
+key by which it can ask again.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from toolgate.errors import (
+    BodyTooLarge,
+    Conflict,
+    NotFound,
+    NoWorkload,
+    QueueFull,
+    SessionLimit,
+    ToolgateError,
+)
+from toolgate.gateway.identity import has_lapsed
+from toolgate.govern.control import Control
+from toolgate.govern.invocations import (
+    await_end,
+    cancel_invocation,
+    find_invocation,
+    invoke,
+    list_invocations,
+)
+from toolgate.model.invocations import ENDED, Invocation, InvocationState, LogLine
+from toolgate.surfaces.rest.answers import EVENTS, Answer, Events, Stream
+from toolgate.surfaces.rest.intake import parse_number
+from toolgate.surfaces.rest.invocation_shapes import (
+    InvocationsAnswer,
+    InvocationSent,
+    InvocationShown,
+    LinesAnswer,
+    show_invocation,
+    show_line,
+    summarize,
+)
+from toolgate.surfaces.rest.paging import PAGING, encode_cursor, parse_page
+from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint, Parameter, checked
+from toolgate.surfaces.rest.shapes import NoBody
+from toolgate.surfaces.rest.watch import HEARTBEAT_S, KEEP_ALIVE, LAST_ID
+
+PAGE_OF_LINES: Final = 1_000
+CANCEL_S: Final = 5.0
+LOOK_EVERY_S: Final = 0.05
+"""Whoever follows a run looks at most so often, however much happens to others."""
+IDEMPOTENCY_KEY: Final = Parameter(
+    "Idempotency-Key",
+    "The same key with the same input begins nothing new: the answer is the invocation that it began.",
+)
+_ALL: Final = "/api/v1/tasks/{task_id}/invocations"
+_ONE: Final = f"{_ALL}/{{invocation_id}}"
+
+
+async def begin_invocation(control: Control, call: Call[InvocationSent]) -> Answer:
+    """Run the task's workload as the caller, under the task's policy.
+
+    200: it has ended, well or not. 202: it is queued or runs, and `Location` says where it is found. Whoever
+    goes away while it waits for a `sync` answer ends the run, unless it sent an `Idempotency-Key`.
+    """
+    key, sent = call.headers.get(IDEMPOTENCY_KEY.name), call.body
+    task_id = call.ids["task_id"]
+    made = await invoke(control, call.caller, task_id, given=sent.input_bytes, idempotency_key=key)
+    found = made.invocation
+    if sent.mode == "sync":
+        found = await _awaited(control, found, sent.wait_s, is_kept=key is not None)
+    shown, has_ended = show_invocation(found), found.state in ENDED
+    location = f"/api/v1/tasks/{task_id}/invocations/{found.invocation_id}"
+    return Answer(shown, 200 if has_ended else 202, headers={"location": location})
+
+
+async def _awaited(control: Control, made: Invocation, wait_s: int, *, is_kept: bool) -> Invocation:
+    try:
+        return await await_end(control, made.invocation_id, within_s=wait_s) or made
+    except asyncio.CancelledError:
+        if not is_kept:
+            with suppress(ToolgateError, TimeoutError):
+                async with asyncio.timeout(CANCEL_S):
+                    await control.store.invocations.cancel(made.invocation_id)
+        raise
+
+
+async def show_invocations(control: Control, call: Call[None]) -> Answer:
+    """The caller's invocations of the task, the newest first; to the role `viewer`, everybody's."""
+    page = parse_page(call.query)
+    found = await list_invocations(
+        control, call.caller, call.ids["task_id"], before=page.after or None, limit=page.limit + 1
+    )
+    shown = found[: page.limit]
+    more = encode_cursor(shown[-1].invocation_id) if len(found) > len(shown) else None
+    return Answer(InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more))
+
+
+async def read_invocation(control: Control, call: Call[None]) -> Answer:
+    """How it stands, and once it has ended, what came out of it."""
+    return Answer(show_invocation(await _find(control, call)))
+
+
+async def read_lines(control: Control, call: Call[None]) -> Answer:
+    """What the guest has written and logged so far, or after the line `after`, up to a thousand lines."""
+    found = await _find(control, call)
+    lines = await control.store.invocations.lines(
+        found.invocation_id, after=call.number("after") or 0, limit=PAGE_OF_LINES
+    )
+    return Answer(LinesAnswer(state=found.state, lines=[show_line(one) for one in lines]))
+
+
+async def cancel(control: Control, call: Call[NoBody]) -> Answer:
+    """End one that waits; have one ended that runs. Those of others need the role `admin`."""
+    found = await cancel_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
+    return Answer(show_invocation(found))
+
+
+async def follow_invocation(control: Control, call: Call[None]) -> Answer:
+    """What the guest writes and logs, as it comes, until the run has ended.
+
+    `state` says how it stands, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
+    the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
+    """
+    last = call.headers.get(LAST_ID.name)
+    after = (call.number("after") or 0) if last is None else parse_number(LAST_ID.name, last)
+    events = _events(control, call, await _find(control, call), after=after)
+    return Answer(Stream(await anext(events), events))
+
+
+async def _find(control: Control, call: Call[None]) -> Invocation:
+    return await find_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
+
+
+async def _events(control: Control, call: Call[None], found: Invocation, *, after: int) -> Events:
+    with control.watches.admit(call.caller) as watch:
+        lapse = partial(watch.end, has_lapsed())
+        with control.identities.until_lapsed(call.authorization, lapse):
+            yield _encode("state", {"state": found.state, "attempt": found.attempt})
+            news = _News(control, found, after=after)
+            try:
+                while not watch.is_over:
+                    new = await watch.next(news, within_s=HEARTBEAT_S)
+                    if new is not None:
+                        for event in _tell(new):
+                            yield event
+                    elif not watch.is_over:
+                        yield KEEP_ALIVE
+            except ToolgateError as exc:
+                watch.end(exc)
+        if watch.reason is not None:
+            yield _encode("error", watch.reason.detail)
+
+
+class _New(NamedTuple):
+    """What has happened since the last look."""
+
+    invocation: Invocation
+    is_changed: bool
+    lines: Sequence[LogLine]
+    is_last: bool
+
+
+class _News:
+    """Looks at an invocation whenever something has happened. A wait that is cut off loses nothing."""
+
+    def __init__(self, control: Control, found: Invocation, *, after: int) -> None:
+        self._invocations = control.store.invocations
+        self._id = found.invocation_id
+        self._stands: tuple[InvocationState, int] = (found.state, found.attempt)
+        self._after = after
+        self._seen = -1
+        self._is_over = False
+
+    def __aiter__(self) -> "_News":
+        return self
+
+    async def __anext__(self) -> _New:
+        while not self._is_over:
+            seen = await self._invocations.changed(self._seen)
+            # Its state before its lines: of one that has ended, these are all.
+            found = await self._invocations.get(self._id)
+            if found is None:
+                break
+            lines = await self._invocations.lines(self._id, after=self._after, limit=PAGE_OF_LINES)
+            stands = (found.state, found.attempt)
+            is_last = found.state in ENDED and len(lines) < PAGE_OF_LINES
+            if lines or is_last or stands != self._stands:
+                new = _New(found, stands != self._stands, lines, is_last)
+                self._stands, self._is_over = stands, is_last
+                self._after = lines[-1].seq if lines else self._after
+                return new
+            await asyncio.sleep(LOOK_EVERY_S)
+            self._seen = seen
+        raise StopAsyncIteration
+
+
+def _tell(new: _New) -> list[bytes]:
+    told = []
+    found = new.invocation
+    if new.is_changed and found.state not in ENDED:
+        told.append(_encode("state", {"state": found.state, "attempt": found.attempt}))
+    told += [_encode("line", show_line(line), line.seq) for line in new.lines]
+    if new.is_last:
+        told.append(_encode("end", show_invocation(found)))
+    return told
+
+
+def _encode(event: str, data: Any, seq: int | None = None) -> bytes:
+    event_id = b"" if seq is None else b"id: %d\n" % seq
+    return b"%bevent: %b\ndata: %b\n\n" % (event_id, event.encode(), msgspec.json.encode(data))
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="POST",
+        path=_ALL,
+        role="agent",
+        summary="Run a task",
+        handler=begin_invocation,
+        body=checked(InvocationSent),
+        headers=(IDEMPOTENCY_KEY,),
+        answer=InvocationShown,
+        statuses=(200, 202),
+        errors=(NotFound, NoWorkload, Conflict, QueueFull, BodyTooLarge),
+    ),
+    Endpoint(
+        method="GET",
+        path=_ALL,
+        role="agent",
+        summary="List the runs of a task",
+        handler=show_invocations,
+        query=PAGING,
+        answer=InvocationsAnswer,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path=_ONE,
+        role="agent",
+        summary="Read a run of a task",
+        handler=read_invocation,
+        answer=InvocationShown,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_ONE}/logs",
+        role="agent",
+        summary="Read the log of a run",
+        handler=read_lines,
+        query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
+        answer=LinesAnswer,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_ONE}/events",
+        role="agent",
+        summary="Follow a run",
+        handler=follow_invocation,
+        query=(Parameter("after", "Only lines after the one with this `seq`.", form="number"),),
+        headers=(LAST_ID,),
+        answer=EVENTS,
+        errors=(NotFound, SessionLimit),
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_ONE}/cancel",
+        role="agent",
+        summary="Cancel a run",
+        handler=cancel,
+        body=NOTHING,
+        answer=InvocationShown,
+        errors=(NotFound,),
+    ),
+)
