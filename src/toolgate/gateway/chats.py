@@ -6,10 +6,11 @@ The doors have it in common. What they add is how a request comes to them, and h
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from toolgate.chat.endings import Ending, handed_calls, remarks
 from toolgate.chat.injection import Injection, inject
 from toolgate.chat.loop import ToolLoop
 from toolgate.chat.requests import ChatRequest, check_choice
@@ -18,10 +19,11 @@ from toolgate.errors import InvalidChat, ToolgateError
 from toolgate.gateway.asking import Asking
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.chat_scope import ChatScope, tool_table
-from toolgate.gateway.conversing import Ask, Talk
+from toolgate.gateway.conversing import Ask, Outcome, Talk
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.tool_runs import Errand, OwnTool
 from toolgate.gateway.view import View
+from toolgate.model.raw import Members
 from toolgate.upstream.models.client import Models
 
 OWN: Final = "own/"
@@ -46,7 +48,7 @@ class Chat:
     def __init__(self, gateway: Gateway, models: Models, opening: Opening) -> None:
         request, scope, offered = opening.request, opening.scope, opening.offered
         deadline_s = scope.deadline_s()
-        self._upstream_id = scope.upstream.upstream_id
+        self._opening = opening
         self.transcript = Transcript(request, offered)
         self.loop = ToolLoop(
             names={**offered.names, **{name: f"{OWN}{name}" for name in opening.own}},
@@ -77,13 +79,40 @@ class Chat:
             history=self.transcript,
             ask=ask,
             errand=self.errand,
-            upstream_id=self._upstream_id,
+            upstream_id=self._opening.scope.upstream.upstream_id,
         )
+
+    def ending(
+        self, outcome: Outcome, head: Members, *, said: Mapping[str, Any], first_id: str | None = None
+    ) -> Ending:
+        """What the caller gets, with `head` where the model's server says nothing else, and what is `said`.
+
+        The first call that it is handed goes by `first_id`, if that is given.
+        """
+        reply = self.asking.last
+        calls: list[Members] = []
+        if outcome.handed and reply is not None:
+            calls = handed_calls(reply, outcome.handed, first_id)
+        return Ending(
+            head=head if reply is None else head | reply.head,
+            reply=reply,
+            closing=outcome.finish.closing,
+            calls=calls,
+            usage=self.asking.usage,
+            extension=said,
+        )
+
+    def remarks(self, outcome: Outcome, view: View | None) -> dict[str, Any]:
+        """What the gateway itself has to say."""
+        asked, shadowed = self._opening.request.asked, self._opening.offered.shadowed
+        said = remarks(outcome.finish, self.loop, asked, shadowed=shadowed)
+        if view is not None and view.warnings:
+            said["warnings"] = view.warnings
+        return said
 
 
 async def offer(gateway: Gateway, request: ChatRequest, scope: ChatScope) -> tuple[View, Injection]:
     """The caller's view, and what of it the model is offered. Raises InvalidChat, and as `gateway.view`."""
-    check_single(request)
     view = await gateway.settled_view(scope.caller)
     gateway.metrics.injections.update(view.injections)
     table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)

@@ -9,7 +9,7 @@ from toolgate.chat.legacy_functions import is_legacy, to_tools
 from toolgate.chat.requests import ChatRequest, parse_chat_request
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.chat_scope import ChatScope
-from toolgate.gateway.chats import Opening, offer
+from toolgate.gateway.chats import Opening, check_single, offer
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai import passthrough
 from toolgate.surfaces.openai.conversation import DOOR, Conversation
@@ -40,6 +40,7 @@ class Completions:
         if not scope.injects or asked.choice.kind == "none":
             filters = scope.mode == "passthrough"
             return await passthrough.serve(exchange, request, scope=scope, parts=self._parts, filters=filters)
+        check_single(asked)
         view, offered = await offer(self._parts.gateway, asked, scope)
         trace = Trace(DOOR, "", exchange.request_id)
         opening = Opening(request=asked, scope=scope, offered=offered, trace=trace)

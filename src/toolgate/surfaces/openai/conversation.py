@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from toolgate.chat.endings import Ending, encode_completion, handed_calls, remarks
+from toolgate.chat.endings import Ending, encode_completion
 from toolgate.chat.loop import AskModel
 from toolgate.errors import ToolgateError
 from toolgate.gateway.chats import Chat, Opening
@@ -75,20 +75,10 @@ class Conversation:
         return outcome.finish.reason
 
     def _ending(self, outcome: Outcome) -> Ending:
-        reply = self._chat.asking.last
-        head = self._head if reply is None else self._head | reply.head
-        calls: list[Members] = []
-        if outcome.handed and reply is not None:
-            calls = handed_calls(reply, outcome.handed, self._sealed(outcome))
-        return Ending(
-            head=head,
-            reply=reply,
-            closing=outcome.finish.closing,
-            calls=calls,
-            usage=self._chat.asking.usage,
-            extension=self._extension(outcome),
-            is_legacy=self._is_legacy,
-        )
+        first_id = self._sealed(outcome) if outcome.handed else None
+        said = self._extension(outcome)
+        ending = self._chat.ending(outcome, self._head, said=said, first_id=first_id)
+        return replace(ending, is_legacy=self._is_legacy)
 
     def _sealed(self, outcome: Outcome) -> str | None:
         """The id that holds what the caller does not see of this turn; None where it sees everything."""
@@ -98,10 +88,8 @@ class Conversation:
         return self._parts.turns.seal(hidden, principal_id=self._exchange.principal.id)
 
     def _extension(self, outcome: Outcome) -> dict[str, Any]:
-        asked, shadowed = self._opening.request.asked, self._opening.offered.shadowed
-        said = remarks(outcome.finish, self._chat.loop, asked, shadowed=shadowed)
-        if self._view.warnings:
-            said["warnings"] = self._view.warnings
+        said = self._chat.remarks(outcome, self._view)
+        asked = self._opening.request.asked
         if asked.explain and not self._opening.request.is_stream:
             said["explain"] = self._explain()
         return said
