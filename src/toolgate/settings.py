@@ -177,8 +177,11 @@ class Settings(BaseModel):
     max_children: int = Field(default=256, ge=1, le=10_000)
     """The most child processes this node may run at once."""
 
+    max_guests: int = Field(default=32, ge=0, le=1_000)
+    """The most guests (runs of tasks with workloads) this node has at once. 0: it runs none."""
+
     drain_s: float = Field(default=10.0, ge=0, le=300)
-    """How long a stopping node waits for calls in flight."""
+    """How long a stopping node waits for calls and guests in flight."""
 
     log_level: LogLevel = "info"
     """How much is logged: `debug`, `info`, `warning` or `error`."""

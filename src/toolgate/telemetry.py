@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 LATENCY_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000)
+RUN_MS: Final = (5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000)
 OUTPUT_BYTES: Final = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 8_388_608)
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -82,6 +83,9 @@ class Metrics:
         """Conversations by upstream, and by how they ended."""
         self.chat_rounds = Distribution((0, 1, 2, 3, 5, 8, 13, 21))
         self.model_latency_ms: dict[str, Distribution] = {}
+        self.invocations: Counter[tuple[str, str]] = Counter()
+        """Runs of tasks on this node, by the state they ended in and by what ended them."""
+        self.invocation_ms = Distribution(RUN_MS)
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
 
     def tool(self, server_id: str, tool: str) -> CallStats:
@@ -157,6 +161,7 @@ class _NodeCollector(Collector):
             family.add_metric([], spread.buckets(), spread.total)
             yield family
         yield from _chat_families(metrics)
+        yield from _invocation_families(metrics)
         for name, (help_text, value) in self._gauges.items():
             yield GaugeMetricFamily(name, help_text, value=value)
 
@@ -193,6 +198,19 @@ def _chat_families(metrics: Metrics) -> Iterator[Metric]:
     for upstream_id, spread in list(metrics.model_latency_ms.items()):
         latency.add_metric([upstream_id], spread.buckets(), spread.total)
     yield latency
+
+
+def _invocation_families(metrics: Metrics) -> Iterator[Metric]:
+    yield _counters(
+        "toolgate_invocations",
+        "Runs of tasks that ended on this node, by state and by what ended them.",
+        metrics.invocations,
+        "ended_by",
+        of="state",
+    )
+    took = HistogramMetricFamily("toolgate_invocation_ms", "Time of a run of a task.", labels=[])
+    took.add_metric([], metrics.invocation_ms.buckets(), metrics.invocation_ms.total)
+    yield took
 
 
 def _counters(

@@ -65,4 +65,20 @@ class DefinitionChanged(msgspec.Struct, frozen=True, tag="definition", tag_field
     """Digest of the definition the server lists now."""
 
 
-AuditEvent = CallRecorded | AdminRecorded | CredentialRefused | DefinitionChanged
+class InvocationEnded(msgspec.Struct, frozen=True, tag="invocation", tag_field="type", omit_defaults=True):
+    """One run of a task is over on this node. In the records of its calls, its id is the session."""
+
+    at_ms: int
+    principal: str
+    task_id: str
+    invocation_id: str
+    attempt: int
+    state: str
+    ended_by: str
+    module: str = ""
+    """SHA-256 of what was run; empty where it did not come to that."""
+    duration_ms: int = 0
+    tool_calls: int = 0
+
+
+AuditEvent = CallRecorded | AdminRecorded | CredentialRefused | DefinitionChanged | InvocationEnded

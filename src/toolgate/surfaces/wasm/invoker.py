@@ -1,0 +1,109 @@
+"""Takes invocations from the queue, as many as there is room for, and runs each to its end.
+
+The queue decides which: this node asks only when it can begin at once, so what waits is nowhere but there.
+"""
+
+import asyncio
+import logging
+from types import TracebackType
+from typing import Final, Self
+
+from toolgate.errors import ToolgateError
+from toolgate.model.invocations import Invocation
+from toolgate.surfaces.wasm.running import Means, Pace, Running
+
+CLAIM_WAIT_S: Final = 20.0
+"""How long one question for work may take."""
+RETRY_S: Final = 2.0
+LAST_REPORTS_S: Final = 5.0
+"""For what was killed because the node stops."""
+
+_log = logging.getLogger(__name__)
+
+
+class Invoker:
+    """Runs at most `max_guests` at once; with 0 it asks for none. Stopping, it waits `drain_s` for them."""
+
+    def __init__(
+        self, means: Means, *, node_id: str, max_guests: int, drain_s: float, pace: Pace | None = None
+    ) -> None:
+        self._means = means
+        self._node_id = node_id
+        self._max_guests = max_guests
+        self._drain_s = drain_s
+        self._pace = pace or Pace()
+        self._running: dict[asyncio.Task[None], Running] = {}
+        self._room = asyncio.Event()
+        self._claiming: asyncio.Task[None] | None = None
+        self._drained_at_s: float | None = None
+
+    def __len__(self) -> int:
+        """How many run."""
+        return len(self._running)
+
+    async def __aenter__(self) -> Self:
+        if self._max_guests:
+            self._claiming = asyncio.create_task(self._claim())
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        try:
+            await self._drain()
+        finally:
+            ending = [*self._running, *([] if self._claiming is None else [self._claiming])]
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Claim no more; from now on those that run have their time to end."""
+        if self._claiming is not None:
+            self._claiming.cancel()
+        if self._drained_at_s is None:
+            self._drained_at_s = asyncio.get_running_loop().time() + self._drain_s
+
+    async def _drain(self) -> None:
+        if not self._running:
+            return
+        left_s = (self._drained_at_s or 0) - asyncio.get_running_loop().time()
+        await asyncio.wait(self._running, timeout=max(0, left_s))
+        for running in self._running.values():
+            running.stop("node_stopped", "its node was stopped, and did not wait any longer")
+        if self._running:
+            await asyncio.wait(self._running, timeout=LAST_REPORTS_S)
+
+    async def _claim(self) -> None:
+        is_failing = False
+        while True:
+            while not (free := self._max_guests - len(self._running)):
+                self._room.clear()
+                await self._room.wait()
+            try:
+                claimed = await self._means.queue.claim(self._node_id, limit=free, wait_s=CLAIM_WAIT_S)
+            except ToolgateError as exc:
+                if not is_failing:
+                    _log.warning("no invocations can be taken for now: %s", exc)
+                is_failing = True
+                await asyncio.sleep(RETRY_S)
+                continue
+            is_failing = False
+            for invocation in claimed:
+                self._begin(invocation)
+
+    def _begin(self, invocation: Invocation) -> None:
+        running = Running(invocation, self._means, self._pace)
+        task = asyncio.create_task(running.conduct())
+        self._running[task] = running
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        del self._running[task]
+        self._room.set()
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            _log.error("an invocation was lost inside the node", exc_info=exc)

@@ -1,0 +1,308 @@
+"""One invocation on this node: from when it was claimed to the last that is reported of it.
+
+The work (get its module, run it) and the reports on it go on side by side. Each report that is heard renews
+the lease. Nothing is begun before the first one was heard, and nothing goes on once the lease may be over:
+by then the queue may have given the invocation to another node.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from toolgate.audit.events import InvocationEnded
+from toolgate.errors import NotFound, ToolgateError
+from toolgate.gateway.caller import Caller
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import principal_of
+from toolgate.model.invocations import MAX_LOG_LINES, EndedBy, Ending, Invocation, LogLine
+from toolgate.model.principals import Key, Principal
+from toolgate.model.workloads import Workload
+from toolgate.registry.invocations import HEARTBEAT_S, LEASE_MS, Queue
+from toolgate.surfaces.wasm.context import CallLog, TaskContext
+from toolgate.upstream.models.client import Models
+from toolgate.wasm.run import Job, Run, Verdict
+
+REVISION_S: Final = 30.0
+"""How long a node may take to hear of what the registry held when an invocation was made."""
+
+_log = logging.getLogger(__name__)
+
+
+class GuestSlots(Protocol):
+    """Where guests run."""
+
+    async def run(self, run: Run[TaskContext]) -> Ending:
+        """From its start to its end. Cancelled, it kills the run and waits for its end."""
+
+
+class Modules(Protocol):
+    """Modules that are fit to be loaded."""
+
+    async def open(self, sha256: str) -> Path:
+        """The compiled file. Raises ToolgateError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """All that it takes to run a task."""
+
+    gateway: Gateway
+    models: Models
+    queue: Queue
+    slots: GuestSlots
+    modules: Modules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often things are reported, and how soon they are noticed."""
+
+    lease_s: float = LEASE_MS / 1000
+    heartbeat_s: float = HEARTBEAT_S
+    look_s: float = 0.25
+    """New lines are reported and revoked keys noticed within this time."""
+
+    @property
+    def retry_s(self) -> float:
+        """After a report that was not heard."""
+        return self.heartbeat_s / 4
+
+    @property
+    def margin_s(self) -> float:
+        """So long before its lease is over a guest is stopped: killing one takes a moment, too."""
+        return self.lease_s / 15
+
+
+class Running:
+    """One attempt at one invocation."""
+
+    def __init__(self, claimed: Invocation, means: Means, pace: Pace) -> None:
+        self._claimed = claimed
+        self._means = means
+        self._pace = pace
+        self._calls = CallLog(0)
+        self._principal = claimed.principal
+        self._module = ""
+        self._run: Run[TaskContext] | None = None
+        self._work: asyncio.Task[Ending] | None = None
+        self._stopped: Verdict | None = None
+        self._lines: list[LogLine] = []
+        """Written, and not known to be heard of."""
+        self._heard = asyncio.Event()
+        self._is_lost = False
+        self._is_failing = False
+        """The last report was not heard."""
+        now_s = asyncio.get_running_loop().time()
+        self._safe_until_s = now_s + pace.lease_s - pace.margin_s
+        self._next_report_s = now_s
+
+    async def conduct(self) -> None:
+        """Run it to its end, and report that. Cancelled, it ends without a report."""
+        began_s = time.monotonic()
+        self._work = asyncio.create_task(self._do())
+        try:
+            await self._attend(self._work)
+            ending = self._ending(self._work)
+        finally:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        self._record(ending, int((time.monotonic() - began_s) * 1000))
+        await self._report_end(ending)
+
+    def stop(self, ended_by: EndedBy, message: str) -> None:
+        """End it, wherever it is. The first reason stays."""
+        if self._stopped is not None:
+            return
+        self._stopped = Verdict(ended_by, message)
+        if self._run is not None:
+            self._run.kill(ended_by, message)
+        elif self._work is not None:
+            self._work.cancel()
+
+    # The work
+
+    async def _do(self) -> Ending:
+        try:
+            async with asyncio.timeout(REVISION_S):
+                await self._means.gateway.reached(self._claimed.revision)
+            found = self._find()
+            path = await self._means.modules.open(found.module)
+        except TimeoutError:
+            message = f"its node did not hear of revision {self._claimed.revision} of the registry in time"
+            return _ending_of(Verdict("internal", message))
+        except _Refused as refused:
+            return _ending_of(refused.verdict)
+        except ToolgateError as exc:
+            return _ending_of(Verdict("module", f"{exc}: {exc.hint}"))
+        await self._heard.wait()
+        self._run = Run(self._job(found, path))
+        return await self._means.slots.run(self._run)
+
+    def _find(self) -> Workload:
+        """What is to be run, and as whom, as the registry has it now. Raises _Refused."""
+        task_id, gateway = self._claimed.task_id, self._means.gateway
+        principal = self._proven()
+        if principal is None:
+            raise _Refused("revoked", "the key that it was begun with is revoked, or has expired")
+        self._principal = principal
+        task = gateway.snapshot.tasks.get(task_id)
+        if task is None or task.workload is None:
+            raise _Refused("module", f"the task `{task_id}` is gone, or has no workload any more")
+        try:
+            gateway.task_policy(Caller(principal, task_id))
+        except NotFound:
+            raise _Refused(
+                "revoked", f"the key that it was begun with is not for `{task_id}` any more"
+            ) from None
+        self._module = task.workload.module
+        return task.workload
+
+    def _job(self, workload: Workload, path: Path) -> Job[TaskContext]:
+        self._calls = CallLog(workload.limits.max_calls)
+        deadline_s = asyncio.get_running_loop().time() + workload.limits.wall_clock_ms / 1000
+        context = TaskContext(
+            gateway=self._means.gateway,
+            models=self._means.models,
+            caller=Caller(self._principal, self._claimed.task_id),
+            invocation_id=self._claimed.invocation_id,
+            calls=self._calls,
+            wall_s=time.time,
+            deadline_s=deadline_s,
+        )
+        return Job(
+            module=path,
+            sha256=workload.module,
+            args=(self._claimed.task_id, *workload.args),
+            env=workload.env,
+            input=self._claimed.input,
+            limits=workload.limits,
+            context=context,
+        )
+
+    def _proven(self) -> Principal | None:
+        return _proven_now(self._claimed.principal, self._means.gateway.snapshot.keys)
+
+    def _ending(self, work: "asyncio.Task[Ending]") -> Ending:
+        """How the work ended, with what only this side knows."""
+        if work.cancelled():
+            ending = _ending_of(self._stopped or Verdict("node_stopped", "its node stopped"))
+        elif (exc := work.exception()) is not None:
+            _log.error("an invocation of `%s` failed inside the node", self._claimed.task_id, exc_info=exc)
+            ending = _ending_of(Verdict("internal", "the run failed inside its node, whose log says more"))
+        else:
+            ending = work.result()
+        usage = replace(ending.usage, tool_calls=self._calls.total, model_asks=self._calls.model_asks)
+        return replace(ending, usage=usage, calls=tuple(self._calls.kept))
+
+    # The reports
+
+    async def _attend(self, work: "asyncio.Task[Ending]") -> None:
+        """Report while the work goes on, and end it where it may not."""
+        while not work.done():
+            self._look()
+            self._gather()
+            is_due = asyncio.get_running_loop().time() >= self._next_report_s
+            if is_due or (self._lines and not self._is_failing):
+                await self._report()
+            await asyncio.wait({work}, timeout=self._pace.look_s)
+
+    def _look(self) -> None:
+        """Whether it may go on."""
+        if asyncio.get_running_loop().time() >= self._safe_until_s:
+            self._lose("control was not heard from for so long that the run may be another node's by now")
+        elif self._run is not None and self._proven() != self._principal:
+            self.stop("revoked", "the key that it was begun with was revoked or changed, or it has expired")
+
+    def _lose(self, why: str) -> None:
+        self._is_lost = True
+        self.stop("node_lost", why)
+
+    def _gather(self) -> None:
+        if self._run is not None:
+            self._lines += self._run.output.take()
+            del self._lines[:-MAX_LOG_LINES]
+
+    async def _report(self, ending: Ending | None = None) -> bool:
+        """Tell the queue what is new; whether it has heard."""
+        loop = asyncio.get_running_loop()
+        began_s, lines = loop.time(), tuple(self._lines)
+        claimed = self._claimed
+        try:
+            async with asyncio.timeout_at(self._safe_until_s):
+                verdict = await self._means.queue.report(
+                    claimed.invocation_id, claimed.attempt, lines=lines, ending=ending
+                )
+        except (ToolgateError, TimeoutError) as exc:
+            if not self._is_failing:
+                _log.warning("nothing can be reported of invocation %s: %r", claimed.invocation_id, exc)
+            self._is_failing = True
+            self._next_report_s = loop.time() + self._pace.retry_s
+            return False
+        del self._lines[: len(lines)]
+        # From before it was sent: the queue has counted from later on.
+        self._safe_until_s = began_s + self._pace.lease_s - self._pace.margin_s
+        self._next_report_s = began_s + self._pace.heartbeat_s
+        self._is_failing = False
+        self._heard.set()
+        if verdict == "lost":
+            self._lose("it was taken for lost, and may be another node's by now")
+        elif verdict == "cancel":
+            self.stop("cancelled", "it was cancelled")
+        return True
+
+    async def _report_end(self, ending: Ending) -> None:
+        """Until it is heard, or is another's business."""
+        self._gather()
+        loop = asyncio.get_running_loop()
+        while not self._is_lost and loop.time() < self._safe_until_s:
+            if await self._report(ending):
+                return
+            await asyncio.sleep(self._pace.retry_s)
+        _log.warning("the end of invocation %s was not heard of", self._claimed.invocation_id)
+
+    def _record(self, ending: Ending, took_ms: int) -> None:
+        gateway = self._means.gateway
+        gateway.metrics.invocations[ending.state, ending.ended_by] += 1
+        gateway.metrics.invocation_ms.add(took_ms)
+        gateway.audit.record(
+            InvocationEnded(
+                at_ms=int(time.time() * 1000),
+                principal=self._principal.id,
+                task_id=self._claimed.task_id,
+                invocation_id=self._claimed.invocation_id,
+                attempt=self._claimed.attempt,
+                state=ending.state,
+                ended_by=ending.ended_by,
+                module=self._module,
+                duration_ms=took_ms,
+                tool_calls=ending.usage.tool_calls,
+            )
+        )
+
+
+class _Refused(Exception):
+    """It is not begun."""
+
+    def __init__(self, ended_by: EndedBy, message: str) -> None:
+        super().__init__(message)
+        self.verdict = Verdict(ended_by, message)
+
+
+def _proven_now(principal: Principal, keys: Mapping[str, Key]) -> Principal | None:
+    """Whom the key of a principal proves now; None: nobody any more. About tokens their issuer decides."""
+    kind, _, key_id = principal.id.partition(":")
+    if kind != "key":
+        return principal
+    key = keys.get(key_id)
+    if key is None or (key.expires_at_s is not None and key.expires_at_s <= time.time()):
+        return None
+    return principal_of(key)
+
+
+def _ending_of(verdict: Verdict) -> Ending:
+    """Of what did not come to run."""
+    return Ending(state=verdict.state, ended_by=verdict.ended_by, message=verdict.message)
