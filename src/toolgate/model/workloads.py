@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from toolgate.model.servers import EMPTY
+
+MAX_MODULE_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
