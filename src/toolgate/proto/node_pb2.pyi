@@ -161,3 +161,123 @@ class ReadModuleResponse(_message.Message):
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     content: bytes
     def __init__(self, content: _Optional[bytes] = ...) -> None: ...
+
+class ClaimInvocationsRequest(_message.Message):
+    __slots__ = ("node_id", "limit", "wait_ms")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    limit: int
+    wait_ms: int
+    def __init__(self, node_id: _Optional[str] = ..., limit: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class ClaimedInvocation(_message.Message):
+    __slots__ = ("invocation_id", "attempt", "task_id", "principal", "revision", "input", "created_ms", "retries", "lease_until_ms")
+    INVOCATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    invocation_id: str
+    attempt: int
+    task_id: str
+    principal: bytes
+    revision: int
+    input: bytes
+    created_ms: int
+    retries: int
+    lease_until_ms: int
+    def __init__(self, invocation_id: _Optional[str] = ..., attempt: _Optional[int] = ..., task_id: _Optional[str] = ..., principal: _Optional[bytes] = ..., revision: _Optional[int] = ..., input: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., retries: _Optional[int] = ..., lease_until_ms: _Optional[int] = ...) -> None: ...
+
+class ClaimInvocationsResponse(_message.Message):
+    __slots__ = ("invocations",)
+    INVOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    invocations: _containers.RepeatedCompositeFieldContainer[ClaimedInvocation]
+    def __init__(self, invocations: _Optional[_Iterable[_Union[ClaimedInvocation, _Mapping]]] = ...) -> None: ...
+
+class LogLine(_message.Message):
+    __slots__ = ("seq", "at_ms", "stream", "level", "text")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    at_ms: int
+    stream: str
+    level: str
+    text: str
+    def __init__(self, seq: _Optional[int] = ..., at_ms: _Optional[int] = ..., stream: _Optional[str] = ..., level: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class CallMade(_message.Message):
+    __slots__ = ("server_id", "tool", "code", "ms")
+    SERVER_ID_FIELD_NUMBER: _ClassVar[int]
+    TOOL_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MS_FIELD_NUMBER: _ClassVar[int]
+    server_id: str
+    tool: str
+    code: str
+    ms: int
+    def __init__(self, server_id: _Optional[str] = ..., tool: _Optional[str] = ..., code: _Optional[str] = ..., ms: _Optional[int] = ...) -> None: ...
+
+class RunUsage(_message.Message):
+    __slots__ = ("fuel", "wall_ms", "memory_bytes", "hostcalls", "tool_calls", "model_asks")
+    FUEL_FIELD_NUMBER: _ClassVar[int]
+    WALL_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HOSTCALLS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_ASKS_FIELD_NUMBER: _ClassVar[int]
+    fuel: int
+    wall_ms: int
+    memory_bytes: int
+    hostcalls: int
+    tool_calls: int
+    model_asks: int
+    def __init__(self, fuel: _Optional[int] = ..., wall_ms: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., hostcalls: _Optional[int] = ..., tool_calls: _Optional[int] = ..., model_asks: _Optional[int] = ...) -> None: ...
+
+class Ending(_message.Message):
+    __slots__ = ("state", "ended_by", "exit_code", "message", "stdout", "stderr", "is_truncated", "usage", "calls")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_BY_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    STDOUT_FIELD_NUMBER: _ClassVar[int]
+    STDERR_FIELD_NUMBER: _ClassVar[int]
+    IS_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    ended_by: str
+    exit_code: int
+    message: str
+    stdout: bytes
+    stderr: bytes
+    is_truncated: bool
+    usage: RunUsage
+    calls: _containers.RepeatedCompositeFieldContainer[CallMade]
+    def __init__(self, state: _Optional[str] = ..., ended_by: _Optional[str] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., stdout: _Optional[bytes] = ..., stderr: _Optional[bytes] = ..., is_truncated: _Optional[bool] = ..., usage: _Optional[_Union[RunUsage, _Mapping]] = ..., calls: _Optional[_Iterable[_Union[CallMade, _Mapping]]] = ...) -> None: ...
+
+class ReportInvocationRequest(_message.Message):
+    __slots__ = ("invocation_id", "attempt", "lines", "ending")
+    INVOCATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    ENDING_FIELD_NUMBER: _ClassVar[int]
+    invocation_id: str
+    attempt: int
+    lines: _containers.RepeatedCompositeFieldContainer[LogLine]
+    ending: Ending
+    def __init__(self, invocation_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lines: _Optional[_Iterable[_Union[LogLine, _Mapping]]] = ..., ending: _Optional[_Union[Ending, _Mapping]] = ...) -> None: ...
+
+class ReportInvocationResponse(_message.Message):
+    __slots__ = ("verdict",)
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    verdict: str
+    def __init__(self, verdict: _Optional[str] = ...) -> None: ...

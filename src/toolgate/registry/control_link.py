@@ -157,6 +157,20 @@ class _Line:
             request_serializer=node_pb2.ReadModuleRequest.SerializeToString,
             response_deserializer=node_pb2.ReadModuleResponse.FromString,
         )
+        self.claim_invocations: grpc.aio.UnaryUnaryMultiCallable[
+            node_pb2.ClaimInvocationsRequest, node_pb2.ClaimInvocationsResponse
+        ] = self.channel.unary_unary(
+            f"{_SERVICE}ClaimInvocations",
+            request_serializer=node_pb2.ClaimInvocationsRequest.SerializeToString,
+            response_deserializer=node_pb2.ClaimInvocationsResponse.FromString,
+        )
+        self.report_invocation: grpc.aio.UnaryUnaryMultiCallable[
+            node_pb2.ReportInvocationRequest, node_pb2.ReportInvocationResponse
+        ] = self.channel.unary_unary(
+            f"{_SERVICE}ReportInvocation",
+            request_serializer=node_pb2.ReportInvocationRequest.SerializeToString,
+            response_deserializer=node_pb2.ReportInvocationResponse.FromString,
+        )
 
 
 class GrpcControlLink:
@@ -222,6 +236,24 @@ class GrpcControlLink:
         with _calling(line, call) as parts:
             async for part in parts:
                 yield part.content
+
+    async def claim_invocations(
+        self, request: node_pb2.ClaimInvocationsRequest
+    ) -> node_pb2.ClaimInvocationsResponse:
+        """Invocations for this node to run; see `ControlQueue`."""
+        line, timeout_s = self._line(), CALL_TIMEOUT_S + request.wait_ms / 1000
+        call = line.claim_invocations(request, metadata=self._metadata, timeout=timeout_s)
+        with _calling(line, call):
+            return await call
+
+    async def report_invocation(
+        self, request: node_pb2.ReportInvocationRequest
+    ) -> node_pb2.ReportInvocationResponse:
+        """What control says of an invocation that this node runs; see `ControlQueue`."""
+        line = self._line()
+        call = line.report_invocation(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
+        with _calling(line, call):
+            return await call
 
     def _list(
         self, line: _Line, *, timeout_s: float = LIST_TIMEOUT_S

@@ -57,6 +57,8 @@ MATRIX: Final = {
     "toolgate.v1.NodeService/Report": NODES,
     "toolgate.v1.NodeService/ReadArtifact": f"{NOT_IN} {NO} {NO} {NO} {NO} NOT_FOUND",
     "toolgate.v1.NodeService/ReadModule": f"{NOT_IN} {NO} {NO} {NO} {NO} NOT_FOUND",
+    "toolgate.v1.NodeService/ClaimInvocations": NODES,
+    "toolgate.v1.NodeService/ReportInvocation": NODES,
     "grpc.health.v1.Health/Check": ANYONE,
     "grpc.health.v1.Health/List": ANYONE,
     "grpc.health.v1.Health/Watch": ANYONE,

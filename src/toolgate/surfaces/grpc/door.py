@@ -82,6 +82,10 @@ class Door(grpc.GenericRpcHandler):
             call = Call(principal=principal, request=request)
             if rpc.descriptor.server_streaming:
                 await self._stream(cast("Stream", rpc.handler)(self._control, call), context)
+            elif rpc.waits:
+                async with self._tenure(context) as stream:
+                    message = await cast("Answer", rpc.handler)(self._control, call)
+                    await stream.write(message.SerializeToString())
             else:
                 message = await cast("Answer", rpc.handler)(self._control, call)
                 await context.write(message.SerializeToString())

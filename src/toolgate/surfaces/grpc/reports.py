@@ -142,8 +142,8 @@ def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
     return ServerReport(
         server_id=sent.server_id,
         # A newer node may know more states than we do.
-        state=_one_of(get_args(HealthState), sent.state, otherwise="degraded"),
-        list_state=_one_of(get_args(ListState), sent.list_state, otherwise="pending"),
+        state=one_of(get_args(HealthState), sent.state, otherwise="degraded"),
+        list_state=one_of(get_args(ListState), sent.list_state, otherwise="pending"),
         since_ms=min(sent.since_ms, MAX_COUNT),
         last_error=_text(sent.last_error),
         restarts=min(sent.restarts, MAX_COUNT),
@@ -209,7 +209,8 @@ def _texts(sent: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     return [(_text(name), _text(reason)) for name, reason in list(sent.items())[:MAX_SERVERS]]
 
 
-def _one_of(known: tuple[T, ...], sent: str, *, otherwise: T) -> T:
+def one_of(known: tuple[T, ...], sent: str, *, otherwise: T) -> T:
+    """What was sent, where it is one of those we know."""
     return next((one for one in known if one == sent), otherwise)
 
 

@@ -52,6 +52,8 @@ class Rpc:
     """Its docstring is the description in the reference."""
     max_bytes: int = MAX_REQUEST_BYTES
     """The largest request."""
+    waits: bool = False
+    """Whether it may wait for long before it answers. It then ends with its listener, as a stream does."""
 
     @property
     def path(self) -> str:

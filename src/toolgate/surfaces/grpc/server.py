@@ -13,6 +13,7 @@ from toolgate.govern.control import Control
 from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.surfaces.grpc.door import Door
 from toolgate.surfaces.grpc.health import Health, health_rpcs
+from toolgate.surfaces.grpc.invocations import invocation_rpcs
 from toolgate.surfaces.grpc.nodes import node_rpcs
 from toolgate.surfaces.grpc.reflection import reflection_rpcs
 from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportIntake
@@ -69,7 +70,7 @@ async def open_grpc_server(control: Control, address: str, *, tls: Tls | None = 
 
 def make_table(*, with_reflection: bool) -> tuple[Rpc, ...]:
     """Every RPC of a listener."""
-    records = (*RPCS, *node_rpcs(ReportIntake()))
+    records = (*RPCS, *node_rpcs(ReportIntake()), *invocation_rpcs())
     services = sorted({rpc.service for rpc in records})
     table = (*records, *health_rpcs(Health(services)))
     return (*table, *reflection_rpcs({rpc.service for rpc in table})) if with_reflection else table
