@@ -1,0 +1,104 @@
+"""A guest that tries to widen its scope, in any order of calls, has what `policy.compose` says."""
+
+import asyncio
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy.util import greenlet_spawn
+
+from tests.scenarios.soak import rounds
+from tests.surfaces.wasm.any_order import PRINCIPALS, Oracle, Scopes, Step, net, random_steps, records, tasks
+from tests.surfaces.wasm.task_house import PlayedGuest, TaskHouse, open_task_house
+from toolgate.gateway.caller import Caller
+from toolgate.model.workloads import WorkloadLimits
+from toolgate.surfaces.wasm.chat_session import ChatSession
+from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
+from toolgate.wasm.faults import Fault
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = WorkloadLimits()
+
+
+class Played:
+    """A played guest that takes the steps."""
+
+    def __init__(self, guest: PlayedGuest) -> None:
+        self.guest = guest
+
+    def __call__(self, step: Step, fd: int) -> tuple[int, list[str]]:
+        guest, name = self.guest, step.name
+        match name:
+            case "cchat_create":
+                code = guest.call(name)
+            case "mcp_open":
+                code = guest.call(name, step.text)
+            case "mcp_close" | "cchat_close":
+                code = guest.call(name, fd)
+            case "set_param":
+                code = guest.set_param(fd, step.text, step.value)
+            case "mcp_call_tool":
+                code = min(guest.ask(name, fd, step.text, "{}")[0], 0)
+            case "offered":
+                return self._offered(fd)
+            case _:
+                args = {"mcp_list_tools": (fd,), "mcp_registry_get": (step.text,)}.get(name, ())
+                return self._names(name, *args)
+        return code, []
+
+    def _names(self, name: str, *args: Any) -> tuple[int, list[str]]:
+        code, data = self.guest.ask(name, *args)
+        if code < 0:
+            return code, []
+        told = json.loads(data)
+        if name == "mcp_list_tools":
+            return 0, [tool["name"] for tool in told["tools"]]
+        return 0, [server["server_id"] for server in told.get("servers", [told])]
+
+    def _offered(self, fd: int) -> tuple[int, list[str]]:
+        """The tools that a model would be offered in this session."""
+        try:
+            params = self.guest.fds.get(fd, ChatSession).params
+        except Fault as fault:
+            return -fault.errno, []
+        caller = self.guest.context.caller
+        view = self.guest.context.gateway.view(Caller(caller.principal, caller.task_id, params.request()))
+        return 0, list(view.tools)
+
+
+async def follow(house: TaskHouse, oracle: Oracle, steps: list[Step]) -> None:
+    """Play `steps`; after each, what the guest was told is what the oracle says."""
+    house.task_id = oracle.config.task_id
+    guest = PlayedGuest(house.context(principal=oracle.principal), ALL_FUNCTIONS, LIMITS)
+    play = Played(guest)
+
+    def story() -> None:
+        for number, step in enumerate(steps):
+            fd = oracle.fd_of(step)
+            said = play(step, fd)
+            assert said == oracle.expect(step), (oracle.config, oracle.principal, steps[: number + 1])
+
+    await greenlet_spawn(story)
+    await asyncio.sleep(0)  # what is audited after an answer
+
+
+@pytest.mark.soak
+async def test_no_order_of_calls_widens_a_scope() -> None:
+    """WAS-6, WAS-7: random sequences of every call that names a server, a tool or a parameter."""
+    seed = rounds(suite=7, soak=Random().randrange(2**32))
+    chance = Random(seed)
+    async with open_task_house(net(), *records(), tasks=tasks()) as house:
+        servers, sink = house.net.servers, house.house.sink
+        scopes: Scopes = {}
+        for _ in range(rounds(suite=3_000, soak=100_000)):
+            config = house.house.gateway.snapshot.tasks[chance.choice(tasks()).task_id]
+            oracle = Oracle(house.house.gateway.snapshot, chance.choice(PRINCIPALS), config, scopes)
+            await follow(house, oracle, random_steps(chance))
+            called = [(name, seen.params["name"]) for name, one in servers.items() for seen in one.calls]
+            assert sorted(called) == sorted(oracle.called), seed
+            assert all(oracle.may_ever(*one) for one in called), seed
+            for one in servers.values():
+                one.calls.clear()
+            sink.events.clear()

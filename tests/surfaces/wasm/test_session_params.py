@@ -1,0 +1,250 @@
+"""The parameters of a chat session: held against the policy when they are set, whole or not at all."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from tests.surfaces.mcp.house import task
+from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse, open_task_house
+from tests.upstream.memory_link import MemoryNet, record
+from toolgate.model.chat import BudgetsNarrowed
+from toolgate.policy.layers import SessionRequest
+from toolgate.policy.limits import Limits
+from toolgate.surfaces.wasm.chat_session import ChatSession
+from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
+from toolgate.surfaces.wasm.session_params import SessionParams
+
+pytestmark = pytest.mark.anyio
+
+EACCES, EINVAL, EIO, EBADF, ENOMEM = -13, -22, -5, -9, -12
+CONFIG = {"default_server_ids": ["one"], "allowed_server_ids": ["one", "two"], "tool_denylist": ["secret"]}
+SERVERS = tuple(record(name, allowed_tools=("*",)) for name in ("one", "two", "three"))
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[TaskHouse]:
+    async with open_task_house(MemoryNet(), *SERVERS, config=CONFIG) as house:
+        yield house
+
+
+async def play(house: TaskHouse, story: Callable[[PlayedGuest], None]) -> None:
+    await house.play(ALL_FUNCTIONS, story)
+
+
+def params_of(guest: PlayedGuest, fd: int) -> SessionParams:
+    return guest.fds.get(fd, ChatSession).params
+
+
+def send_raw(guest: PlayedGuest, fd: int, data: bytes) -> int:
+    guest.write(0, data)
+    guest.write_u32(40_000, len(data))
+    return guest.call("cchat_ctl", fd, 1, 0, 40_000)
+
+
+async def test_parameters_that_the_policy_admits_are_what_the_session_asks_for(house: TaskHouse) -> None:
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        assert params_of(guest, fd).request() == SessionRequest()
+        for key, value in {
+            "mcp.enabled": True,
+            "mcp.server_ids": ["two", "one", "two"],
+            "mcp.tool_allowlist": ["read_*"],
+            "mcp.tool_denylist": ["read_secret"],
+        }.items():
+            assert guest.set_param(fd, key, value) == 0
+        assert params_of(guest, fd).request() == SessionRequest(
+            enabled=True, servers=("one", "two"), allow=("read_*",), deny=("read_secret",)
+        )
+        assert guest.set_param(fd, "mcp.server_ids", []) == 0
+        assert params_of(guest, fd).request().servers == ()
+
+    await play(house, story)
+
+
+@pytest.mark.parametrize(
+    "key", ["mcp.task_tool_allowlist", "mcp.task_tool_denylist", "mcp.task_", "mcp.task_x"]
+)
+async def test_what_the_task_says_is_not_for_a_guest_to_set(house: TaskHouse, key: str) -> None:
+    """WAS-6"""
+
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        for value in (["*"], [], None, "x"):
+            assert guest.set_param(fd, key, value) == EACCES
+        assert params_of(guest, fd).request() == SessionRequest()
+
+    await play(house, story)
+
+    assert {event.outcome for event in house.house.audited} == {"denied"}
+
+
+@pytest.mark.parametrize("value", [["three"], ["one", "three"], ["nowhere"], ["one", "nowhere", "two"]])
+async def test_servers_outside_the_task_are_refused_as_a_whole(house: TaskHouse, value: list[str]) -> None:
+    """WAS-7"""
+
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        assert guest.set_param(fd, "mcp.server_ids", ["two"]) == 0
+        assert guest.set_param(fd, "mcp.server_ids", value) == EACCES
+        assert params_of(guest, fd).request() == SessionRequest(servers=("two",))
+
+    await play(house, story)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mcp.enabled", 1),
+        ("mcp.enabled", "true"),
+        ("mcp.enabled", None),
+        ("mcp.server_ids", "one"),
+        ("mcp.server_ids", ["one", 1]),
+        ("mcp.server_ids", [None]),
+        ("mcp.server_ids", [""]),
+        ("mcp.server_ids", ["no such id"]),
+        ("mcp.server_ids", {"one": 1}),
+        ("mcp.tool_allowlist", "read"),
+        ("mcp.tool_allowlist", [["read"]]),
+        ("mcp.tool_denylist", None),
+        ("mcp.tool_denylist", ["x"] * 1_025),
+        ("mcp.unknown", True),
+        ("mcp.", True),
+        ("model", 1),
+        ("backend", None),
+        ("timeout_ms", -1),
+        ("timeout_ms", True),
+        ("timeout_ms", 1.5),
+        ("max_iterations", "8"),
+        ("max_total_tool_calls", None),
+        ("tool_arena_ptr", 2**32),
+        ("tool_arena_len", "x"),
+    ],
+)
+async def test_values_of_the_wrong_kind_are_invalid(house: TaskHouse, key: str, value: Any) -> None:
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        assert guest.set_param(fd, key, value) == EINVAL
+        params = params_of(guest, fd)
+        assert (params.request(), params.forwarded, params.size) == (SessionRequest(), {}, 0)
+
+    await play(house, story)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b'{"key":"mod\xffel","value":1}', EINVAL),
+        (b'{"key":"model","value":"\xc3\x28"}', EINVAL),
+        (b'{"key":"model","value":"m"}\0', EINVAL),
+        (b'{"key":"mod\\u0000el","value":1}', EINVAL),
+        (b'{"key":"temperature","value":{"a":["\\u0000"]}}', EINVAL),
+        (b'{"key":"temperature","value":{"\\u0000":1}}', EINVAL),
+        (b"", EIO),
+        (b"{", EIO),
+        (b"[]", EIO),
+        (b'{"value":1}', EIO),
+        (b'{"key":"","value":1}', EIO),
+        (b'{"key":1,"value":1}', EIO),
+        (b'{"key":"temperature","value":NaN}', EIO),
+        (b'{"key":"temperature","value":' + b"[" * 9_000 + b"]" * 9_000 + b"}", EIO),
+    ],
+)
+async def test_bytes_that_are_no_parameter_change_nothing(house: TaskHouse, data: bytes, code: int) -> None:
+    """WAS-10"""
+
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        assert send_raw(guest, fd, data) == code
+        assert params_of(guest, fd).size == 0
+
+    await play(house, story)
+
+
+async def test_an_escaped_backslash_before_a_u_is_no_nul(house: TaskHouse) -> None:
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        assert send_raw(guest, fd, b'{"key":"stop","value":"\\\\u0000"}') == 0
+        assert {key: bytes(raw) for key, raw in params_of(guest, fd).forwarded.items()} == {
+            "stop": b'"\\\\u0000"'
+        }
+
+    await play(house, story)
+
+
+async def test_what_is_a_models_is_forwarded_as_it_was_written_and_nothing_else(house: TaskHouse) -> None:
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        own = {"model": "m", "backend": "b", "tools": [], "messages": [], "stream": True}
+        counts = {"timeout_ms": 30_000, "max_iterations": 6, "max_tool_calls": 9, "tool_arena_ptr": 64}
+        for key, value in {**own, **counts, "max_tool_output_bytes": 1, "mcp.enabled": True}.items():
+            assert guest.set_param(fd, key, value) == 0
+        assert send_raw(guest, fd, b'{"key":"seed","value":12345678901234567890123}') == 0
+        assert send_raw(guest, fd, b'{"key":"tool_choice"}') == 0
+        params = params_of(guest, fd)
+        assert {key: bytes(raw) for key, raw in params.forwarded.items()} == {
+            "seed": b"12345678901234567890123",
+            "tool_choice": b"null",
+        }
+        assert (params.model, params.backend, params.arena) == ("m", "b", (64, 0))
+        assert params.budgets == BudgetsNarrowed(
+            wall_clock_ms=30_000, max_iterations=6, max_total_tool_calls=9, max_tool_output_bytes=256
+        )
+
+    await play(house, story)
+
+
+async def test_parameters_of_a_session_are_bounded_together(house: TaskHouse) -> None:
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        codes = {guest.set_param(fd, f"key_{number}", "x" * 30_000) for number in range(40)}
+        assert codes == {0, ENOMEM}
+        assert params_of(guest, fd).size <= 1_048_576
+        assert guest.set_param(fd, "key_0", "x") == 0
+
+    await play(house, story)
+
+
+async def test_a_task_that_is_not_enabled_cannot_be_enabled_by_its_guest() -> None:
+    config = {"enabled": False, "default_server_ids": ["one"]}
+    async with open_task_house(MemoryNet(), *SERVERS, config=config) as house:
+
+        def story(guest: PlayedGuest) -> None:
+            fd = guest.call("cchat_create")
+            assert guest.set_param(fd, "mcp.enabled", True) == EACCES
+            assert guest.set_param(fd, "mcp.enabled", False) == 0
+
+        await play(house, story)
+
+
+async def test_the_policy_is_that_of_the_moment(house: TaskHouse) -> None:
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        assert guest.set_param(fd, "mcp.server_ids", ["two"]) == 0
+        house.house.apply(tasks={TASK: task(TASK, default_server_ids=["one"])})
+        assert guest.set_param(fd, "mcp.server_ids", ["two"]) == EACCES
+        assert guest.set_param(fd, "mcp.server_ids", ["one"]) == 0
+
+    await play(house, story)
+
+
+async def test_a_scope_with_too_many_tools_can_still_be_narrowed() -> None:
+    config = {"default_server_ids": ["one", "two"]}
+    async with open_task_house(MemoryNet(), *SERVERS, config=config, limits=Limits(max_tools=1)) as house:
+
+        def story(guest: PlayedGuest) -> None:
+            fd = guest.call("cchat_create")
+            assert guest.set_param(fd, "mcp.enabled", True) == 0
+            assert guest.set_param(fd, "mcp.server_ids", ["one"]) == 0
+
+        await play(house, story)
+
+
+async def test_only_chats_have_parameters(house: TaskHouse) -> None:
+    """WAS-4"""
+
+    def story(guest: PlayedGuest) -> None:
+        for fd in (guest.call("mcp_open", "one"), guest.call("spear_epoll_create"), -1, 2**31 - 1):
+            assert guest.set_param(fd, "model", "m") == EBADF
+
+    await play(house, story)
