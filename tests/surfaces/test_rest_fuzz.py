@@ -48,7 +48,7 @@ GOOD_IDS: Final = {
     "package_id": "notes",
     "version": "1.0.0",
     "sha256": "0" * 64,
-    "invocation_id": "018bcfe56800" + "0" * 20,
+    "invocation_id": "018bcfe56800" + "0" * 16,
     "part": "1",
     "category": "uncategorized",
     "package": "git",
@@ -72,6 +72,7 @@ GOOD_BODIES: Final[dict[str, Any]] = {
     "ImportSent": {"content": {"mcpServers": {"one": {"command": "serve", "env": {"A": "b"}}}}},
     "InstallSent": {"version": "1.0.0", "dry_run": True},
     "UploadSent": {"parts": 1},
+    "ModulePartsSent": {"parts": 1},
     "InvocationSent": {"input": "hello", "mode": "async"},
     "NoBody": {},
 }

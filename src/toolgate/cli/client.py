@@ -119,11 +119,20 @@ class RestClient:
         path = f"{record_path(kind, record_id)}/rollback"
         return self.post(path, {"revision": to}, terms=terms)
 
-    def events(self, path: str, query: Mapping[str, str]) -> Iterator[Event]:
-        """The events of a stream, until it ends."""
+    def invoke(self, task_id: str, body: Mapping[str, Any], *, idempotency_key: str | None = None) -> Any:
+        """Have a task run."""
+        headers = {} if idempotency_key is None else {"idempotency-key": idempotency_key}
+        return self._send("POST", invocations_path(task_id), body=body, headers=headers)
+
+    def events(
+        self, path: str, query: Mapping[str, str], *, silence_s: float | None = None
+    ) -> Iterator[Event]:
+        """The events of a stream, until it ends. A silence of `silence_s` is a timeout."""
+        headers = {"accept": "text/event-stream"}
+        timeout = _TIMEOUT if silence_s is None else httpx2.Timeout(silence_s, connect=5.0)
         with (
             self._translating(),
-            self._http.stream("GET", path, params=query, headers={"accept": "text/event-stream"}) as answer,
+            self._http.stream("GET", path, params=query, headers=headers, timeout=timeout) as answer,
         ):
             if not answer.is_success:
                 answer.read()
@@ -186,6 +195,12 @@ def open_client(url: str, key: str | None) -> Iterator[RestClient]:
 def login_path(server_id: str) -> str:
     """Where somebody logs in to a server, for itself or for all."""
     return f"/api/v1/mcp/servers/{quote(server_id, safe='')}/login"
+
+
+def invocations_path(task_id: str, invocation_id: str = "", *more: str) -> str:
+    """Where the runs of a task are, or one of them, or something of one."""
+    ids = [quote(part, safe="") for part in (task_id, "invocations", invocation_id, *more) if part]
+    return "/".join(["/api/v1/tasks", *ids])
 
 
 def record_path(kind: Kind, record_id: str) -> str:

@@ -24,6 +24,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "nodes": "toolgate.cli.nodes",
     "servers": "toolgate.cli.servers",
     "tasks": "toolgate.cli.tasks",
+    "run": "toolgate.cli.run",
+    "invocations": "toolgate.cli.invocations",
     "profiles": "toolgate.cli.profiles",
     "pins": "toolgate.cli.pins",
     "chat-upstreams": "toolgate.cli.chat_upstreams",

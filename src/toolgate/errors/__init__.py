@@ -455,7 +455,7 @@ class NoWorkload(ToolgateError):
     """The task that was to be run holds policy, and nothing that could be run."""
 
     code = "no_workload"
-    default_hint = "give it one: `workload.module` in its file, then `toolgate tasks apply --file FILE`"
+    default_hint = "give it one: `workload.module` in its file, then `toolgate tasks apply -f FILE`"
 
 
 class QueueFull(ToolgateError):

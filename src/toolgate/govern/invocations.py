@@ -47,7 +47,7 @@ async def invoke(
 
 def new_invocation_id(now_ms: int) -> str:
     """Nobody can guess it, and those made later come later."""
-    return f"{now_ms:012x}{secrets.token_hex(10)}"
+    return f"{now_ms:012x}{secrets.token_hex(8)}"
 
 
 def _workload(control: Control, principal: Principal, task_id: str) -> Workload:

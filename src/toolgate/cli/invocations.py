@@ -1,0 +1,80 @@
+"""`toolgate invocations`: the runs of tasks, past and present."""
+
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from typer import Argument, Option
+
+from toolgate.cli.client import RestClient, invocations_path
+from toolgate.cli.live import JsonLines, Screen, follow
+from toolgate.cli.options import Connection
+from toolgate.cli.render.invocations import render_invocation, render_invocations, render_line
+from toolgate.cli.spreading import spread_options
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Runs of tasks: which there are, how they went, what they logged.",
+)
+
+TaskArgument = Annotated[str, Argument(metavar="TASK", help="The task.")]
+InvocationArgument = Annotated[str, Argument(metavar="ID", help="The run.")]
+
+
+@app.command("list")
+@spread_options
+def list_command(
+    task_id: TaskArgument,
+    connection: Connection,
+    *,
+    limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
+) -> None:
+    """List the newest runs of a task: your own, or with the role `viewer` everybody's."""
+    with connection.open() as client:
+        found = client.get(invocations_path(task_id), {"limit": str(limit)})["invocations"]
+    connection.output.show(found, render_invocations(found))
+
+
+@app.command("show")
+@spread_options
+def show_command(task_id: TaskArgument, invocation_id: InvocationArgument, connection: Connection) -> None:
+    """Show one run: how it ended, what it took, the calls it made, its output."""
+    with connection.open() as client:
+        found = client.get(invocations_path(task_id, invocation_id))
+    connection.output.show(found, render_invocation(found))
+
+
+@app.command("logs")
+@spread_options
+def logs_command(
+    task_id: TaskArgument,
+    invocation_id: InvocationArgument,
+    connection: Connection,
+    *,
+    is_followed: Annotated[bool, Option("--follow", help="Go on until the run ends.")] = False,
+) -> None:
+    """Print what a run has logged and written, and with --follow what is still to come."""
+    with suppress(KeyboardInterrupt), connection.open() as client:
+        if is_followed:
+            screen = JsonLines() if connection.as_json else Screen(shows_output=True)
+            follow(client, client.get(invocations_path(task_id, invocation_id)), screen)
+        else:
+            _print_all(client, invocations_path(task_id, invocation_id, "logs"), connection)
+
+
+def _print_all(client: RestClient, path: str, connection: Connection) -> None:
+    after = 0
+    while lines := client.get(path, {"after": str(after)})["lines"]:
+        connection.output.show(lines, Group(*map(render_line, lines)))
+        after = lines[-1]["seq"]
+
+
+@app.command("cancel")
+@spread_options
+def cancel_command(task_id: TaskArgument, invocation_id: InvocationArgument, connection: Connection) -> None:
+    """Cancel a run that waits or runs."""
+    with connection.open() as client:
+        found = client.post(invocations_path(task_id, invocation_id, "cancel"))
+    connection.output.show(found, render_invocation(found))

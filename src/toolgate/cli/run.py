@@ -1,0 +1,114 @@
+"""`toolgate run`: a task's workload, run on a node, as if it ran here."""
+
+import base64
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer import Argument, Option
+
+from toolgate.cli.client import RestClient, invocations_path
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.live import Screen, follow
+from toolgate.cli.options import Connection
+from toolgate.cli.render.invocations import render_begun
+from toolgate.cli.spreading import spread_options
+from toolgate.model.invocations import MAX_INPUT_BYTES
+
+app = typer.Typer(add_completion=False)
+
+INTERRUPTED: Final = 130
+"""The exit code of what Ctrl-C has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run is begun with, and how it is waited for."""
+
+    text: Annotated[str | None, Option("--input", help="Its standard input.")] = None
+    input_file: Annotated[
+        str | None, Option("--input-file", metavar="FILE", help="Its standard input, from a file; `-`: ours.")
+    ] = None
+    is_async: Annotated[bool, Option("--async", help="Do not wait for its end.")] = False
+    timeout_s: Annotated[
+        float | None, Option("--timeout", min=0.1, help="Cancel it after so many seconds.")
+    ] = None
+    idempotency_key: Annotated[
+        str | None, Option("--idempotency-key", help="Given again, it begins nothing new.")
+    ] = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What is sent. Raises CommandFailed."""
+        if self.text is not None and self.input_file is not None:
+            raise CommandFailed("of --input and --input-file, one is enough", exit_code=Exit.USAGE)
+        if self.input_file is None:
+            return {"mode": "async", "input": self.text or ""}
+        return {"mode": "async", "input_base64": base64.b64encode(_read(self.input_file)).decode()}
+
+
+def _read(name: str) -> bytes:
+    try:
+        if name == "-":
+            return sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+        with Path(name).open("rb") as file:
+            return file.read(MAX_INPUT_BYTES + 1)
+    except OSError as exc:
+        raise CommandFailed(f"cannot read `{name}`: {exc.strerror}", exit_code=Exit.USAGE) from exc
+
+
+@app.command("run")
+@spread_options
+def run_command(
+    task_id: Annotated[str, Argument(metavar="TASK", help="The task to run.")],
+    options: RunOptions,
+    connection: Connection,
+) -> None:
+    """Run a task: its output to standard output, its log to standard error, its exit code as ours.
+
+    Ctrl-C cancels the run. What ends it from outside (fuel, time, a crash) is told, with exit code 1.
+    """
+    output = connection.output
+    with connection.open() as client:
+        made = client.invoke(task_id, options.body, idempotency_key=options.idempotency_key)
+        if options.is_async:
+            output.show(made, render_begun(made))
+            return
+        screen = Screen(shows_output=not output.as_json)
+        try:
+            ended = follow(client, made, screen, within_s=options.timeout_s)
+        except KeyboardInterrupt:
+            _cancel(client, made)
+            raise typer.Exit(INTERRUPTED) from None
+        except CommandFailed as failure:
+            if failure.code == "timeout" and options.timeout_s is not None:
+                _cancel(client, made)
+                failure = CommandFailed(
+                    f"the run took longer than {options.timeout_s:g} s, and was cancelled", code="timeout"
+                )
+            raise failure from None
+    screen.rest(ended["ending"])
+    if output.as_json:
+        output.show(ended, "")
+    _leave(ended)
+
+
+def _cancel(client: RestClient, made: Any) -> None:
+    client.post(invocations_path(made["task_id"], made["invocation_id"], "cancel"))
+
+
+def _leave(ended: Any) -> None:
+    """As the guest did; or with what ended it instead. Raises Exit, CommandFailed."""
+    ending = ended["ending"]
+    if ending["ended_by"] != "exit":
+        raise CommandFailed(
+            f"the run {ended['state']} ({ending['ended_by']}): {ending['message']}",
+            hint=f"`toolgate invocations show {ended['task_id']} {ended['invocation_id']}` shows all of it",
+            code=str(ending["ended_by"]),
+        )
+    code = ending["exit_code"]
+    if code:
+        # A process has 8 bits for it, and what is not 0 must not become 0.
+        raise typer.Exit((code & 0xFF) or 1)
