@@ -92,12 +92,13 @@ class RunningGuest(Generic[C]):
         self.hostcalls += 1
         self.memory.find(caller)
 
-    def fail(self, message: str) -> None:
-        """The host is at fault: the guest goes no further."""
-        self._run.settle(Verdict("internal", message))
+    def halt(self, message: str) -> None:
+        """Let it go no further. Where nothing has ended it yet, the host is at fault.
 
-    def starve(self) -> None:
-        """Have it trap as soon as it runs again. An epoch would be noticed later: it knows its deadline."""
+        Without fuel it traps as soon as it goes on; an epoch deadline would come too late: the code holds on
+        to the one that it began with.
+        """
+        self._run.settle(Verdict("internal", message))
         if self._fuel_left is None:
             self._fuel_left = self._store.get_fuel()
         self._store.set_fuel(0)

@@ -97,7 +97,7 @@ class Slot(Generic[C]):
             except BaseException:  # whatever it is: the slot stays, and goes on with the next
                 log.exception("a guest could not be run")
                 self._count_fault()
-                guest.fail(INTERNAL)
+                guest.halt(INTERNAL)
             usage = RunUsage(
                 fuel=guest.fuel_used,
                 wall_ms=round((time.monotonic() - started_s) * 1000),

@@ -38,13 +38,12 @@ def make_callback(
         except ToolgateError as exc:
             errno = errno_of(exc)
         except Stopped:
-            guest.starve()
+            guest.halt(INTERNAL)  # unless something else has ended it, as it should
             errno = Errno.ECANCELED
         except BaseException:
             log.exception("the call `%s.%s` of a guest failed", function.module, function.name)
             count_fault()
-            guest.fail(INTERNAL)
-            guest.starve()
+            guest.halt(INTERNAL)
             errno = Errno.EIO
         return failures.get(errno)
 

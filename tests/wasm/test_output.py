@@ -1,0 +1,110 @@
+"""What a guest writes is kept within bounds, whatever it writes."""
+
+import tracemalloc
+from itertools import count
+
+from toolgate.model.invocations import MAX_LINE_BYTES, MAX_LOG_LINES, LogLine
+from toolgate.wasm.output import BoundedOutput
+
+
+def output(max_bytes: int = 1_000_000) -> BoundedOutput:
+    ticks = count(1)
+    return BoundedOutput(max_bytes, wall_s=lambda: next(ticks) / 1000)
+
+
+def test_lines_of_all_streams_come_in_the_order_they_were_finished_in() -> None:
+    out = output()
+    out.write("stdout", b"one\ntw")
+    out.log("warn", "look\n")
+    out.write("stderr", b"bad")
+    out.write("stdout", b"o\n\n")
+    out.finish()
+
+    assert out.take() == [
+        LogLine(seq=1, at_ms=1, stream="stdout", text="one"),
+        LogLine(seq=2, at_ms=2, stream="log", text="look", level="warn"),
+        LogLine(seq=3, at_ms=3, stream="stdout", text="two"),
+        LogLine(seq=4, at_ms=4, stream="stdout", text=""),
+        LogLine(seq=5, at_ms=5, stream="stderr", text="bad"),
+    ]
+    assert (out.stdout, out.stderr, out.is_truncated) == (b"one\ntwo\n\n", b"bad", False)
+
+
+def test_what_was_taken_is_not_there_again() -> None:
+    out = output()
+    out.log("info", "a\nb")
+
+    assert [line.text for line in out.take()] == ["a", "b"]
+    assert out.take() == []
+    out.log("info", "c")
+    assert [line.seq for line in out.take()] == [3]
+
+
+def test_past_its_limit_a_stream_is_dropped_and_the_other_is_not() -> None:
+    out = output(max_bytes=5)
+    for _ in range(3):
+        out.write("stdout", b"abc")
+    out.write("stderr", b"12345")
+    out.finish()
+
+    assert (out.stdout, out.stderr, out.is_truncated) == (b"abcab", b"12345", True)
+    assert [line.text for line in out.take()] == ["abcab", "12345"]
+
+
+def test_exactly_the_limit_is_whole() -> None:
+    out = output(max_bytes=5)
+    out.write("stdout", b"abcde")
+    out.write("stdout", b"")
+
+    assert out.is_truncated is False
+
+
+def test_long_lines_come_in_pieces() -> None:
+    out = output()
+    out.write("stdout", b"x" * (2 * MAX_LINE_BYTES + 1) + b"\n")
+    out.write("stderr", b"y" * MAX_LINE_BYTES)
+    out.log("info", "z" * (MAX_LINE_BYTES + 2))
+
+    sizes = [(line.stream, len(line.text)) for line in out.take()]
+    assert sizes == [
+        ("stdout", MAX_LINE_BYTES),
+        ("stdout", MAX_LINE_BYTES),
+        ("stdout", 1),
+        ("stderr", MAX_LINE_BYTES),
+        ("log", MAX_LINE_BYTES),
+        ("log", 2),
+    ]
+
+
+def test_bytes_that_are_no_text_do_no_harm() -> None:
+    out = output()
+    out.write("stdout", b"\xff\0\n")
+    out.log("info", "\0\ud800")
+
+    assert [line.text for line in out.take()] == ["\ufffd\ufffd", "\ufffd?"]
+
+
+def test_a_guest_that_logs_without_end_costs_no_more_than_the_ring() -> None:
+    out = output()
+    tracemalloc.start()
+    for _ in range(5):
+        for _ in range(2_500):
+            out.log("info", "short")
+        for _ in range(200):
+            out.log("info", "l" * MAX_LINE_BYTES)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    kept = out.take()
+
+    assert peak < 4_000_000
+    assert len(kept) <= MAX_LOG_LINES
+    assert kept[-1].seq == 13_500
+
+
+def test_bytes_one_by_one_are_lines_too() -> None:
+    out = output()
+    for _ in range(2 * MAX_LINE_BYTES):
+        out.write("stdout", b"x")
+    out.write("stdout", b"\n")
+
+    assert [len(line.text) for line in out.take()] == [MAX_LINE_BYTES, MAX_LINE_BYTES, 0]
