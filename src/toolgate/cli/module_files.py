@@ -10,9 +10,11 @@ from urllib.parse import quote
 
 from toolgate.cli.client import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.output import open_console
 from toolgate.cli.record_files import Record
+from toolgate.cli.render.layout import warnings
 from toolgate.cli.uploading import open_progress, send_parts
-from toolgate.packages.modules import MAX_MODULE_BYTES
+from toolgate.model.workloads import MAX_MODULE_BYTES
 
 MODULES: Final = "/admin/api/modules"
 
@@ -56,10 +58,12 @@ def hash_modules(records: Sequence[Record]) -> tuple[list[Record], list[ModuleFi
 
 
 def send_modules(client: RestClient, files: Iterable[ModuleFile], *, as_json: bool) -> None:
-    """Upload those that the gateway does not have."""
+    """Upload those that the gateway does not have. What it warns of is said beside."""
     for file in {one.sha256: one for one in files}.values():
         if not _is_kept(client, file.sha256):
-            send_module(client, file, as_json=as_json)
+            found = warnings(send_module(client, file, as_json=as_json)["warnings"])
+            if found is not None and not as_json:
+                open_console(to_stderr=True).print(found)
 
 
 def send_module(client: RestClient, file: ModuleFile, *, as_json: bool) -> Answer:

@@ -9,10 +9,10 @@ from typing import Final
 
 from toolgate.errors import BodyTooLarge, Conflict, NotFound
 from toolgate.model.names import parse_sha256
+from toolgate.model.workloads import MAX_MODULE_BYTES
 from toolgate.packages.objects import Objects
 
 ROOT: Final = "modules"
-MAX_MODULE_BYTES: Final = 32 * 1024 * 1024
 MAX_MODULES: Final = 1_000
 
 _MODULE: Final = re.compile(rf"{ROOT}/([0-9a-f]{{64}})\.wasm")

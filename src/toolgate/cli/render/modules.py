@@ -7,7 +7,19 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import DIM, OK, cell, count, facts, grid, indent, names, sentence, stack
+from toolgate.cli.render.layout import (
+    DIM,
+    OK,
+    cell,
+    count,
+    facts,
+    grid,
+    indent,
+    names,
+    sentence,
+    stack,
+    warnings,
+)
 
 Answer = Mapping[str, Any]
 
@@ -43,6 +55,7 @@ def render_uploaded(answer: Answer) -> RenderableType:
         indent(sentence(f"calls {count(len(imports), 'function')} of its host: ", names(imports)))
         if imports
         else indent(Text("calls nothing of its host", style=DIM)),
+        *filter(None, [warnings(answer["warnings"])]),
     )
 
 

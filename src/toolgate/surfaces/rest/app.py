@@ -19,6 +19,7 @@ from toolgate.surfaces.rest import (
     invocations,
     keys,
     logins,
+    modules,
     nodes,
     official,
     packages,
@@ -91,6 +92,7 @@ ENDPOINTS: Final = _documented(
         *nodes.ENDPOINTS,
         *packages.ENDPOINTS,
         *uploads.ENDPOINTS,
+        *modules.ENDPOINTS,
         *directory.ENDPOINTS,
         *backups.ENDPOINTS,
     )

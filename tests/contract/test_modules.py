@@ -1,0 +1,102 @@
+"""Modules are kept in a directory and in a bucket alike: under their hash, once, and whole."""
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.contract.object_stores import Dying, Killed
+from toolgate.errors import BodyTooLarge, Conflict, InvalidRecord, NotFound
+from toolgate.packages import modules as module
+from toolgate.packages.modules import Modules
+from toolgate.packages.objects import Objects
+
+pytestmark = pytest.mark.anyio
+
+LARGE: Final = b"\0asm" * (512 * 1024)
+"""More than goes in one piece."""
+
+
+@pytest.fixture
+def modules(objects: Objects) -> Modules:
+    return Modules(objects)
+
+
+async def put(modules: Modules, directory: Path, content: bytes) -> tuple[str, bool]:
+    sha256 = hashlib.sha256(content).hexdigest()
+    path = directory / sha256
+    path.write_bytes(content)
+    return sha256, await modules.put(path, sha256=sha256)
+
+
+async def read(modules: Modules, sha256: str) -> bytes:
+    return b"".join([piece async for piece in modules.read(sha256)])
+
+
+async def test_what_was_put_is_read_listed_and_removed(modules: Modules, tmp_path: Path) -> None:
+    small, is_new = await put(modules, tmp_path, b"\0asm")
+    large, _ = await put(modules, tmp_path, LARGE)
+    content = [await read(modules, small), await read(modules, large)]
+    listed = {one.sha256: one.size for one in await modules.list()}
+    await modules.remove(small)
+
+    assert is_new
+    assert content == [b"\0asm", LARGE]
+    assert listed == {small: 4, large: len(LARGE)}
+    assert [await modules.has(small), await modules.has(large)] == [False, True]
+    assert (await modules.get(large)).size == len(LARGE)
+
+
+async def test_the_same_again_is_no_news(modules: Modules, tmp_path: Path) -> None:
+    sha256, _ = await put(modules, tmp_path, b"\0asm")
+    before = await modules.get(sha256)
+
+    assert await put(modules, tmp_path, b"\0asm") == (sha256, False)
+    assert await modules.list() == [before]
+
+
+async def test_half_of_a_put_is_never_seen(objects: Objects, tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        await put(Modules(Dying(objects, left=0)), tmp_path, b"\0asm")
+
+    assert await Modules(objects).list() == []
+    assert (await put(Modules(objects), tmp_path, b"\0asm"))[1]
+
+
+async def test_one_that_is_not_there_is_not_found(modules: Modules) -> None:
+    for asked in (modules.get, modules.remove, lambda sha256: read(modules, sha256)):
+        with pytest.raises(NotFound, match="0000"):
+            await asked("0" * 64)
+
+
+async def test_a_name_that_leads_elsewhere_reaches_nothing(modules: Modules) -> None:
+    """FIL-3"""
+    for name in ("../packages/x", "", "A" * 64, f"{'0' * 64}\n"):
+        with pytest.raises(InvalidRecord):
+            await modules.has(name)
+
+
+async def test_what_others_put_beside_them_is_passed_over(
+    objects: Objects, modules: Modules, tmp_path: Path
+) -> None:
+    sha256, _ = await put(modules, tmp_path, b"\0asm")
+    await objects.put("modules/readme.txt", b"x")
+    await objects.put(f"modules/more/{'0' * 64}.wasm", b"x")
+
+    assert [one.sha256 for one in await modules.list()] == [sha256]
+
+
+async def test_there_are_only_so_many_and_only_so_large(
+    modules: Modules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WAS-2"""
+    monkeypatch.setattr(module, "MAX_MODULES", 1)
+    monkeypatch.setattr(module, "MAX_MODULE_BYTES", 8)
+    await put(modules, tmp_path, b"\0asm")
+
+    with pytest.raises(Conflict, match="as many as may be"):
+        await put(modules, tmp_path, b"\0asm2")
+    with pytest.raises(BodyTooLarge, match="at most 8 bytes"):
+        await put(modules, tmp_path, b"\0asm56789")
+    assert not (await put(modules, tmp_path, b"\0asm"))[1]
