@@ -155,19 +155,17 @@ def packages_in(snapshot: Snapshot) -> Collection[str] | None:
     return {record.package.sha256 for record in records if record.package is not None}
 
 
-@asynccontextmanager
-async def open_chat_door(
-    settings: Settings,
-    environ: Mapping[str, str],
-    gateway: Gateway,
-    *,
-    identities: Identities,
-    signer: Signer,
-) -> AsyncIterator[OpenAiDoor]:
-    """The door for chats, with its connections to the servers of models."""
-    async with Models(Secrets(environ, settings.secrets_dir), egress_of(settings)) as models:
-        parts = ChatParts(gateway=gateway, models=models, signer=signer, wall_s=time.time)
-        yield OpenAiDoor(identities, parts, discovery=discovery_of(settings))
+def models_of(settings: Settings, environ: Mapping[str, str]) -> Models:
+    """The connections to the servers of models, for all doors that ask one."""
+    return Models(Secrets(environ, settings.secrets_dir), egress_of(settings))
+
+
+def chat_door_of(
+    settings: Settings, gateway: Gateway, models: Models, *, identities: Identities, signer: Signer
+) -> OpenAiDoor:
+    """The door for chats."""
+    parts = ChatParts(gateway=gateway, models=models, signer=signer, wall_s=time.time)
+    return OpenAiDoor(identities, parts, discovery=discovery_of(settings))
 
 
 def describe_doors(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> None:

@@ -15,7 +15,16 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolgate import __version__
-from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_chat_door, open_gateway
+from toolgate.app.doors import (
+    Doors,
+    Supplies,
+    authorizer_of,
+    chat_door_of,
+    describe_doors,
+    models_of,
+    open_gateway,
+)
+from toolgate.app.guests import GuestSupplies, node_id_of, open_invoker
 from toolgate.app.parts import (
     SESSION_KEY_BYTES,
     discovery_of,
@@ -38,6 +47,7 @@ from toolgate.govern.control import Serving, Standing
 from toolgate.model.addresses import parse_address
 from toolgate.model.reports import NodeReport
 from toolgate.registry.control_link import ControlAddress, open_control_link
+from toolgate.registry.control_queue import ControlQueue
 from toolgate.registry.source import RegistryState
 from toolgate.registry.sync import ControlLink, NodeSync
 from toolgate.settings import Settings
@@ -88,9 +98,15 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
             discovery=discovery_of(settings),
         )
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=serving.discovery)
-        chat = await stack.enter_async_context(
-            open_chat_door(settings, environ, gateway, identities=identities, signer=sessions.signer)
-        )
+        models = await stack.enter_async_context(models_of(settings, environ))
+        chat = chat_door_of(settings, gateway, models, identities=identities, signer=sessions.signer)
+        guests = GuestSupplies(queue=ControlQueue(link), fetch=link.read_module, models=models)
+        invoker = await stack.enter_async_context(open_invoker(settings, gateway, guests))
+
+        def end_streams() -> None:
+            mcp.close()
+            invoker.stop()
+
         describe_doors(metrics, gateway, sessions)
         following.describe(metrics)
         rest = node_app(serving, elsewhere=f"this is a node: what it serves is governed at {_said(settings)}")
@@ -98,7 +114,7 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
             settings=settings,
             gateway=gateway,
             front=Guard(Doors(mcp, chat, AsgiDoor(rest)), own_hosts(settings)),
-            end_streams=mcp.close,
+            end_streams=end_streams,
             on_listening=following.on_listening,
         )
 
@@ -123,7 +139,7 @@ class Following:
         identities.await_keys()
         self._sync = NodeSync(link, apply=self._apply, on_contact=self._freshness.on_contact)
         itself = NodeReport(
-            node_id=settings.node_id or socket.gethostname(),
+            node_id=node_id_of(settings),
             url=settings.public_url or "",
             version=__version__,
         )

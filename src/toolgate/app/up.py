@@ -5,7 +5,16 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from toolgate.app.archives import open_archives
-from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_chat_door, open_gateway
+from toolgate.app.doors import (
+    Doors,
+    Supplies,
+    authorizer_of,
+    chat_door_of,
+    describe_doors,
+    models_of,
+    open_gateway,
+)
+from toolgate.app.guests import GuestSupplies, open_invoker
 from toolgate.app.parts import (
     discovery_of,
     follow_registry,
@@ -74,9 +83,10 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader, logins=logins))
         keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=discovery_of(settings))
-        chat = await stack.enter_async_context(
-            open_chat_door(settings, environ, gateway, identities=identities, signer=sessions.signer)
-        )
+        models = await stack.enter_async_context(models_of(settings, environ))
+        chat = chat_door_of(settings, gateway, models, identities=identities, signer=sessions.signer)
+        guests = GuestSupplies(queue=store.invocations, fetch=archives.modules.read, models=models)
+        invoker = await stack.enter_async_context(open_invoker(settings, gateway, guests))
         control = Control(
             gateway=gateway,
             store=store,
@@ -97,6 +107,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         def end_streams() -> None:
             mcp.close()
             control.watches.close()
+            invoker.stop()
 
         describe_doors(metrics, gateway, sessions)
         front = Guard(Doors(mcp, chat, AsgiDoor(rest_app(control))), own_hosts(settings))

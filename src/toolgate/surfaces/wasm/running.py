@@ -28,6 +28,8 @@ from toolgate.wasm.run import Job, Run, Verdict
 
 REVISION_S: Final = 30.0
 """How long a node may take to hear of what the registry held when an invocation was made."""
+LAST_REPORT_S: Final = 120.0
+"""How long the end of a run is tried to be reported."""
 
 _log = logging.getLogger(__name__)
 
@@ -232,7 +234,8 @@ class Running:
         began_s, lines = loop.time(), tuple(self._lines)
         claimed = self._claimed
         try:
-            async with asyncio.timeout_at(self._safe_until_s):
+            until_s = self._safe_until_s if ending is None else began_s + LAST_REPORT_S
+            async with asyncio.timeout_at(until_s):
                 verdict = await self._means.queue.report(
                     claimed.invocation_id, claimed.attempt, lines=lines, ending=ending
                 )
@@ -255,10 +258,11 @@ class Running:
         return True
 
     async def _report_end(self, ending: Ending) -> None:
-        """Until it is heard, or is another's business."""
+        """Until it is heard, or is another's business. It counts if the queue has not given it away since."""
         self._gather()
         loop = asyncio.get_running_loop()
-        while not self._is_lost and loop.time() < self._safe_until_s:
+        until_s = loop.time() + LAST_REPORT_S
+        while not self._is_lost and loop.time() < until_s:
             if await self._report(ending):
                 return
             await asyncio.sleep(self._pace.retry_s)
