@@ -1,4 +1,4 @@
-"""What the suites of links share, and those of places to keep archives in.
+"""What the suites of links share, those of places to keep archives in, and those of the queue.
 
 One that tries other links says so by a fixture `subject` of its own.
 """
@@ -7,10 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from tests.contract.links import RELAYING, Ears, Subject
 from tests.contract.object_stores import KINDS, open_bucket, open_objects
+from tests.contract.stores import STORES, Clock
 from toolgate.packages.objects import Objects
+from toolgate.registry.invocations import Invocations
+from toolgate.registry.store import Store
 from toolgate.upstream.link import Link
 
 
@@ -42,3 +46,28 @@ def bucket() -> Iterator[dict[str, str]]:
 @pytest.fixture(params=KINDS)
 def objects(request: pytest.FixtureRequest, tmp_path: Path, bucket: dict[str, str]) -> Objects:
     return open_objects(request.param, tmp_path, bucket)
+
+
+@pytest.fixture
+def lease_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What leases are measured by, on every engine."""
+    clock = Clock()
+
+    def read_clock_ms(_connection: Connection) -> int:
+        return clock()
+
+    monkeypatch.setattr("toolgate.registry.postgresql.read_clock_ms", read_clock_ms)
+    return clock
+
+
+@pytest.fixture(params=STORES)
+async def queue_store(
+    request: pytest.FixtureRequest, tmp_path: Path, lease_clock: Clock
+) -> AsyncIterator[Store]:
+    async with STORES[request.param](tmp_path, lease_clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def queue(queue_store: Store) -> Invocations:
+    return queue_store.invocations

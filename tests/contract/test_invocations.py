@@ -1,31 +1,26 @@
-"""What every store does with invocations: the queue, its leases, and the history."""
+"""What every store does with the queue of invocations, and the leases under which nodes have them."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection
 
 from tests.contract.invocation_samples import (
-    ADA,
     STOPPED,
     SUCCESS,
     begin,
     claim_ids,
     found,
     invocation,
-    light,
     line,
     make,
 )
-from tests.contract.stores import DEADLINE_S, DURABLE_STORES, STORES, Clock, OpenStore
+from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
 from toolgate.errors import Conflict, NotFound, QueueFull, StorageFailed
 from toolgate.model.invocations import MAX_LOG_LINES, Ending
 from toolgate.model.principals import Principal
 from toolgate.registry.invocations import (
-    KEEP_ENDED_MS,
     LEASE_MS,
     MAX_QUEUED,
     Invocations,
@@ -34,29 +29,6 @@ from toolgate.registry.invocations import (
 from toolgate.registry.store import Store
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Leases go by it, on every engine."""
-    clock = Clock()
-
-    def read_clock_ms(_connection: Connection) -> int:
-        return clock()
-
-    monkeypatch.setattr("toolgate.registry.postgresql.read_clock_ms", read_clock_ms)
-    return clock
-
-
-@pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
-    async with STORES[request.param](tmp_path, clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-def queue(store: Store) -> Invocations:
-    return store.invocations
 
 
 # Making them
@@ -118,13 +90,13 @@ async def test_a_full_queue_takes_no_more_but_knows_its_keys(
 # Taking them
 
 
-async def test_what_is_claimed_runs_on_its_node_under_a_lease(queue: Invocations, clock: Clock) -> None:
+async def test_what_is_claimed_runs_on_its_node_under_a_lease(queue: Invocations, lease_clock: Clock) -> None:
     new = invocation("a", input=b"x" * 100_000)
     await queue.create(new)
     (claimed,) = await queue.claim("n1", limit=5)
 
     assert claimed == replace(
-        new, state="running", attempt=1, node_id="n1", lease_until_ms=clock.now_ms + LEASE_MS
+        new, state="running", attempt=1, node_id="n1", lease_until_ms=lease_clock.now_ms + LEASE_MS
     )
     assert await queue.get("a") == claimed
     assert await claim_ids(queue) == []
@@ -174,26 +146,26 @@ async def test_a_claimer_that_waits_in_vain_gets_nothing(queue: Invocations) -> 
 
 
 async def test_a_claimer_that_waits_sees_a_lease_end(
-    queue: Invocations, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    queue: Invocations, lease_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolgate.registry.invocation_steps.LOOK_AGAIN_S", 0.01)
     await begin(queue, "a", retries=1)
     async with asyncio.timeout(DEADLINE_S):
         waiting = asyncio.ensure_future(queue.claim("n2", limit=1, wait_s=3_600))
         await asyncio.sleep(0)
-        clock.now_ms += LEASE_MS + 1
+        lease_clock.now_ms += LEASE_MS + 1
         (claimed,) = await waiting
 
     assert (claimed.invocation_id, claimed.attempt, claimed.node_id) == ("a", 2, "n2")
 
 
-async def test_closing_the_store_ends_the_waiting(store: Store) -> None:
+async def test_closing_the_store_ends_the_waiting(queue_store: Store) -> None:
     waiting = [
-        asyncio.ensure_future(store.invocations.changed(1_000)),
-        asyncio.ensure_future(store.invocations.claim("n1", limit=1, wait_s=3_600)),
+        asyncio.ensure_future(queue_store.invocations.changed(1_000)),
+        asyncio.ensure_future(queue_store.invocations.claim("n1", limit=1, wait_s=3_600)),
     ]
     await asyncio.sleep(0)
-    await store.aclose()
+    await queue_store.aclose()
 
     async with asyncio.timeout(DEADLINE_S):
         for one in waiting:
@@ -204,33 +176,33 @@ async def test_closing_the_store_ends_the_waiting(store: Store) -> None:
 # Leases
 
 
-async def test_a_report_renews_the_lease(queue: Invocations, clock: Clock) -> None:
+async def test_a_report_renews_the_lease(queue: Invocations, lease_clock: Clock) -> None:
     await begin(queue, "a")
     for _ in range(3):
-        clock.now_ms += LEASE_MS
+        lease_clock.now_ms += LEASE_MS
         assert await queue.report("a", 1) == "go_on"
         assert await claim_ids(queue) == []
 
-    assert (await found(queue, "a")).lease_until_ms == clock.now_ms + LEASE_MS
+    assert (await found(queue, "a")).lease_until_ms == lease_clock.now_ms + LEASE_MS
 
 
-async def test_one_whose_node_was_lost_has_crashed(queue: Invocations, clock: Clock) -> None:
+async def test_one_whose_node_was_lost_has_crashed(queue: Invocations, lease_clock: Clock) -> None:
     await begin(queue, "a")
-    clock.now_ms += LEASE_MS
+    lease_clock.now_ms += LEASE_MS
     await claim_ids(queue)
     assert (await found(queue, "a")).state == "running"
-    clock.now_ms += 1
+    lease_clock.now_ms += 1
     assert await claim_ids(queue) == []
     lost = await found(queue, "a")
 
-    assert (lost.state, lost.ended_ms, lost.lease_until_ms) == ("crashed", clock.now_ms, None)
+    assert (lost.state, lost.ended_ms, lost.lease_until_ms) == ("crashed", lease_clock.now_ms, None)
     assert lost.ending is not None
     assert (lost.ending.state, lost.ending.ended_by) == ("crashed", "node_lost")
     assert "`n1`" in lost.ending.message
 
 
 async def test_a_retry_is_another_attempt_and_there_are_no_more_than_the_task_says(
-    queue: Invocations, clock: Clock
+    queue: Invocations, lease_clock: Clock
 ) -> None:
     await make(queue, "a", retries=2)
     attempts = []
@@ -238,30 +210,32 @@ async def test_a_retry_is_another_attempt_and_there_are_no_more_than_the_task_sa
         for one in await queue.claim("n1", limit=1):
             attempts.append(one.attempt)
             assert await queue.report("a", one.attempt) == "go_on"
-        clock.now_ms += LEASE_MS + 1
+        lease_clock.now_ms += LEASE_MS + 1
 
     assert attempts == [1, 2, 3]
     assert (await found(queue, "a")).state == "crashed"
 
 
-async def test_what_never_began_goes_back_without_a_retry(queue: Invocations, clock: Clock) -> None:
+async def test_what_never_began_goes_back_without_a_retry(queue: Invocations, lease_clock: Clock) -> None:
     await make(queue, "a")
     for attempt in range(1, 4):
         (claimed,) = await queue.claim(f"n{attempt}", limit=1)
         assert (claimed.attempt, claimed.started_ms) == (attempt, None)
-        clock.now_ms += LEASE_MS + 1
+        lease_clock.now_ms += LEASE_MS + 1
     (claimed,) = await queue.claim("n4", limit=1)
     assert await queue.report("a", claimed.attempt) == "go_on"
-    clock.now_ms += LEASE_MS + 1
+    lease_clock.now_ms += LEASE_MS + 1
     await claim_ids(queue)
 
     assert (await found(queue, "a")).state == "crashed"
 
 
-async def test_one_that_was_to_be_cancelled_is_not_begun_again(queue: Invocations, clock: Clock) -> None:
+async def test_one_that_was_to_be_cancelled_is_not_begun_again(
+    queue: Invocations, lease_clock: Clock
+) -> None:
     await begin(queue, "a", retries=3)
     await queue.cancel("a")
-    clock.now_ms += LEASE_MS + 1
+    lease_clock.now_ms += LEASE_MS + 1
     await claim_ids(queue)
     ended = await found(queue, "a")
 
@@ -270,18 +244,18 @@ async def test_one_that_was_to_be_cancelled_is_not_begun_again(queue: Invocation
 
 @pytest.mark.parametrize("open_store", DURABLE_STORES.values(), ids=DURABLE_STORES)
 async def test_a_store_that_comes_back_gives_nodes_time_to_be_heard(
-    open_store: OpenStore, tmp_path: Path, clock: Clock
+    open_store: OpenStore, tmp_path: Path, lease_clock: Clock
 ) -> None:
-    async with open_store(tmp_path, clock) as store:
+    async with open_store(tmp_path, lease_clock) as store:
         await begin(store.invocations, "a", "b")
         await make(store.invocations, "c")
-    clock.now_ms += 10 * LEASE_MS
-    async with open_store(tmp_path, clock) as store:
+    lease_clock.now_ms += 10 * LEASE_MS
+    async with open_store(tmp_path, lease_clock) as store:
         queue = store.invocations
         assert await claim_ids(queue) == ["c"]
-        clock.now_ms += LEASE_MS - 1
+        lease_clock.now_ms += LEASE_MS - 1
         assert await queue.report("a", 1) == "go_on"
-        clock.now_ms += 1
+        lease_clock.now_ms += 1
         await claim_ids(queue)
 
         states = [(await found(queue, one)).state for one in "abc"]
@@ -291,28 +265,28 @@ async def test_a_store_that_comes_back_gives_nodes_time_to_be_heard(
 # Reports
 
 
-async def test_an_ending_is_kept_whole_and_does_not_change(queue: Invocations, clock: Clock) -> None:
+async def test_an_ending_is_kept_whole_and_does_not_change(queue: Invocations, lease_clock: Clock) -> None:
     await begin(queue, "a")
-    clock.now_ms += 1_500
+    lease_clock.now_ms += 1_500
     assert await queue.report("a", 1, ending=SUCCESS) == "go_on"
     ended = await found(queue, "a")
     failure = Ending(state="failed", ended_by="trap")
 
-    assert (ended.state, ended.ending, ended.ended_ms) == ("succeeded", SUCCESS, clock.now_ms)
-    assert (ended.started_ms, ended.lease_until_ms) == (clock.now_ms - 1_500, None)
+    assert (ended.state, ended.ending, ended.ended_ms) == ("succeeded", SUCCESS, lease_clock.now_ms)
+    assert (ended.started_ms, ended.lease_until_ms) == (lease_clock.now_ms - 1_500, None)
     assert await queue.report("a", 1, lines=[line(1)], ending=failure) == "lost"
     assert await queue.cancel("a") == ended
-    clock.now_ms += LEASE_MS + 1
+    lease_clock.now_ms += LEASE_MS + 1
     await claim_ids(queue)
     assert await queue.get("a") == ended
     assert list(await queue.lines("a")) == []
 
 
-async def test_only_the_newest_attempt_is_heard(queue: Invocations, clock: Clock) -> None:
+async def test_only_the_newest_attempt_is_heard(queue: Invocations, lease_clock: Clock) -> None:
     await begin(queue, "a", retries=1)
     assert await queue.report("nobody", 1) == "lost"
     assert await queue.report("a", 2) == "lost"
-    clock.now_ms += LEASE_MS + 1
+    lease_clock.now_ms += LEASE_MS + 1
     await claim_ids(queue, 0)
     # Queued again: that attempt has nothing to say any more.
     assert await queue.report("a", 1, ending=SUCCESS) == "lost"
@@ -325,11 +299,13 @@ async def test_only_the_newest_attempt_is_heard(queue: Invocations, clock: Clock
     assert await queue.report("a", 2, ending=SUCCESS) == "go_on"
 
 
-async def test_lines_are_numbered_over_all_attempts_and_heard_once(queue: Invocations, clock: Clock) -> None:
+async def test_lines_are_numbered_over_all_attempts_and_heard_once(
+    queue: Invocations, lease_clock: Clock
+) -> None:
     await begin(queue, "a", retries=1)
     await queue.report("a", 1, lines=[line(0), line(1)])
     await queue.report("a", 1, lines=[line(0), line(1), line(2)])
-    clock.now_ms += LEASE_MS + 1
+    lease_clock.now_ms += LEASE_MS + 1
     await claim_ids(queue)
     await queue.report("a", 2, lines=[line(0, "again: \x00 é")])
     await queue.report("a", 2, lines=[line(1)], ending=SUCCESS)
@@ -372,13 +348,13 @@ async def test_a_run_whose_node_stops_is_begun_again_where_a_retry_is_left(queue
 # Cancelling
 
 
-async def test_one_that_waits_is_cancelled_at_once(queue: Invocations, clock: Clock) -> None:
+async def test_one_that_waits_is_cancelled_at_once(queue: Invocations, lease_clock: Clock) -> None:
     await make(queue, "a")
     cancelled = await queue.cancel("a")
 
     assert (cancelled.state, cancelled.ended_ms, cancelled.is_cancel_asked) == (
         "cancelled",
-        clock.now_ms,
+        lease_clock.now_ms,
         True,
     )
     assert cancelled == await queue.get("a")
@@ -425,99 +401,3 @@ async def test_an_ending_that_comes_with_a_cancellation(
 async def test_what_is_not_there_cannot_be_cancelled(queue: Invocations) -> None:
     with pytest.raises(NotFound):
         await queue.cancel("nobody")
-
-
-# The history
-
-
-async def test_the_newest_are_listed_first_without_what_is_large(queue: Invocations) -> None:
-    bob = Principal(id="key:bob", role="agent")
-    await begin(queue, "1")
-    await queue.report("1", 1, ending=SUCCESS)
-    await make(queue, "2", task_id="deploy")
-    await make(queue, "3", principal=bob, created_ms=1)
-    everything = [light(await found(queue, one)) for one in "321"]
-
-    assert list(await queue.list()) == everything
-    assert everything[2].ending == replace(SUCCESS, stdout=b"", stderr=b"")
-    assert list(await queue.list(task_id="review")) == [everything[0], everything[2]]
-    assert list(await queue.list(principal_id=ADA.id)) == everything[1:]
-    assert list(await queue.list(task_id="deploy", principal_id="key:bob")) == []
-
-
-async def test_a_list_is_gone_through_page_by_page(queue: Invocations) -> None:
-    await make(queue, *"abcde")
-    pages, before = [], None
-    while page := [one.invocation_id for one in await queue.list(before=before, limit=2)]:
-        pages.append(page)
-        before = page[-1]
-
-    assert pages == [["e", "d"], ["c", "b"], ["a"]]
-    assert list(await queue.list(before="nobody")) == []
-
-
-async def test_what_ended_long_ago_is_forgotten_with_its_lines(queue: Invocations, clock: Clock) -> None:
-    await begin(queue, "old", "young", "runs", idempotency_key=None)
-    await queue.report("old", 1, lines=[line(1)], ending=SUCCESS)
-    clock.now_ms += 1
-    await queue.report("young", 1, lines=[line(1)], ending=SUCCESS)
-    await make(queue, "waits")
-    await queue.forget(now_ms=clock.now_ms + KEEP_ENDED_MS)
-
-    assert [one.invocation_id for one in await queue.list()] == ["waits", "runs", "young"]
-    assert list(await queue.lines("old")) == []
-    assert len(await queue.lines("young")) == 1
-
-
-async def test_what_a_task_has_too_many_of_is_forgotten(
-    queue: Invocations, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("memory_invocations", "invocation_tables"):
-        monkeypatch.setattr(f"toolgate.registry.{module}.KEEP_ENDED", 2)
-    await make(queue, "a1", "a2", "a3", task_id="a")
-    await make(queue, "b1", "b2", task_id="b")
-    for one in ("a1", "a2", "a3", "b1", "b2"):
-        await queue.cancel(one)
-    await make(queue, "a4", "a5", task_id="a")
-    await queue.forget(now_ms=clock.now_ms)
-
-    assert [one.invocation_id for one in await queue.list()] == ["a5", "a4", "b2", "b1", "a3", "a2"]
-
-
-async def test_who_waits_hears_of_each_change(queue: Invocations) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        seen = 0
-        for change in (
-            make(queue, "a"),
-            claim_ids(queue),
-            queue.report("a", 1, lines=[line(1)]),
-            queue.cancel("a"),
-            queue.report("a", 1, ending=SUCCESS),
-        ):
-            waiting = asyncio.ensure_future(queue.changed(seen))
-            await change
-            count = await waiting
-            assert count > seen
-            seen = count
-
-
-async def test_invocations_are_no_part_of_the_registry(store: Store, tmp_path: Path) -> None:
-    await begin(store.invocations, "a")
-    exported = await store.export(tmp_path / "export")
-
-    assert (store.revision, (await store.list()).records) == (0, ())
-    assert exported.revision == 0
-    assert b"review" not in (tmp_path / "export").read_bytes()
-
-
-@pytest.mark.parametrize("open_store", DURABLE_STORES.values(), ids=DURABLE_STORES)
-async def test_invocations_survive_a_reopening(open_store: OpenStore, tmp_path: Path, clock: Clock) -> None:
-    async with open_store(tmp_path, clock) as store:
-        await begin(store.invocations, "a")
-        await store.invocations.report("a", 1, lines=[line(1)], ending=SUCCESS)
-        await make(store.invocations, "b", input=b"\x00")
-        before = [await store.invocations.get(one) for one in "ab"]
-    async with open_store(tmp_path, clock) as store:
-        assert [await store.invocations.get(one) for one in "ab"] == before
-        assert list(await store.invocations.lines("a")) == [line(1)]
-        assert await claim_ids(store.invocations) == ["b"]

@@ -4,15 +4,18 @@ Every store keeps exactly what these say, so they cannot differ in meaning.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from toolgate.errors import Conflict, NotFound, QueueFull
 from toolgate.model.invocations import ENDED, EndedBy, Ending, Invocation, LogLine
 from toolgate.registry.change_count import ChangeCount
 from toolgate.registry.invocations import KEEP_ENDED_MS, LEASE_MS, MAX_QUEUED, Verdict
+
+T = TypeVar("T")
 
 LOOK_AGAIN_S: Final = 3.0
 """How late a lease that is over is seen by who waits, and what came without a word."""
@@ -43,6 +46,16 @@ class Heard(NamedTuple):
 
 
 LOST: Final = Heard("lost", None, ())
+
+
+def in_turn(queued: Iterable[tuple[str, T]], running: Mapping[str, int]) -> list[T]:
+    """Whose turn comes when: each of `queued`, by its task, after what that has running and queued before."""
+    turns = Counter(running)
+    ranked = []
+    for task_id, one in queued:
+        turns[task_id] += 1
+        ranked.append((turns[task_id], one))
+    return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def taken(entry: Entry, *, node_id: str, now_ms: int) -> Entry:

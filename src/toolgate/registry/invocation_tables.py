@@ -14,7 +14,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
-    Select,
     bindparam,
     delete,
     exists,
@@ -105,7 +104,7 @@ def claim_invocations(connection: Connection, claim: Claim, now_ms: int) -> Sequ
         lost = select(*_LIGHT).where(_LAPSED).with_for_update(skip_locked=True)
         rows = connection.execute(lost, {"now_ms": now_ms}).all()
         _store(connection, ((row.position, steps.lapsed(_entry(row), now_ms)) for row in rows))
-    rows = connection.execute(_next(claim.limit)).all()
+    rows = _take(connection, claim.limit)
     taken = [(row.position, steps.taken(_entry(row), node_id=claim.node_id, now_ms=now_ms)) for row in rows]
     _store(connection, taken)
     inputs = {row.position: row.input for row in rows}
@@ -199,30 +198,26 @@ def forget_invocations(connection: Connection, now_ms: int) -> None:
     connection.execute(delete(INVOCATIONS).where(_ROW.position.in_(old)))
 
 
-def _next(limit: int) -> Select[Any]:
-    """Those whose turn it is: one that is queued comes after what its task has running and queued before."""
+def _take(connection: Connection, limit: int) -> list[Row[Any]]:
+    """Lock those whose turn it is. What another claimer has locked is passed over, not waited for."""
+    # Put in order here: a planner that guesses wrong how many there are takes a hundred times as long.
+    queued = select(_ROW.position, _ROW.task_id).where(_ROW.state == "queued").order_by(_ROW.position)
     running = (
-        select(_ROW.task_id, func.count().label("count"))
+        select(_ROW.task_id, func.count().label("running"))
         .where(_ROW.state == "running")
         .group_by(_ROW.task_id)
-        .cte("running")
     )
-    place = func.row_number().over(partition_by=_ROW.task_id, order_by=_ROW.position)
-    turns = (
-        select(_ROW.position, (place + func.coalesce(running.c.count, 0)).label("turn"))
-        .select_from(INVOCATIONS.outerjoin(running, running.c.task_id == _ROW.task_id))
-        .where(_ROW.state == "queued")
-        .cte("turns")
-    )
-    return (
-        select(*_LIGHT, _ROW.input)
-        .join(turns, turns.c.position == _ROW.position)
-        # Once more: it may have been taken after the turns were counted, before it was locked.
-        .where(_ROW.state == "queued")
-        .order_by(turns.c.turn, _ROW.position)
-        .limit(limit)
-        .with_for_update(of=INVOCATIONS, skip_locked=True)
-    )
+    counts = {row.task_id: row.running for row in connection.execute(running)}
+    waiting = steps.in_turn(((task_id, position) for position, task_id in connection.execute(queued)), counts)
+    taken: list[Row[Any]] = []
+    while waiting and len(taken) < limit:
+        wanted, waiting = waiting[: limit - len(taken)], waiting[limit - len(taken) :]
+        # Queued, once more: it may have been taken since.
+        query = select(*_LIGHT, _ROW.input).where(_ROW.position.in_(wanted), _ROW.state == "queued")
+        locked: Sequence[Row[Any]] = connection.execute(query.with_for_update(skip_locked=True)).all()
+        rows = {row.position: row for row in locked}
+        taken += [rows[position] for position in wanted if position in rows]
+    return taken
 
 
 def _lock(connection: Connection, invocation_id: str) -> tuple[int, Entry | None]:

@@ -125,13 +125,9 @@ class MemoryInvocations:
         return [log.entry.invocation for log in chosen]
 
     def _next(self) -> Sequence[_Log]:
-        """Those that are queued, in the order in which their turn comes."""
-        turns = Counter(log.entry.invocation.task_id for log in self._in_state("running"))
-        ranked = []
-        for log in self._in_state("queued"):
-            turns[log.entry.invocation.task_id] += 1
-            ranked.append((turns[log.entry.invocation.task_id], log))
-        return [log for _, log in sorted(ranked, key=lambda one: one[0])]
+        running = Counter(log.entry.invocation.task_id for log in self._in_state("running"))
+        queued = ((log.entry.invocation.task_id, log) for log in self._in_state("queued"))
+        return steps.in_turn(queued, running)
 
     def _in_state(self, state: str) -> Iterator[_Log]:
         return (log for log in self._kept.values() if log.entry.invocation.state == state)

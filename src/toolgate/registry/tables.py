@@ -179,7 +179,7 @@ INVOCATIONS: Final = Table(
     Column("stderr", LargeBinary),
     UniqueConstraint("id", name="invocations_id"),
     UniqueConstraint("principal_id", "task_id", "idempotency_key", name="invocations_key"),
-    Index("invocations_by_state", "state", "task_id"),
+    Index("invocations_by_state", "state", "task_id", "position"),
     Index("invocations_by_task", "task_id", "position"),
     Index("invocations_by_principal", "principal_id", "position"),
 )

@@ -40,7 +40,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("id", name="invocations_id"),
         sa.UniqueConstraint("principal_id", "task_id", "idempotency_key", name="invocations_key"),
     )
-    op.create_index("invocations_by_state", "invocations", ["state", "task_id"])
+    op.create_index("invocations_by_state", "invocations", ["state", "task_id", "position"])
     op.create_index("invocations_by_task", "invocations", ["task_id", "position"])
     op.create_index("invocations_by_principal", "invocations", ["principal_id", "position"])
     op.create_table(
