@@ -23,7 +23,7 @@ from toolgate.surfaces.wasm.context import CallLog, TaskContext
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.models.client import Models
 from toolgate.upstream.secrets import Secrets
-from toolgate.wasm.abi import Errno, Fault, HostFunction
+from toolgate.wasm.abi import Errno, Fault, HostFunction, OnThread
 from toolgate.wasm.fds import FdTable
 from toolgate.wasm.trampoline import errno_of
 
@@ -104,6 +104,8 @@ class PlayedGuest:
         self.fds = FdTable(limits.max_fds)
         self.memory = bytearray(_MEMORY)
         self.slept_s: list[float | None] = []
+        self.table: dict[int, Callable[..., int]] = {}
+        """The functions of its own."""
         self._functions = {one.name: one for one in functions}
         self._free = 0
 
@@ -191,6 +193,14 @@ class PlayedGuest:
 
     def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return await_only(work())
+
+    def serve(self, work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]]) -> T:
+        return await_only(work(greenlet_spawn))
+
+    def call_table(self, index: int, *args: int) -> int:
+        if index not in self.table:
+            raise Fault(Errno.EINVAL)
+        return self.table[index](*args)
 
     def _bounds(self, pointer: int, length: int) -> tuple[int, int]:
         pointer, length = pointer & _U32_MAX, length & _U32_MAX

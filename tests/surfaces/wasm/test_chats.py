@@ -1,0 +1,574 @@
+"""Chats of guests: the way of the chat door, with functions of the guest among the tools."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.surfaces.openai.chat_house import error_in, results
+from tests.surfaces.wasm.chat_stage import ARENA, Chatter, chat_stage, content_of
+from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, text_result
+from tests.upstream.scripted_model import Ask, call, calls, cut, hang, status, text, whole
+from toolgate.model.chat import ChatBudgets
+from toolgate.model.invocations import CallMade
+from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL
+from toolgate.upstream.link import Reply
+
+pytestmark = pytest.mark.anyio
+
+RAW = 0
+EAGAIN = -11
+ECHO = "mcp__one__echo"
+USER = {"role": "user", "content": "go"}
+SPEAR = {"backend": "main", "model": "m"}
+
+
+async def test_an_answer_is_a_completion_and_says_who_was_asked() -> None:
+    async with chat_stage(text("hello")) as stage:
+        answer = await stage.play(lambda chat: chat.ask())
+        (ask,) = stage.model.requests
+
+    assert (content_of(answer), answer["object"], answer["_spear"]) == ("hello", "chat.completion", SPEAR)
+    assert (ask.body["model"], ask.messages, ask.tool_names) == ("m", [USER], [ECHO])
+
+
+async def test_parameters_pass_as_they_were_written_but_for_those_that_are_the_hosts() -> None:
+    passed = {
+        "temperature": 0.1,
+        "response_format": {"type": "json_object"},
+        "tool_choice": "auto",
+        "x": None,
+    }
+    own = {"timeout_ms": 30_000, "max_iterations": 6, "max_tool_calls": 6, "messages": [], "tools": [1]}
+    policy = {"mcp.enabled": True, "mcp.server_ids": ["one"], "mcp.tool_denylist": ["write_*"]}
+
+    def story(chat: Chatter) -> Any:
+        assert {chat.set(*one) for one in (passed | own | policy | {"stream": True}).items()} == {0}
+        return chat.ask()
+
+    async with chat_stage(text("hello")) as stage:
+        assert content_of(await stage.play(story)) == "hello"
+        body = stage.model.requests[0].body
+
+    assert {name: body.pop(name) for name in passed} == passed
+    assert sorted(body) == ["messages", "model", "tools"]
+    assert body["messages"] == [USER]
+
+
+async def test_without_auto_the_tools_are_offered_and_their_calls_come_back() -> None:
+    def story(chat: Chatter) -> list[Any]:
+        chat.tool("sum", chat.says(lambda _: "never"))
+        return [chat.ask(flags=RAW), chat.ask("once more", flags=RAW)]
+
+    async with chat_stage(
+        calls((ECHO, '{"a": 1}', "c1"), ("sum", "{}", "c2"), content="hm"), text("b")
+    ) as stage:
+        first, second = await stage.play(story)
+        asks = stage.model.requests
+        assert not stage.house.net.servers["one"].calls
+
+    message = first["choices"][0]["message"]
+    assert [one["id"] for one in message["tool_calls"]] == ["c1", "c2"]
+    assert (first["_spear"], first["choices"][0]["finish_reason"]) == (SPEAR, "tool_calls")
+    assert asks[0].tool_names == ["sum", ECHO]
+    assert [one["content"] for one in asks[1].messages] == ["go", "once more"]
+    assert content_of(second) == "b"
+
+
+async def test_without_auto_an_answer_is_what_the_models_server_says() -> None:
+    said = {"id": 5, "choices": [{"message": {}}, {"message": {}}], "usage": None, "vendor": [1]}
+
+    def story(chat: Chatter) -> Any:
+        chat.set("n", 2)
+        return [chat.ask(flags=RAW), chat.ask(flags=RAW), chat.ask(flags=AUTO_TOOL_CALL)]
+
+    async with chat_stage(whole(said), whole([1])) as stage:
+        raw, broken, refused = await stage.play(story)
+
+    assert raw == said | {"_spear": SPEAR}
+    assert broken["error"]["code"] == "model_unavailable"
+    assert (refused["error"]["code"], refused["error"]["retryable"]) == ("invalid_chat", False)
+
+
+async def test_tools_of_servers_and_of_the_guest_are_called_in_one_reply() -> None:
+    def story(chat: Chatter) -> Any:
+        chat.tool("sum", chat.says(lambda sent: str(sent["a"] + sent["b"])))
+        answer = chat.ask()
+        kept = [(one.server_id, one.tool, one.code) for one in chat.context.calls.kept]
+        assert sorted(kept) == [("", "sum", ""), ("one", "echo", "")]
+        assert (chat.context.calls.total, chat.context.calls.model_asks) == (2, 2)
+        return answer
+
+    both = calls(("sum", '{"a": 7, "b": 35}', "g"), (ECHO, '{"say": "hi"}', "m"))
+    async with chat_stage(both, text("42")) as stage:
+        answer = await stage.play(story)
+        told = results(stage.model.requests[1])
+        audited = [(one.door, one.server_id, one.tool, one.outcome) for one in stage.house.house.audited]
+
+    assert content_of(answer) == "42"
+    assert told == {"g": "42", "m": '{"say":"hi"}'}
+    assert audited == [("hostcall", "one", "echo", "ok")]
+
+
+async def test_a_session_remembers_what_was_said() -> None:
+    def story(chat: Chatter) -> Any:
+        chat.tool("sum", chat.says(lambda _: "42"))
+        chat.ask("first")
+        return chat.ask("second")
+
+    async with chat_stage(calls(("sum", "{}", "c")), text("it is 42"), text("yes")) as stage:
+        assert content_of(await stage.play(story)) == "yes"
+        messages = stage.model.requests[2].messages
+
+    assert [one["role"] for one in messages] == ["user", "assistant", "tool", "assistant", "user"]
+    assert [one["content"] for one in messages] == ["first", None, "42", "it is 42", "second"]
+
+
+async def test_a_function_of_the_guest_hides_a_tool_of_its_name_and_is_the_first_of_its_name() -> None:
+    def story(chat: Chatter) -> Any:
+        chat.tool(ECHO, chat.says(lambda _: "first"), 1)
+        chat.tool(ECHO, chat.says(lambda _: "second"), 2)
+        return chat.ask()
+
+    async with chat_stage(calls((ECHO, "{}", "c")), text("done")) as stage:
+        answer = await stage.play(story)
+
+        assert results(stage.model.requests[1]) == {"c": "first"}
+        assert not stage.house.net.servers["one"].calls
+        assert stage.model.requests[0].tool_names == [ECHO]
+    assert answer["toolgate"] == {"shadowed": [ECHO]}
+
+
+async def test_a_function_of_the_guest_is_not_what_a_server_has_under_that_name() -> None:
+    """`one.echo` is what the gateway itself calls the tool."""
+
+    def story(chat: Chatter) -> Any:
+        chat.tool("one.echo", chat.says(lambda _: "the guest's"))
+        return chat.ask()
+
+    both = calls((ECHO, "{}", "m"), ("one.echo", "{}", "g"))
+    async with chat_stage(both, text("done"), strict=False) as stage:
+        await stage.play(story)
+
+        assert results(stage.model.requests[1]) == {"m": "{}", "g": "the guest's"}
+
+
+@pytest.mark.parametrize(
+    ("story", "code", "said"),
+    [
+        pytest.param(lambda chat: chat.recv(chat.send()), "invalid_chat", "empty array", id="no messages"),
+        pytest.param(lambda chat: chat.ask(None), "invalid_chat", "messages", id="none to go on with"),
+        pytest.param(
+            lambda chat: (chat.say("x", role="boss"), chat.ask())[1], "invalid_chat", "boss", id="no role"
+        ),
+        pytest.param(
+            lambda chat: (chat.set("model", ""), chat.ask())[1], "invalid_chat", "model", id="no model"
+        ),
+        pytest.param(
+            lambda chat: (chat.set("tool_choice", 5), chat.ask())[1],
+            "invalid_chat",
+            "tool_choice",
+            id="choice",
+        ),
+        pytest.param(
+            lambda chat: (chat.set("backend", "other"), chat.ask())[1],
+            "model_not_found",
+            "other",
+            id="a backend that there is not",
+        ),
+        pytest.param(lambda chat: chat.ask(), "model_refused", "no credit", id="the model refuses"),
+    ],
+)
+async def test_what_cannot_be_answered_is_an_answer_that_says_why(story: Any, code: str, said: str) -> None:
+    refusal = status(402, {"error": {"message": "no credit", "type": "x", "param": None, "code": None}})
+    async with chat_stage(refusal) as stage:
+        error = (await stage.play(story))["error"]
+
+    assert (error["code"], error["retryable"]) == (code, False)
+    assert said in error["message"]
+
+
+async def test_a_backend_is_asked_where_it_is_named() -> None:
+    def story(chat: Chatter) -> Any:
+        chat.set("backend", "main")
+        return chat.ask()
+
+    async with chat_stage(text("hello"), upstream={"models": ("m",)}) as stage:
+        assert (await stage.play(story))["_spear"] == SPEAR
+        assert stage.model.requests[0].body["model"] == "m"
+
+
+async def test_where_nothing_is_injected_functions_of_the_guest_come_back_and_nothing_is_run() -> None:
+    def story(chat: Chatter) -> Any:
+        chat.tool("sum", chat.says(lambda _: "never"))
+        answer = chat.ask()
+        assert chat.context.calls.total == 0
+        chat.ask()
+        return answer
+
+    async with chat_stage(calls(("sum", "{}")), text("b"), upstream={"mode": "passthrough"}) as stage:
+        answer = await stage.play(story)
+
+        assert [ask.tool_names for ask in stage.model.requests] == [["sum"], ["sum"]]
+        assert [one["role"] for one in stage.model.requests[1].messages] == ["user", "user"]
+    assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "sum"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("mcp.enabled", False), ("mcp.server_ids", []), ("tool_choice", "none")]
+)
+async def test_a_guest_may_do_without_the_tools_of_its_task(key: str, value: Any) -> None:
+    def story(chat: Chatter) -> Any:
+        chat.tool("sum", chat.says(lambda _: "42"))
+        chat.set(key, value)
+        return chat.ask()
+
+    script = [text("hi")] if key == "tool_choice" else [calls(("sum", "{}", "c")), text("hi")]
+    async with chat_stage(*script) as stage:
+        assert content_of(await stage.play(story)) == "hi"
+        assert [ask.tool_names for ask in stage.model.requests] == [["sum"]] * len(script)
+
+
+async def test_what_a_model_calls_that_the_guest_may_not_have_is_not_there() -> None:
+    """Also where the model knows its name: a task's scope is the same in chats."""
+
+    def story(chat: Chatter) -> Any:
+        chat.set("mcp.tool_allowlist", ["read"])
+        return chat.ask()
+
+    net = MemoryNet(one=MemoryServer(tools=(definition("read"), definition("write"))))
+    script = calls(("mcp__one__write", "{}", "w"), ("mcp.one.write", "{}", "d")), text("no")
+    async with chat_stage(*script, net=net) as stage:
+        await stage.play(story)
+
+        assert {error_in(stage.model.requests[1], one)["code"] for one in "wd"} == {"unknown_tool"}
+        assert not net.servers["one"].calls
+
+
+def circling(ask: Ask) -> Any:
+    """A model that never stops calling, whatever it is told."""
+    return calls((ECHO, json.dumps({"n": ask.number}), f"c{ask.number}"), ("sum", f'{{"n": {ask.number}}}'))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "stopped"),
+    [
+        ("max_iterations", 2, "round_limit"),
+        ("max_total_tool_calls", 3, "call_limit"),
+        ("max_tool_calls", 3, "call_limit"),
+        ("max_iterations", 0, "round_limit"),
+    ],
+)
+async def test_a_budget_ends_a_chat_with_an_answer_and_a_history_to_go_on_with(
+    key: str, value: int, stopped: str
+) -> None:
+    """The model is strict about histories."""
+
+    def story(chat: Chatter) -> list[Any]:
+        chat.tool("sum", chat.says(lambda _: "42"))
+        chat.set(key, value)
+        return [chat.ask(), chat.ask("and now?")]
+
+    async with chat_stage(circling) as stage:
+        answers = await stage.play(story)
+        last = stage.model.requests[-1].messages
+
+    assert [one["toolgate"]["stopped"] for one in answers] == [stopped, stopped]
+    assert all(content_of(one).startswith("Stopped: ") for one in answers)
+    assert content_of(answers[0]) in [one["content"] for one in last]
+    assert "error" not in answers[1]
+
+
+async def test_budgets_only_narrow_those_of_the_upstream() -> None:
+    def story(chat: Chatter) -> Any:
+        chat.tool("sum", chat.says(lambda _: "42"))
+        for key in ("max_iterations", "max_total_tool_calls", "max_tool_output_bytes", "timeout_ms"):
+            assert chat.set(key, 1_000_000) == 0
+        return chat.ask()
+
+    budgets = ChatBudgets(max_iterations=1, max_tool_output_bytes=300)
+    async with chat_stage(circling, upstream={"budgets": budgets}) as stage:
+        assert (await stage.play(story))["toolgate"]["stopped"] == "round_limit"
+
+
+async def test_results_are_cut_to_their_budget() -> None:
+    def story(chat: Chatter) -> Any:
+        chat.tool("sum", chat.says(lambda _: "é" * 2_000))
+        chat.set("max_tool_output_bytes", 300)
+        return chat.ask()
+
+    async with chat_stage(
+        calls(("sum", "{}", "g"), (ECHO, json.dumps({"a": "x" * 900}), "m")), text("ok")
+    ) as stage:
+        await stage.play(story)
+        told = results(stage.model.requests[1])
+
+    assert {name: len(one.encode()) <= 300 and "[cut: " in one for name, one in told.items()} == {
+        "g": True,
+        "m": True,
+    }
+
+
+async def test_the_calls_of_models_are_calls_of_the_run() -> None:
+    def story(chat: Chatter) -> list[Any]:
+        chat.tool("sum", chat.says(lambda _: "42"))
+        first = chat.ask()
+        assert chat.context.calls.left == 0
+        return [
+            first,
+            chat.ask("more"),
+            chat.guest.call("mcp_call_tool", chat.guest.call("mcp_open", "one"), "echo", "{}", 0, 8_000),
+        ]
+
+    async with chat_stage(circling) as stage:
+        first, second, code = await stage.play(story, max_calls=3)
+
+        assert len(stage.house.net.servers["one"].calls) == 2
+    assert [one["toolgate"]["stopped"] for one in (first, second)] == ["call_limit", "call_limit"]
+    assert code == EAGAIN
+
+
+async def test_a_call_that_the_run_cannot_pay_for_any_more_is_told_to_the_model() -> None:
+    """A function of the guest has spent what was left when its chat began."""
+
+    def story(chat: Chatter) -> Any:
+        def greedy(_: Any) -> str:
+            fd = chat.guest.call("mcp_open", "one")
+            codes = [chat.guest.ask("mcp_call_tool", fd, "echo", '{"a": 1}')[0] for _ in range(5)]
+            return str([code for code in codes if code < 0])
+
+        chat.tool("greedy", chat.says(greedy))
+        return chat.ask()
+
+    async with chat_stage(calls(("greedy", "{}", "g")), calls((ECHO, "{}", "m")), text("ok")) as stage:
+        await stage.play(story, max_calls=4)
+
+        assert results(stage.model.requests[1]) == {"g": "[-11, -11]"}
+        assert error_in(stage.model.requests[2], "m")["code"] == "tool_call_limit"
+
+
+async def test_a_function_of_the_guest_may_chat_itself_but_not_in_the_same_session() -> None:
+    def story(chat: Chatter) -> Any:
+        def ask_another(_: Any) -> str:
+            assert chat.send() == EAGAIN
+            chat.say("meanwhile")
+            other = Chatter(chat.guest)
+            other.set("tool_arena_ptr", ARENA + 8_192)
+            other.tool("inner", other.says(lambda _: "deep"), 2)
+            return f"it says {content_of(other.ask('nested'))}"
+
+        chat.tool("outer", chat.says(ask_another))
+        first = chat.ask("start")
+        return first, chat.ask(None)
+
+    script = [
+        calls(("outer", "{}", "o")),
+        calls(("inner", "{}", "i")),
+        text("inside"),
+        text("outside"),
+        text("end"),
+    ]
+    async with chat_stage(*script) as stage:
+        answers = await stage.play(story)
+        asks = stage.model.requests
+
+    assert [content_of(one) for one in answers] == ["outside", "end"]
+    assert (asks[1].messages[0]["content"], results(asks[2])) == ("nested", {"i": "deep"})
+    assert results(asks[3]) == {"o": "it says inside"}
+    assert [one["content"] for one in asks[4].messages] == [
+        "start",
+        None,
+        "it says inside",
+        "outside",
+        "meanwhile",
+    ]
+
+
+def garbled(chat: Chatter, answer: bytes, *, length: int | None = None) -> Any:
+    def does(_arguments: int, _length: int, out: int, out_length: int) -> int:
+        chat.guest.write(out, answer)
+        chat.guest.write_u32(out_length, len(answer) if length is None else length)
+        return 0
+
+    return does
+
+
+@pytest.mark.parametrize(
+    ("does", "params", "rc"),
+    [
+        pytest.param(lambda _: lambda *_: -1, {}, -1, id="it fails"),
+        pytest.param(lambda chat: garbled(chat, b"\xff"), {}, -5, id="no UTF-8"),
+        pytest.param(lambda chat: garbled(chat, b"x", length=2**32 - 1), {}, -14, id="no length"),
+        pytest.param(lambda chat: chat.says(lambda _: "x"), {"tool_arena_ptr": 0}, -14, id="no arena"),
+        pytest.param(lambda chat: chat.says(lambda _: "x"), {"tool_arena_len": 0}, -14, id="an empty arena"),
+        pytest.param(
+            lambda chat: chat.says(lambda _: "x"), {"tool_arena_len": 12}, -28, id="too small for both"
+        ),
+        pytest.param(lambda chat: chat.says(lambda _: "x"), {"tool_arena_len": 2}, -28, id="for arguments"),
+        pytest.param(
+            lambda chat: chat.says(lambda _: "x"),
+            {"tool_arena_ptr": 65_530},
+            -14,
+            id="an arena that ends outside",
+        ),
+        pytest.param(
+            lambda chat: chat.says(lambda _: "x"),
+            {"tool_arena_ptr": 2**32 - 1},
+            -14,
+            id="an arena that is nowhere",
+        ),
+        pytest.param(lambda chat: chat.says(lambda _: "x" * 9_000), {}, -28, id="too small for what it says"),
+        pytest.param(lambda _: lambda *_: -28, {}, -28, id="it always wants more"),
+    ],
+)
+async def test_a_function_of_the_guest_that_fails_is_told_to_the_model(
+    does: Any, params: Any, rc: int
+) -> None:
+    def story(chat: Chatter) -> Any:
+        chat.tool("sum", does(chat))
+        for key, value in params.items():
+            assert chat.set(key, value) == 0
+        return chat.ask()
+
+    async with chat_stage(calls(("sum", "{}", "c")), text("a pity")) as stage:
+        assert content_of(await stage.play(story)) == "a pity"
+        error = error_in(stage.model.requests[1], "c")
+
+    assert error == {"code": "tool_exec_failed", "message": f"tool rc: {rc}", "retryable": False}
+
+
+async def test_a_function_that_is_not_in_the_table_fails() -> None:
+    def story(chat: Chatter) -> Any:
+        chat.write_fn({"name": "sum"}, -1)
+        answer = chat.ask()
+        assert [one.code for one in chat.context.calls.kept] == ["tool_exec_failed"]
+        return answer
+
+    async with chat_stage(calls(("sum", "{}", "c")), text("a pity")) as stage:
+        await stage.play(story)
+
+        assert error_in(stage.model.requests[1], "c")["message"] == "tool rc: -22"
+
+
+async def test_a_function_that_needs_more_room_is_called_once_more_with_it() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def story(chat: Chatter) -> Any:
+        says = chat.says(lambda sent: sent["word"] * 500)
+
+        def does(arguments: int, length: int, out: int, out_length: int) -> int:
+            assert chat.guest.memory[arguments + length] == 0
+            assert (arguments, out % 8) == (ARENA, 0)
+            code: int = says(arguments, length, out, out_length)
+            seen.append((chat.guest.read_u32(out_length), code))
+            return code
+
+        chat.tool("sum", does)
+        chat.set("max_tool_output_bytes", 256)
+        return chat.ask()
+
+    async with chat_stage(calls(("sum", '{"word": "ab"}', "c")), text("ok")) as stage:
+        await stage.play(story)
+
+        assert results(stage.model.requests[1])["c"].startswith("ababab")
+    assert seen == [(1_000, -28), (1_000, 0)]
+
+
+async def test_a_model_that_breaks_off_after_tools_leaves_a_history_to_go_on_with() -> None:
+    def story(chat: Chatter) -> Any:
+        return [chat.ask(), chat.ask(None)]
+
+    script = [calls((ECHO, "{}", "c")), cut(text("hello"), 5), text("there you are")]
+    async with chat_stage(*script) as stage:
+        broken, answer = await stage.play(story)
+
+        assert len(stage.house.net.servers["one"].calls) == 1
+    assert (broken["error"]["code"], broken["error"]["retryable"]) == ("model_unavailable", True)
+    assert content_of(answer) == "there you are"
+
+
+async def test_a_model_that_says_nothing_leaves_a_history_to_go_on_with() -> None:
+    silent = whole({"id": "c", "choices": [{"message": {"role": "assistant", "content": None}}]})
+
+    async with chat_stage(silent, text("b")) as stage:
+        first, second = await stage.play(lambda chat: [chat.ask(), chat.ask()])
+
+    assert (first["toolgate"]["stopped"], content_of(second)) == ("model_silent", "b")
+
+
+async def test_a_tool_that_is_no_function_has_its_result_in_the_history() -> None:
+    custom = {"id": "x", "type": "custom", "custom": {"name": "run", "input": "ls"}}
+    odd = whole({"id": "c", "choices": [{"message": {"content": "hm", "tool_calls": [custom]}}]})
+
+    async with chat_stage(odd, text("b")) as stage:
+        first, second = await stage.play(lambda chat: [chat.ask(), chat.ask()])
+
+    assert first["choices"][0]["message"]["tool_calls"] == [custom]
+    assert content_of(second) == "b"
+
+
+async def test_the_time_of_a_chat_is_what_it_asks_for_at_most() -> None:
+    def story(chat: Chatter) -> Any:
+        chat.set("timeout_ms", 300)
+        first = chat.ask()
+        chat.set("timeout_ms", 60_000)
+        return [first, chat.ask()]
+
+    async with chat_stage(calls((ECHO, "{}", "c")), hang(), text("b")) as stage:
+        first, second = await stage.play(story)
+        async with asyncio.timeout(5):
+            await stage.model.requests[1].hung_up.wait()
+
+    assert (first["toolgate"]["stopped"], first["model"]) == ("time_limit", "m")
+    assert content_of(second) == "b"
+
+
+async def test_a_call_that_the_end_of_a_chat_cuts_off_is_on_record() -> None:
+    net = MemoryNet()
+
+    async def for_ever(_: Json) -> Reply:
+        await asyncio.Event().wait()
+        return Reply(result=text_result(""))
+
+    net.servers["one"].on_call = {"echo": for_ever}
+
+    def story(chat: Chatter) -> Any:
+        chat.set("timeout_ms", 300)
+        answer = chat.ask()
+        assert chat.context.calls.kept == [CallMade(server_id="one", tool="echo", code="cancelled", ms=0)]
+        return answer
+
+    async with chat_stage(calls((ECHO, "{}", "c")), net=net) as stage:
+        answer = await stage.play(story)
+
+        assert net.servers["one"].stopped == ["echo"]
+    assert answer["toolgate"]["stopped"] == "time_limit"
+
+
+async def test_chats_of_guests_are_counted_as_all_chats_are() -> None:
+    def story(chat: Chatter) -> None:
+        chat.ask()
+        chat.ask()
+        chat.ask(flags=RAW)
+
+    async with chat_stage(calls((ECHO, "{}")), text("a"), status(400, {}), text("c")) as stage:
+        await stage.play(story)
+        metrics = stage.house.house.gateway.metrics
+
+        assert metrics.chats == {
+            ("main", "answered"): 1,
+            ("main", "model_refused"): 1,
+            ("main", "forwarded"): 1,
+        }
+        assert metrics.chat_rounds.total == 1
+
+
+async def test_signatures_beside_calls_are_sent_back() -> None:
+    """As Gemini wants it: what is only the model's server's to understand stays."""
+    signed = calls(call(ECHO, {}, id="c", extra_content={"google": {"thought_signature": "s"}}))
+    async with chat_stage(signed, text("a"), text("b")) as stage:
+        await stage.play(lambda chat: [chat.ask(), chat.ask()])
+
+        (sent,) = stage.model.requests[2].messages[1]["tool_calls"]
+    assert sent["extra_content"] == {"google": {"thought_signature": "s"}}
