@@ -1,4 +1,4 @@
-"""`toolgate tasks`: the named policy holders."""
+"""`toolgate tasks`: the named policy holders, and what they run."""
 
 import typer
 
@@ -17,7 +17,7 @@ from toolgate.cli.spreading import spread_options
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Tasks: which servers and tools each kind of work may use.",
+    help="Tasks: which servers and tools each kind of work may use, and what it runs.",
 )
 
 
@@ -33,7 +33,7 @@ def list_command(connection: Connection) -> None:
 @app.command("get")
 @spread_options
 def get_command(task_id: IdArgument, connection: Connection) -> None:
-    """Show one task with its config."""
+    """Show one task with its config and its workload."""
     with connection.open() as client:
         task = client.record("task", task_id)
     connection.output.show(task, render_task(task))
@@ -44,7 +44,8 @@ def get_command(task_id: IdArgument, connection: Connection) -> None:
 def apply_command(files: FilesOption, connection: Connection, on: TermsOptions) -> None:
     """Create or replace tasks from files.
 
-    Values in `config` may be written as they are (`true`, `["git"]`) or as JSON text.
+    Values in `config` may be written as they are (`true`, `["git"]`) or as JSON text. A module that
+    `[workload]` names as a file, from the directory of the task's own, is uploaded before.
     """
     apply_files("task", files, connection, on.terms)
 

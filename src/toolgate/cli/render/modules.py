@@ -67,7 +67,6 @@ def render_removed(answer: Answer) -> RenderableType:
 def render_workload(workload: Answer) -> RenderableType:
     """What a task runs, with what, and how far."""
     about = facts(2)
-    about.add_row(cell("module", DIM), cell(workload["module"]))
     for arg in workload.get("args") or ():
         about.add_row(cell("argument", DIM), cell(arg))
     for name, value in (workload.get("env") or {}).items():
@@ -75,7 +74,8 @@ def render_workload(workload: Answer) -> RenderableType:
     for name, value in (workload.get("limits") or {}).items():
         about.add_row(cell(name, DIM), cell(f"{value:,}"))
     about.add_row(cell("retries", DIM), cell(workload.get("retries", 0)))
-    return Group(Text("WORKLOAD", style="bold"), about)
+    # The hash is as wide as it is: beside the other labels it would not fit into 80 columns.
+    return Group(sentence(Text("RUNS  ", style="bold"), cell(workload["module"])), about)
 
 
 def _date(module: Answer) -> str:

@@ -38,7 +38,7 @@ def render_task(task: Record) -> RenderableType:
         table.add_row(cell(key), cell(value))
     title = sentence(cell(task["task_id"], "bold"), "  ", cell(task.get("display_name"), DIM))
     workload = task.get("workload")
-    return stack(title, table, render_workload(workload) if workload else None)
+    return stack(title, table if table.row_count else None, render_workload(workload) if workload else None)
 
 
 def render_profiles(profiles: Sequence[Record]) -> RenderableType:
