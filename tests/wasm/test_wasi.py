@@ -1,5 +1,6 @@
 """What a guest has of WASI: real guests in real slots; some say on a call of the test's what to try."""
 
+import random
 import struct
 import time
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.scenarios.soak import rounds
 from tests.wasm.wat import LIMITS, run_wat, spear
 from toolgate.model.invocations import Ending
 from toolgate.model.workloads import WorkloadLimits
@@ -15,6 +17,7 @@ from toolgate.wasm.abi import WASI, Guest
 from toolgate.wasm.faults import Fault
 from toolgate.wasm.wasi import MAX_IOVECS, MAX_TRANSFER_BYTES, WASI_FUNCTIONS
 from toolgate.wasm.wasi_errno import WasiErrno
+from toolgate.wasm.wasi_poll import MAX_SLEEP_NS
 
 pytestmark = pytest.mark.anyio
 
@@ -252,6 +255,56 @@ async def test_a_poll_says_what_has_come_and_waits_for_the_earliest_clock(tmp_pa
         [WasiErrno.INVAL] * 3,
         [WasiErrno.FAULT] * 3,
     ]
+
+
+class Sleepless:
+    """A guest whose pauses are noted and not made."""
+
+    def __init__(self, guest: Guest[Any]) -> None:
+        self._guest = guest
+        self.pauses_s: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._guest, name)
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses_s.append(seconds)
+
+
+@pytest.mark.soak
+async def test_polls_of_anything_are_answered(tmp_path: Path) -> None:
+    """WAS-3"""
+    chance = random.Random(7)
+    times = rounds(suite=2_000, soak=100_000)
+
+    def attempt(guest: Guest[Any], _wasi: Wasi) -> Any:
+        awake = Sleepless(guest)
+        codes = set()
+        for _ in range(times):
+            count = chance.randrange(1, 9)
+            subscriptions = [
+                struct.pack(
+                    "<QBxxxxxxxIxxxxQQHxxxxxx",
+                    *(chance.getrandbits(64), chance.choice([0, 0, 0, 1, 2, chance.randrange(256)])),
+                    *(chance.choice([0, 1, 2, 3, 2**32 - 1]), chance.getrandbits(chance.randrange(1, 65))),
+                    *(chance.getrandbits(64), chance.getrandbits(16)),
+                )
+                for _ in range(count)
+            ]
+            guest.write(0, b"".join(subscriptions))
+            out = chance.choice([0, 1024, END - 256, END - 8, -1])
+            try:
+                codes.add(BY_NAME["poll_oneoff"].call(awake, 0, out, count, chance.choice([4096, END - 3])))
+            except Fault as fault:
+                codes.add(BY_NAME["poll_oneoff"].failure(fault.errno))
+        return codes, awake.pauses_s
+
+    (codes, pauses_s), _ = await trying(tmp_path, attempt, limits=WorkloadLimits(wall_clock_ms=3_600_000))
+
+    assert codes == {OK, WasiErrno.FAULT, WasiErrno.INVAL}
+    assert len(pauses_s) > times / 10
+    assert min(pauses_s) >= 0
+    assert max(pauses_s) <= MAX_SLEEP_NS / 1e9
 
 
 @pytest.mark.parametrize("timeout_ns", [2**63, 2**64 - 1])
