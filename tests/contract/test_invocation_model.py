@@ -1,4 +1,4 @@
-"""The queue in memory and in SQLite, side by side: whatever happens, they agree and keep what they promise."""
+"""The queue in memory and in SQLite side by side: whatever happens, they agree and keep what they promise."""
 
 import asyncio
 import tempfile

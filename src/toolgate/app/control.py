@@ -3,8 +3,6 @@
 On SQLite it is one process; on PostgreSQL any number of replicas serve the same registry.
 """
 
-import asyncio
-import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -31,8 +29,9 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
+from toolgate.app.upkeep import open_upkeep
 from toolgate.audit.log import AuditLog
-from toolgate.errors import StartRefused, StorageUnavailable, ToolgateError
+from toolgate.errors import StartRefused, StorageUnavailable
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.reported import ReportedServers
 from toolgate.govern.control import Control, Standing
@@ -48,11 +47,6 @@ from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.rest.app import rest_app
 from toolgate.telemetry import Metrics
 
-_log = logging.getLogger(__name__)
-
-FORGET_EVERY_S: Final = 3600
-FORGET_AFTER_MS: Final = 24 * 3600 * 1000
-"""A node that has been silent for so long is taken for gone."""
 _ELSEWHERE: Final = (
     "see `/openapi.json` for what there is; MCP clients call the nodes, which `/admin/api/nodes` lists"
 )
@@ -79,7 +73,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
-        await stack.enter_async_context(_forgetting(store))
+        await stack.enter_async_context(open_upkeep(store))
         keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
         control = Control(
             gateway=gateway,
@@ -144,26 +138,6 @@ async def _open_gateway(
         )
         async with servers:
             yield gateway, servers
-
-
-@asynccontextmanager
-async def _forgetting(store: Store) -> AsyncIterator[None]:
-    """Drop the reports of nodes that are gone, now and then."""
-
-    async def forget() -> None:
-        while True:
-            try:
-                await store.reports.forget(before_ms=wall_ms() - FORGET_AFTER_MS)
-            except ToolgateError as exc:
-                _log.warning("reports of nodes that are gone were not dropped: %s", exc)
-            await asyncio.sleep(FORGET_EVERY_S)
-
-    task = asyncio.create_task(forget())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _standing(store: Store) -> Standing:

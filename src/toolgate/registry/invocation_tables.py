@@ -40,6 +40,7 @@ _decode_line: Final = msgspec.msgpack.Decoder(LogLine).decode
 _ROW: Final = INVOCATIONS.c
 _LARGE: Final = frozenset({"input", "stdout", "stderr"})
 _LIGHT: Final = [column for column in _ROW if column.name not in _LARGE]
+_WITH_INPUT: Final[Sequence[ColumnElement[Any]]] = [*_LIGHT, _ROW.input]
 _LAPSED: Final = (_ROW.state == "running") & (_ROW.lease_until_ms < bindparam("now_ms"))
 
 
@@ -213,9 +214,8 @@ def _take(connection: Connection, limit: int) -> list[Row[Any]]:
     while waiting and len(taken) < limit:
         wanted, waiting = waiting[: limit - len(taken)], waiting[limit - len(taken) :]
         # Queued, once more: it may have been taken since.
-        query = select(*_LIGHT, _ROW.input).where(_ROW.position.in_(wanted), _ROW.state == "queued")
-        locked: Sequence[Row[Any]] = connection.execute(query.with_for_update(skip_locked=True)).all()
-        rows = {row.position: row for row in locked}
+        query = select(*_WITH_INPUT).where(_ROW.position.in_(wanted), _ROW.state == "queued")
+        rows = {row.position: row for row in connection.execute(query.with_for_update(skip_locked=True))}
         taken += [rows[position] for position in wanted if position in rows]
     return taken
 

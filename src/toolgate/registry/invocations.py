@@ -38,7 +38,8 @@ class Queue(Protocol):
         Tasks that have the least running come first, then the oldest. Where there is none, it waits so long
         for one. Those whose lease is over are seen to before: back to the queue where a retry is left, else
         they have crashed; where a cancellation was asked for, they are cancelled. No lease is over before
-        its node had that long to be heard by this process, which may just have come back.
+        its node had that long to be heard by this process, which may just have come back. With a limit of 0
+        that is all.
         An attempt begins with its first report, and nothing is run before that was heard. So what is taken
         and never begun goes back to the queue without a retry: the answer may not have reached its node.
         """

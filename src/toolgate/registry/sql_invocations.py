@@ -113,7 +113,7 @@ class SqlInvocations:
         # Looked at first: who waits writes nothing, and wakes nobody.
         found = await self._look()
         ends_leases = found.has_lapsed and self._has_listened(found.now_ms)
-        if not (found.has_queued or ends_leases):
+        if not (ends_leases or (found.has_queued and limit)):
             return ()
         claim = Claim(node_id=node_id, limit=limit, ends_leases=ends_leases)
 

@@ -1,0 +1,58 @@
+"""What whoever keeps the registry sees to now and then, whether anybody asks or not."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from toolgate.app.parts import wall_ms
+from toolgate.errors import ToolgateError
+from toolgate.registry.store import Store
+
+FORGET_EVERY_S: Final = 3600
+FORGET_AFTER_MS: Final = 24 * 3600 * 1000
+"""A node that has been silent for so long is taken for gone."""
+LEASES_EVERY_S: Final = 5
+"""How late an invocation is known to be lost where no node asks for work."""
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_upkeep(store: Store) -> AsyncIterator[None]:
+    """Drop what is too old to be kept, and see to invocations whose nodes are lost."""
+
+    async def forget_reports() -> None:
+        await store.reports.forget(before_ms=wall_ms() - FORGET_AFTER_MS)
+
+    async def forget_invocations() -> None:
+        await store.invocations.forget(now_ms=wall_ms())
+
+    async def end_leases() -> None:
+        await store.invocations.claim("", limit=0)
+
+    tasks = [
+        asyncio.create_task(_repeat(forget_reports, every_s=FORGET_EVERY_S)),
+        asyncio.create_task(_repeat(forget_invocations, every_s=FORGET_EVERY_S)),
+        asyncio.create_task(_repeat(end_leases, every_s=LEASES_EVERY_S)),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _repeat(work: Callable[[], Awaitable[None]], *, every_s: float) -> None:
+    is_failing = False
+    while True:
+        try:
+            await work()
+            is_failing = False
+        except ToolgateError as exc:
+            if not is_failing:
+                _log.warning("the upkeep of the registry failed, and is tried again: %s", exc)
+            is_failing = True
+        await asyncio.sleep(every_s)
