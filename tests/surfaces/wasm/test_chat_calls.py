@@ -241,6 +241,17 @@ def two_tools() -> MemoryNet:
     return MemoryNet(one=MemoryServer(tools=(definition("read"), definition("write"))))
 
 
+async def test_a_session_takes_only_so_many_parameters() -> None:
+    def story(chat: Chatter) -> list[int]:
+        codes = [chat.set(f"p{at}", at) for at in range(300)]
+        assert chat.set("p0", "another") == 0
+        assert Chatter(chat.guest).set("large", "x" * 20_000) == 0
+        return [codes.count(0), codes.count(ENOMEM)]
+
+    async with chat_stage() as stage:
+        assert await stage.play(story) == [253, 47]
+
+
 async def test_commands_that_there_are_not() -> None:
     def story(chat: Chatter) -> list[int]:
         return [ctl(chat, fd, command, b"{}") for fd in (chat.fd, chat.send()) for command in (0, 3, -1)]

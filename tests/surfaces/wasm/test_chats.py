@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from toolgate.upstream.link import Reply
 pytestmark = pytest.mark.anyio
 
 RAW = 0
-EAGAIN = -11
+EBADF, EAGAIN = -9, -11
 ECHO = "mcp__one__echo"
 USER = {"role": "user", "content": "go"}
 SPEAR = {"backend": "main", "model": "m"}
@@ -246,6 +247,44 @@ async def test_what_a_model_calls_that_the_guest_may_not_have_is_not_there() -> 
         assert not net.servers["one"].calls
 
 
+async def test_what_a_request_says_of_tools_elsewhere_narrows_as_well() -> None:
+    """In `metadata`, as at the chat door: it never widens, and never reaches the model."""
+
+    def story(chat: Chatter) -> list[Any]:
+        chat.set("mcp.tool_allowlist", ["read"])
+        answers = []
+        for metadata in (
+            {"mcp.tool_allowlist": '["*"]', "user": "x"},
+            {"mcp.tool_denylist": '["read"]'},
+            {"mcp.server_ids": '["two"]'},
+            {"mcp.task_tool_allowlist": '["*"]'},
+        ):
+            chat.set("metadata", metadata)
+            answers.append(chat.ask())
+        return answers
+
+    net = MemoryNet(one=MemoryServer(tools=(definition("read"), definition("write"))))
+    async with chat_stage(text("a"), text("b"), net=net) as stage:
+        answers = await stage.play(story)
+        bodies = [ask.body for ask in stage.model.requests]
+        denied = [one.outcome for one in stage.house.house.audited]
+
+    assert [ask.tool_names for ask in stage.model.requests] == [["mcp__one__read"], []]
+    assert [body.get("metadata") for body in bodies] == [{"user": "x"}, None]
+    assert [one["error"]["code"] for one in answers[2:]] == ["mcp_policy_denied"] * 2
+    assert denied == ["denied"] * 2
+
+
+async def test_a_chat_has_no_more_time_than_its_run() -> None:
+    def story(chat: Chatter) -> Any:
+        chat.guest.context = replace(chat.context, deadline_s=0.0)
+        return chat.ask()
+
+    async with chat_stage() as stage:
+        assert (await stage.play(story))["toolgate"]["stopped"] == "time_limit"
+        assert not stage.model.requests
+
+
 def circling(ask: Ask) -> Any:
     """A model that never stops calling, whatever it is told."""
     return calls((ECHO, json.dumps({"n": ask.number}), f"c{ask.number}"), ("sum", f'{{"n": {ask.number}}}'))
@@ -352,6 +391,8 @@ async def test_a_function_of_the_guest_may_chat_itself_but_not_in_the_same_sessi
     def story(chat: Chatter) -> Any:
         def ask_another(_: Any) -> str:
             assert chat.send() == EAGAIN
+            assert chat.guest.ask("cchat_recv", chat.fd + 1)[0] == EAGAIN
+            assert chat.guest.told("spear_fd_ctl", chat.fd + 1, 4)["poll_mask"] == []
             chat.say("meanwhile")
             other = Chatter(chat.guest)
             other.set("tool_arena_ptr", ARENA + 8_192)
@@ -383,6 +424,21 @@ async def test_a_function_of_the_guest_may_chat_itself_but_not_in_the_same_sessi
         "outside",
         "meanwhile",
     ]
+
+
+async def test_a_function_of_the_guest_may_close_what_its_chat_is_about() -> None:
+    def story(chat: Chatter) -> Any:
+        def close_both(_: Any) -> str:
+            return str([chat.guest.call("cchat_close", fd) for fd in (chat.fd, chat.fd + 1)])
+
+        chat.tool("close", chat.says(close_both))
+        chat.say("go")
+        answer = chat.send()
+        return answer, chat.guest.ask("cchat_recv", answer)[0], chat.send()
+
+    async with chat_stage(calls(("close", "{}", "c")), text("done")) as stage:
+        assert await stage.play(story) == (1001, EBADF, EBADF)
+        assert results(stage.model.requests[1]) == {"c": "[0, 0]"}
 
 
 def garbled(chat: Chatter, answer: bytes, *, length: int | None = None) -> Any:

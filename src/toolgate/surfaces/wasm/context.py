@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Final
 
 from toolgate.errors import PolicyDenied, ToolCallLimit
@@ -23,6 +24,7 @@ class CallLog:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._lock = Lock()
         self.total = 0
         self.model_asks = 0
         self.denials = 0
@@ -34,9 +36,10 @@ class CallLog:
 
     def spend(self) -> None:
         """One more. Raises ToolCallLimit."""
-        if self.total >= self._most:
-            raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")
-        self.total += 1
+        with self._lock:  # a function of the guest calls tools while its model's other calls are made
+            if self.total >= self._most:
+                raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")
+            self.total += 1
 
     def keep(self, call: CallMade) -> None:
         """What became of one."""

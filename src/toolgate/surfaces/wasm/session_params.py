@@ -20,6 +20,7 @@ from toolgate.wasm.abi import Errno, Fault
 
 MAX_PARAM_BYTES: Final = 1_048_576
 """Of all parameters of a session together."""
+MAX_PARAMS: Final = 256
 _MCP: Final = "mcp."
 _TEXTS: Final = frozenset({"model", "backend"})
 _NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
@@ -68,6 +69,8 @@ class SessionParams:
 
     def set(self, guest: TaskGuest, key: str, value: msgspec.Raw) -> None:
         """One more, or another value. Raises what it is refused with; then all is as it was."""
+        if key not in self._sizes and len(self._sizes) >= MAX_PARAMS:
+            raise Fault(Errno.ENOMEM)
         size = len(key.encode()) + len(value)
         if self.size - self._sizes.get(key, 0) + size > MAX_PARAM_BYTES:
             raise Fault(Errno.ENOMEM)
