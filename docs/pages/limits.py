@@ -38,8 +38,8 @@ from toolgate.gateway import (
 )
 from toolgate.gateway import watches as resource_watches
 from toolgate.govern import catalog, changes, history, watches
-from toolgate.model import chat, names, reports
-from toolgate.packages import artifacts, entries, manifest, unpacked, uploads
+from toolgate.model import chat, names, reports, workloads
+from toolgate.packages import artifacts, entries, manifest, modules, unpacked, uploads
 from toolgate.policy import layers, patterns
 from toolgate.registry import bodies, directory, store, sync, yaml_documents
 from toolgate.settings import Settings
@@ -54,6 +54,7 @@ from toolgate.upstream import child, health, http_connection, limits, link, list
 from toolgate.upstream.models import client as models
 from toolgate.upstream.models import lists as model_lists
 from toolgate.upstream.streamable import messages
+from toolgate.wasm import compiling
 
 Rows = Sequence[tuple[str, str, str]]
 
@@ -78,6 +79,7 @@ def limits_page() -> str:
         "Chats": _chats(),
         "What servers ask and say": _questions(),
         "Packages": _packages(),
+        "Modules": _modules(),
         "Registry": _registry(),
         "Nodes and gRPC": _fleet(),
         "Process": _process(),
@@ -296,6 +298,16 @@ def _packages() -> Rows:
         ("files of a package that no server uses", _time(unpacked.UNUSED_S), "removed from the node"),
         ("annotations of a tool in the catalog", _size(rows.MAX_ANNOTATIONS_BYTES), "not kept there"),
         ("lines of a diff: of one tool, of all", diff, "the rest is counted, or said to be there"),
+    )
+
+
+def _modules() -> Rows:
+    module = f"{_size(workloads.MAX_MODULE_BYTES)}, in parts as archives are"
+    return (
+        ("a module", module, "413 `too_large`"),
+        ("modules that are kept", f"{modules.MAX_MODULES:,}", "409 `conflict`"),
+        ("time to compile one", _time(compiling.DEADLINE_S), "`invalid_module`"),
+        ("modules that wait to be compiled", f"{compiling.MAX_WAITING}", "429 `queue_full`"),
     )
 
 

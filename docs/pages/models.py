@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pages.markdown import bullet, code, page, sentence, wrap
-from toolgate.registry import bodies, chat_bodies
+from toolgate.registry import bodies, chat_bodies, task_bodies, workload_bodies
 from toolgate.settings import ALIASES, PREFIX, OidcSettings, Settings
 
 Models = Sequence[type[BaseModel]]
@@ -47,7 +47,9 @@ _SERVER_MODELS: Final[Models] = (
 )
 _CHAT_MODELS: Final[Models] = (chat_bodies.ChatUpstreamBody, chat_bodies.ChatBudgetsBody)
 _POLICY_MODELS: Final[Models] = (
-    bodies.TaskBody,
+    task_bodies.TaskBody,
+    workload_bodies.WorkloadBody,
+    workload_bodies.WorkloadLimitsBody,
     bodies.ProfileBody,
     bodies.SelectionBody,
     bodies.PinBody,
