@@ -114,7 +114,7 @@ _PARAMS: tuple[Callable[[Random], tuple[str, Any]], ...] = (
     _patterns,
     _wrong,
     lambda chance: (f"mcp.task_{chance.choice(('tool_allowlist', 'tool_denylist', 'x'))}", ["*"]),
-    lambda chance: (chance.choice(("model", "temperature", "metadata", "toolgate")), "x"),
+    lambda chance: (chance.choice(("model", "user", "seed")), "x"),
 )
 _STEPS: tuple[Callable[[Random], Step], ...] = (
     lambda _: Step("cchat_create"),
@@ -192,7 +192,7 @@ class Oracle:
         if name == "mcp_list_tools" and fd in self.servers:
             return OK, self._tools(self.servers[fd])
         if name == "offered" and fd in self.sessions:
-            return OK, self._offered(self.sessions[fd])
+            return OK, self.offered(fd)
         return EBADF, []
 
     def may_ever(self, server_id: str, tool: str) -> bool:
@@ -243,7 +243,9 @@ class Oracle:
         scope = self.scope(SessionRequest(enabled=True, servers=(server_id,)))
         return [ref.name for ref in scope.tools]
 
-    def _offered(self, params: Mapping[str, Any]) -> list[str]:
+    def offered(self, fd: int) -> list[str]:
+        """The tools that a model is offered in a session."""
+        params = self.sessions[fd]
         return [f"{ref.server_id}.{ref.name}" for ref in self.scope(_request(params)).tools]
 
     def _call(self, fd: int, tool: str) -> int:
