@@ -75,9 +75,13 @@ JsonTexts = Annotated[
     Field(description="As of a task; a value that is not text is stored as its JSON text."),
 ]
 
+SAID: Final = {"use_attribute_docstrings": False}
+"""For models made by a call: to look for the source of one, pydantic would search every module there is."""
+
 ServerSent = create_model(
     "ServerSent",
     __base__=ServerBody,
+    __cls_kwargs__=SAID,
     __doc__="A server to be stored.",
     server_id=(Annotated[ServerId | None, ID], None),
     revision=(Ignored, None),
@@ -88,6 +92,7 @@ ServerSent = create_model(
 TaskSent = create_model(
     "TaskSent",
     __base__=TaskBody,
+    __cls_kwargs__=SAID,
     __doc__="A task to be stored.",
     task_id=(Annotated[Name | None, ID], None),
     config=(JsonTexts, {}),
@@ -96,6 +101,7 @@ TaskSent = create_model(
 ProfileSent = create_model(
     "ProfileSent",
     __base__=ProfileBody,
+    __cls_kwargs__=SAID,
     __doc__="A profile to be stored.",
     profile_id=(Annotated[Name | None, ID], None),
     revision=(Ignored, None),
@@ -103,6 +109,7 @@ ProfileSent = create_model(
 PinSent = create_model(
     "PinSent",
     __base__=PinBody,
+    __cls_kwargs__=SAID,
     __doc__="The definitions of a server to be approved.",
     server_id=(Annotated[ServerId | None, ID], None),
     changed=(Annotated[dict[str, Sha256 | None], _CHANGED], {}),
