@@ -454,8 +454,9 @@ def garbled(chat: Chatter, answer: bytes, *, length: int | None = None) -> Any:
     ("does", "params", "rc"),
     [
         pytest.param(lambda _: lambda *_: -1, {}, -1, id="it fails"),
+        pytest.param(lambda _: lambda *_: 1, {}, 1, id="by any other number"),
         pytest.param(lambda chat: garbled(chat, b"\xff"), {}, -5, id="no UTF-8"),
-        pytest.param(lambda chat: garbled(chat, b"x", length=2**32 - 1), {}, -14, id="no length"),
+        pytest.param(lambda chat: garbled(chat, b"x", length=2**32 - 1), {}, -5, id="no length"),
         pytest.param(lambda chat: chat.says(lambda _: "x"), {"tool_arena_ptr": 0}, -14, id="no arena"),
         pytest.param(lambda chat: chat.says(lambda _: "x"), {"tool_arena_len": 0}, -14, id="an empty arena"),
         pytest.param(

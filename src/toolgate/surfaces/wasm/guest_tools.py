@@ -93,10 +93,10 @@ def _call(guest: TaskGuest, tool: GuestTool, exchange: _Exchange, *, max_bytes: 
     if rc == -Errno.ENOSPC and length <= exchange.room:
         capacity = max(length, capacity)
         rc, length = _attempt(guest, tool, exchange, capacity)
-    if rc < 0:
+    if rc:
         raise OwnToolFailed(f"tool rc: {rc}")
     if length > capacity:
-        raise Fault(Errno.EFAULT)
+        raise Fault(Errno.EIO)
     try:
         return guest.read(exchange.output, length, most=MAX_OUTPUT_BYTES).decode()
     except UnicodeDecodeError as exc:
