@@ -1,0 +1,56 @@
+"""What is seen to without anybody asking."""
+
+import asyncio
+
+import pytest
+
+from tests.contract.invocation_samples import SUCCESS, begin, found
+from tests.contract.stores import DEADLINE_S, Clock
+from toolgate.app.upkeep import open_upkeep
+from toolgate.errors import StorageFailed
+from toolgate.model.reports import NodeReport
+from toolgate.registry.invocations import LEASE_MS
+from toolgate.registry.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_invocation_whose_node_is_lost_ends_though_no_node_asks_for_work() -> None:
+    clock = Clock()
+    store = MemoryStore(clock)
+    await begin(store.invocations, "a")
+    clock.now_ms += LEASE_MS + 1
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store):
+        while (await found(store.invocations, "a")).state != "crashed":
+            await asyncio.sleep(0)
+
+
+async def test_what_is_too_old_is_dropped() -> None:
+    store = MemoryStore(Clock())
+    await begin(store.invocations, "a")
+    await store.invocations.report("a", 1, ending=SUCCESS)
+    await store.reports.save_report(NodeReport(node_id="n1", at_ms=1))
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store):
+        while await store.invocations.list() or await store.reports.list_reports():
+            await asyncio.sleep(0)
+
+
+async def test_upkeep_that_fails_is_logged_once_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolgate.app.upkeep.LEASES_EVERY_S", 0)
+    store, tries = MemoryStore(Clock()), asyncio.Semaphore(0)
+
+    async def fail(_node_id: str, *, limit: int) -> None:
+        assert limit == 0
+        tries.release()
+        raise StorageFailed("the disk is full")
+
+    monkeypatch.setattr(store.invocations, "claim", fail)
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store):
+        for _ in range(3):
+            await tries.acquire()
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "the upkeep of the registry failed, and is tried again: the disk is full"
+    ]
