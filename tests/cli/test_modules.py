@@ -10,6 +10,7 @@ from wasmtime import wat2wasm
 
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
+from tests.docs.documents import EXAMPLES
 from toolgate.cli import module_files
 from toolgate.cli.failure import Exit
 
@@ -108,6 +109,17 @@ def test_an_upload_says_what_the_module_calls_and_whether_it_is_new(at_gateway: 
     assert first.lines[0] == f"✓ module of {file.stat().st_size} bytes"
     assert first.lines[1].strip() == hashlib.sha256(file.read_bytes()).hexdigest()
     assert again.lines[0].endswith("which was there already")
+
+
+def test_the_task_of_the_guide_is_applied_as_it_stands(at_gateway: Run, tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "nightly.wasm").write_bytes(GUEST)
+    file = tmp_path / "nightly.toml"
+    file.write_bytes((EXAMPLES / "workloads" / "nightly.toml").read_bytes())
+    applied = at_gateway("tasks", "apply", "-f", str(file))
+
+    assert applied.code == 0, applied.err
+    assert at_gateway("tasks", "get", "nightly", "--json").json["workload"]["limits"]["max_calls"] == 50
 
 
 def test_a_module_that_is_refused_is_named_with_what_it_calls(at_gateway: Run, directory: Path) -> None:
