@@ -141,17 +141,20 @@ def _verified(path: Path) -> OwnFile | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
-        is_ours = (
-            stat.S_ISREG(status.st_mode)
-            and status.st_uid == os.geteuid()
-            and status.st_nlink == 1
-            and not status.st_mode & _OTHERS_WRITE
-        )
-        if not is_ours or hashlib.file_digest(file, "sha256").hexdigest() != path.name.partition(".")[2]:
+        if not _is_own_file(status):
             return None
-    return OwnFile(path, _identity(status))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            is_whole = hashlib.file_digest(file, "sha256").hexdigest() == path.name.partition(".")[2]
+    finally:
+        os.close(descriptor)
+    return OwnFile(path, _identity(status)) if is_whole else None
+
+
+def _is_own_file(status: os.stat_result) -> bool:
+    is_private = status.st_nlink == 1 and not status.st_mode & _OTHERS_WRITE
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and is_private
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
