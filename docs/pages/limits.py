@@ -50,11 +50,12 @@ from toolgate.surfaces.http import intake, protocol, server
 from toolgate.surfaces.mcp import asking, capabilities, seals, session, sse
 from toolgate.surfaces.rest import catalog as rest_catalog
 from toolgate.surfaces.rest import change_shapes, freshness, paging
+from toolgate.surfaces.wasm import chat_session, guest_tools, mcp_calls, session_params
 from toolgate.upstream import child, health, http_connection, limits, link, lists, relay, restarts
 from toolgate.upstream.models import client as models
 from toolgate.upstream.models import lists as model_lists
 from toolgate.upstream.streamable import messages
-from toolgate.wasm import compiling
+from toolgate.wasm import compiling, guest
 
 Rows = Sequence[tuple[str, str, str]]
 
@@ -80,6 +81,7 @@ def limits_page() -> str:
         "What servers ask and say": _questions(),
         "Packages": _packages(),
         "Modules": _modules(),
+        "Guests": _guests(),
         "Registry": _registry(),
         "Nodes and gRPC": _fleet(),
         "Process": _process(),
@@ -308,6 +310,23 @@ def _modules() -> Rows:
         ("modules that are kept", f"{modules.MAX_MODULES:,}", "409 `conflict`"),
         ("time to compile one", _time(compiling.DEADLINE_S), "`invalid_module`"),
         ("modules that wait to be compiled", f"{compiling.MAX_WAITING}", "429 `queue_full`"),
+    )
+
+
+def _guests() -> Rows:
+    params = f"{session_params.MAX_PARAMS}, {_size(session_params.MAX_PARAM_BYTES)}"
+    return (
+        ("messages of a chat session", _size(chat_session.MAX_SESSION_BYTES), "`-ENOMEM`"),
+        ("its parameters, and what they hold", params, "`-ENOMEM`"),
+        ("functions of the guest in it", f"{chat_session.MAX_GUEST_TOOLS}", "`-ENOMEM`"),
+        (
+            "what one of them says",
+            _size(guest_tools.MAX_OUTPUT_BYTES),
+            "the model is told `tool_exec_failed`",
+        ),
+        ("chats within functions of chats", f"{guest.MAX_DEPTH} deep", "`-EAGAIN`"),
+        ("sessions and answers of a guest together", _size(chat_session.MAX_KEPT_BYTES), "`-ENOMEM`"),
+        ("results of tools that it had no room for", _size(mcp_calls.MAX_KEPT_BYTES), "`-ENOMEM`"),
     )
 
 
