@@ -86,8 +86,10 @@ class Invoker:
                 await self._room.wait()
             try:
                 claimed = await self._means.queue.claim(self._node_id, limit=free, wait_s=CLAIM_WAIT_S)
-            except ToolgateError as exc:
-                if not is_failing:
+            except Exception as exc:  # nobody else would ever ask again
+                if not isinstance(exc, ToolgateError):
+                    _log.exception("no invocations can be taken for now")
+                elif not is_failing:
                     _log.warning("no invocations can be taken for now: %s", exc)
                 is_failing = True
                 await asyncio.sleep(RETRY_S)
