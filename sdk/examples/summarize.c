@@ -8,7 +8,7 @@
 #include "toolgate_json.h"
 
 /* Calls a tool that takes a path, and appends the text of its result. Whether that went well. */
-static int read_path(int32_t server, const char *tool, const char *path, tg_text *words) {
+static int call_with_path(int32_t server, const char *tool, const char *path, tg_text *words) {
     tg_text arguments = {0}, result = {0};
     tg_append(&arguments, "{\"path\":");
     tg_append_quoted(&arguments, path);
@@ -26,7 +26,7 @@ static int read_path(int32_t server, const char *tool, const char *path, tg_text
 static int read_files(int32_t server, const char *directory, tg_text *words) {
     tg_text list = {0};
     int files = 0;
-    if (!read_path(server, "list_directory", directory, &list)) return 0;
+    if (!call_with_path(server, "list_directory", directory, &list)) return 0;
     for (char *line = strtok(list.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
         if (strncmp(line, "[FILE] ", 7) != 0) continue;
         const char *name = line + 7;
@@ -37,10 +37,11 @@ static int read_files(int32_t server, const char *directory, tg_text *words) {
         tg_log(TG_LOG_INFO, name);
         tg_append(words, name);
         tg_append(words, ":\n");
-        files += read_path(server, "read_text_file", path.data, words);
+        files += call_with_path(server, "read_text_file", path.data, words);
         tg_append(words, "\n");
         tg_free(&path);
     }
+    tg_free(&list);
     return files;
 }
 

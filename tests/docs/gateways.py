@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tests.docs.documents import EXAMPLES, ROOT
 from tests.local_model import local_model
+from tests.node import node, node_file
 from toolgate.cli.demo_install import mark_installed
 from toolgate.cli.demo_kit import LOCK, MODEL_LOCK
 from toolgate.cli.demo_repository import make_repository
@@ -39,10 +40,23 @@ def demo_gateway(directory: Path) -> Iterator[Started]:
 def model_gateway(directory: Path) -> Iterator[Started]:
     """`toolgate up --demo --model`, with everything installed."""
     _install_demo(directory)
-    local_model(directory)
-    mark_installed(directory / "model-venv", MODEL_LOCK)
+    _install_model(directory)
     words = ["--demo", "--model", "--data", str(directory)]
     with _running(words, cwd=ROOT, path=os.environ["PATH"]) as started:
+        yield started
+
+
+@contextmanager
+def tutorial_gateway(directory: Path, cwd: Path) -> Iterator[Started]:
+    """`toolgate up --demo --model` in `cwd`, with everything installed, also the filesystem server."""
+    _install_demo(directory)
+    _install_model(directory)
+    programs = directory / "bin"
+    programs.mkdir()
+    server = node_file("@modelcontextprotocol/server-filesystem/dist/index.js")
+    _write_program(programs / "npx", f'shift 2; exec "{node()}" "{server}" "$@"')
+    words = ["--demo", "--model", "--data", str(directory)]
+    with _running(words, cwd=cwd, path=f"{programs}:{os.environ['PATH']}") as started:
         yield started
 
 
@@ -52,6 +66,11 @@ def _install_demo(directory: Path) -> None:
     for name in ("python", "mcp-server-git", "mcp-server-time"):
         _write_program(programs / name, f'exec "{Path(sys.prefix, "bin", name)}" "$@"')
     mark_installed(programs.parent, LOCK)
+
+
+def _install_model(directory: Path) -> None:
+    local_model(directory)
+    mark_installed(directory / "model-venv", MODEL_LOCK)
 
 
 @contextmanager

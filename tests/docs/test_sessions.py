@@ -27,6 +27,8 @@ ON_QUICK_START = ["docs/guides/getting-started.md"]
 ON_EMPTY = ["docs/guides/gitops.md", "docs/guides/chat-upstreams.md"]
 IN_A_DIRECTORY = ["docs/guides/packages.md"]
 WITH_MODEL = ["README.md", "docs/guides/chat.md"]
+OF_THEIR_OWN = ["docs/guides/wasm-tutorial.md"]
+"""Run in a module of its own."""
 CHAT = "python examples/chat.py "
 """What is said to the demo's model."""
 
@@ -163,5 +165,5 @@ def test_no_session_stands_where_none_is_run() -> None:
     with_sessions = [str(one) for one in documents() if one.blocks("console")]
 
     assert sorted(with_sessions) == sorted(
-        {*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY, *WITH_MODEL}
+        {*ON_DEMO, *ON_QUICK_START, *ON_EMPTY, *IN_A_DIRECTORY, *WITH_MODEL, *OF_THEIR_OWN}
     )
