@@ -1,6 +1,7 @@
 """The end of a run from outside: at its deadline, by whoever asked for it, when its node stops."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from toolgate.wasm.abi import Guest, OnThread
 from toolgate.wasm.slots import Job, Run, Slots
 
 pytestmark = pytest.mark.anyio
+
+Way = Callable[[Guest[Any], int], int]
 
 DEADLINE_MS: Final = 1_000
 SLACK_MS: Final = 400
@@ -76,7 +79,7 @@ def call_without_end(guest: Guest[Any], _: int) -> int:
     return guest.call_table(1, 0, 0, 0, 0)
 
 
-BLOCKED: Final[dict[str, Callable[[Guest[Any], int], int]]] = {
+BLOCKED: Final[dict[str, Way]] = {
     "in a pause": sleep,
     "in a wait": wait,
     "while served": serve,
@@ -86,7 +89,7 @@ BLOCKED: Final[dict[str, Callable[[Guest[Any], int], int]]] = {
 }
 
 
-def chosen(guest: Guest[Callable[[Guest[Any], int], int]], value: int) -> int:
+def chosen(guest: Guest[Way], value: int) -> int:
     """The call of a guest is what its run was begun with."""
     return guest.context(guest, value)
 
@@ -121,9 +124,7 @@ async def test_was_1_whatever_a_guest_is_at_it_ends_at_its_deadline(tmp_path: Pa
 
 
 @pytest.mark.parametrize("way", BLOCKED.values(), ids=BLOCKED.keys())
-async def test_a_run_can_be_killed_wherever_it_is_and_its_slot_goes_on(
-    tmp_path: Path, way: Callable[[Guest[Any], int], int]
-) -> None:
+async def test_a_run_can_be_killed_wherever_it_is_and_its_slot_goes_on(tmp_path: Path, way: Way) -> None:
     entered = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -197,16 +198,17 @@ async def test_kills_that_race_with_the_end_hit_their_run_or_nothing(tmp_path: P
     assert set(endings[1::2]) == {"exit"}
 
 
-async def test_who_cancels_the_wait_kills_the_run_and_comes_back_after_its_end(tmp_path: Path) -> None:
-    entered, cleaned = asyncio.Event(), asyncio.Event()
+async def test_who_cancels_the_wait_kills_the_run_and_comes_back_when_its_work_is_over(
+    tmp_path: Path,
+) -> None:
+    entered, may_end = asyncio.Event(), asyncio.Event()
 
     async def work() -> int:
         entered.set()
         try:
             return await never()
         finally:
-            await asyncio.sleep(0)
-            cleaned.set()
+            await may_end.wait()
 
     async with slots_of(1) as slots:
         run = Run(job(compiled(CALLING, tmp_path), lambda guest, _: guest.wait(work)))
@@ -214,11 +216,16 @@ async def test_who_cancels_the_wait_kills_the_run_and_comes_back_after_its_end(t
         async with asyncio.timeout(30):
             await entered.wait()
             running.cancel()
+            while run.ending is None:
+                await asyncio.sleep(0)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert (slots.free, running.done()) == (0, False)
+            may_end.set()
             with pytest.raises(asyncio.CancelledError):
                 await running
 
-        assert (slots.free, cleaned.is_set()) == (1, True)
-    assert run.ending is not None
+        assert slots.free == 1
     assert (run.ending.state, run.ending.ended_by) == ("cancelled", "cancelled")
 
 
@@ -245,32 +252,49 @@ async def test_one_that_waits_for_a_slot_can_be_killed_and_cancelled(tmp_path: P
 
 
 async def test_a_slot_that_was_promised_to_one_that_left_goes_to_the_next(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
     idle = compiled(IDLE, tmp_path)
     async with slots_of(1) as slots:
         first = asyncio.ensure_future(slots.run(Run(job(idle, None))))
         await asyncio.sleep(0)
         leaving = asyncio.ensure_future(slots.run(Run(job(idle, None))))
         last = asyncio.ensure_future(slots.run(Run(job(idle, None))))
-        first.add_done_callback(lambda _: leaving.cancel())
+
+        def leave_as_the_slot_is_given() -> None:
+            if first.done():
+                leaving.cancel()
+            else:
+                loop.call_soon(leave_as_the_slot_is_given)
+
+        leave_as_the_slot_is_given()
         async with asyncio.timeout(30):
             await asyncio.wait([leaving])
 
+            assert leaving.cancelled()
             assert (await last).ended_by == "exit"
         assert slots.free == 1
 
 
 async def test_leaving_the_slots_ends_what_runs_and_every_thread(tmp_path: Path) -> None:
     """More than there is room for: some have not begun."""
-    calling, spin = compiled(CALLING, tmp_path), compiled(SPIN, tmp_path)
     before = {thread for thread in threading.enumerate() if thread.name.startswith("guest-")}
+    entered = asyncio.Semaphore(0)
+    loop = asyncio.get_running_loop()
+
+    def entering(way: Way) -> Way:
+        def call(guest: Guest[Any], value: int) -> int:
+            loop.call_soon_threadsafe(entered.release)
+            return way(guest, value)
+
+        return call
+
     async with asyncio.timeout(30):
         async with slots_of(4) as slots:
-            jobs: list[Job[Any]] = [
-                job(spin, None),
-                *(job(calling, way) for way in BLOCKED.values()),
-            ]
+            calling = compiled(CALLING, tmp_path)
+            jobs = [job(calling, entering(way)) for way in BLOCKED.values()]
             running = [asyncio.ensure_future(slots.run(Run(one))) for one in jobs]
-            await asyncio.sleep(0.01)
+            for _ in range(4):
+                await entered.acquire()
         late = await slots.run(Run(job(compiled(IDLE, tmp_path), None)))
         endings = await asyncio.gather(*running)
 
@@ -278,7 +302,9 @@ async def test_leaving_the_slots_ends_what_runs_and_every_thread(tmp_path: Path)
     assert {thread for thread in threading.enumerate() if thread.name.startswith("guest-")} == before
 
 
-async def test_work_that_fails_while_it_is_cancelled_is_nobodys_failure(tmp_path: Path) -> None:
+async def test_work_that_fails_while_it_is_cancelled_is_nobodys_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     entered = asyncio.Event()
 
     async def work() -> int:
@@ -296,6 +322,9 @@ async def test_work_that_fails_while_it_is_cancelled_is_nobodys_failure(tmp_path
             run.kill("cancelled", "enough")
 
             assert (await running).ended_by == "cancelled"
+    gc.collect()
+
+    assert caplog.records == []
 
 
 async def test_work_that_is_cancelled_by_others_ends_the_run(tmp_path: Path) -> None:
