@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from wasmtime import wat2wasm
 
-from tests.surfaces.rest_house import TASKS, RestHouse, open_rest, secret_of
+from tests.surfaces.rest_house import TASKS, RestHouse, open_rest, secret_of, stdio, task
 from toolgate.gateway.identity import hash_key
 from toolgate.packages import modules as stored_modules
 
@@ -150,6 +150,21 @@ async def test_a_task_is_not_given_a_module_that_is_not_there() -> None:
     assert plan["tasks"] == []
     assert applied.status_code == 200
     assert (then["changes"], then["warnings"]) == ([], [])
+
+
+async def test_a_workload_changes_nothing_of_what_callers_of_its_task_see() -> None:
+    async with open_rest() as house:
+        await house.seed(server=[stdio("git")], task=[task("job", default_server_ids=["git"])])
+        await keep(house)
+        seen = await house.get("/api/v1/mcp/tools?task=job")
+        changed = {**task("job", default_server_ids=["git"]), **body()}
+        plan = await house.post("/admin/api/plan", {"kind": "task", "id": "job", "body": changed})
+        await house.put(f"{TASKS}/job", changed)
+        await house.served()
+
+        assert plan["tasks"] == []
+        assert [one["operation"] for one in plan["changes"]] == ["changed"]
+        assert (await house.get("/api/v1/mcp/tools?task=job"))["tools"] == seen["tools"] != []
 
 
 async def test_a_task_whose_module_was_lost_can_still_be_changed_and_rolled_back_only_with_it() -> None:
