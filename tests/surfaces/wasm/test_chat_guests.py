@@ -36,6 +36,7 @@ PRELUDE = """
   (import "spear" "cchat_close" (func $close (param i32) (result i32)))
   (import "spear" "log" (func $log (param i32 i32 i32) (result i32)))
   (import "spear" "sleep_ms" (func $sleep (param i32)))
+  (import "spear" "mcp_open" (func $mcp_open (param i32 i32) (result i32)))
   (memory (export "memory") 4)
   (table (export "__indirect_function_table") 8 funcref)
   (elem (i32.const 1) $echo $nest $trap $spin $doze)
@@ -110,7 +111,7 @@ class Program:
 
 
 class Guests:
-    """Slots with room for one guest."""
+    """Runs programs in slots."""
 
     def __init__(self, stage: ChatStage, slots: Slots[TaskContext], directory: Path) -> None:
         self._stage = stage
@@ -135,9 +136,9 @@ class Guests:
 
 
 @asynccontextmanager
-async def guests(stage: ChatStage, directory: Path) -> AsyncIterator[Guests]:
+async def guests(stage: ChatStage, directory: Path, *, max_guests: int = 1) -> AsyncIterator[Guests]:
     """Runs guests; not one call of theirs was the host's fault."""
-    async with asyncio.timeout(20), Slots(ALL_FUNCTIONS, max_guests=1) as slots:
+    async with asyncio.timeout(20), Slots(ALL_FUNCTIONS, max_guests=max_guests) as slots:
         yield Guests(stage, slots, directory)
         assert slots.host_faults == 0
 
@@ -175,8 +176,11 @@ async def test_a_guest_chats_with_functions_of_its_own_and_tools_of_servers(tmp_
 
 
 async def test_a_function_of_a_guest_chats_itself(tmp_path: Path) -> None:
+    """And sleeps, and opens a server: it may do what a guest may."""
     program = Program()
     inner = (
+        "(call $sleep (i32.const 1))",
+        f"(if (i32.lt_s (call $mcp_open {program.text('one')}) (i32.const 0)) (then unreachable))",
         program.session(tool_arena_ptr=ARENA + 8_192),
         program.tool("mirror", 1),
         program.say("nested"),
@@ -194,6 +198,22 @@ async def test_a_function_of_a_guest_chats_itself(tmp_path: Path) -> None:
 
         assert [content_of(one) for one in answers] == ["inside", "outside"]
         assert results(stage.model.requests[3]) == {"o": '{"x": 1}'}
+
+
+async def test_guests_that_chat_at_once_hear_each_their_own(tmp_path: Path) -> None:
+    def script(ask: Ask) -> Any:
+        said = ask.messages[-1]
+        return text(said["content"]) if said["role"] == "tool" else calls(("mirror", said["content"]))
+
+    def telling(number: int) -> str:
+        program = Program()
+        said = program.say(json.dumps({"guest": number}))
+        return program.wat(program.session(), program.tool("mirror", 1), said, program.ask())
+
+    async with chat_stage(script) as stage, guests(stage, tmp_path, max_guests=8) as run:
+        told = await asyncio.gather(*(run.answers(telling(number)) for number in range(8)))
+
+    assert [json.loads(content_of(one)) for (one,) in told] == [{"guest": number} for number in range(8)]
 
 
 async def test_a_guest_does_not_chat_deeper_and_deeper(tmp_path: Path) -> None:

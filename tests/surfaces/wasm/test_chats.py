@@ -13,7 +13,7 @@ from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition
 from tests.upstream.scripted_model import Ask, call, calls, cut, hang, status, text, whole
 from toolgate.model.chat import ChatBudgets
 from toolgate.model.invocations import CallMade
-from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL
+from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL, ENABLE_METRICS, GET_METRICS
 from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
@@ -325,7 +325,10 @@ async def test_the_calls_of_models_are_calls_of_the_run() -> None:
 
 async def test_a_model_that_breaks_off_after_tools_leaves_a_history_to_go_on_with() -> None:
     def story(chat: Chatter) -> Any:
-        return [chat.ask(), chat.ask(None)]
+        chat.say("go")
+        fd = chat.send(AUTO_TOOL_CALL | ENABLE_METRICS)
+        assert chat.guest.told("cchat_ctl", fd, GET_METRICS)["total_tokens"] == 15
+        return [chat.recv(fd), chat.ask(None)]
 
     script = [calls((ECHO, "{}", "c")), cut(text("hello"), 5), text("there you are")]
     async with chat_stage(*script) as stage:

@@ -49,9 +49,12 @@ class Answered:
     history: tuple[msgspec.Raw, ...] | None = None
 
 
-def failed(exc: ToolgateError, history: tuple[msgspec.Raw, ...] | None = None) -> Answered:
-    """The answer that says why there is none."""
-    return Answered(body=msgspec.json.encode(call_error(exc).detail), history=history)
+def failed(exc: ToolgateError, chat: Chat | None = None) -> Answered:
+    """The answer that says why there is none; what was said before in `chat`, and what that took, stays."""
+    body = msgspec.json.encode(call_error(exc).detail)
+    if chat is None:
+        return Answered(body=body)
+    return Answered(body=body, usage=chat.asking.usage or {}, history=chat.transcript.history())
 
 
 class Sending:
@@ -80,7 +83,7 @@ class Sending:
                     answered, outcome = await self._answer(scope, own)
                     outcomes.append(outcome)
         except ToolgateError as exc:
-            return failed(exc, None if self._driven is None else self._driven.transcript.history())
+            return failed(exc, self._driven)
         return answered
 
     async def _answer(self, scope: ChatScope, own: Mapping[str, OwnTool]) -> tuple[Answered, str]:
