@@ -205,6 +205,10 @@ def in_a_directory_that_others_may_enter(path: Path) -> None:
     path.parent.chmod(0o777)
 
 
+def in_a_directory_of_another_user(path: Path) -> None:
+    of_another_user(path.parent)
+
+
 def in_a_directory_that_is_a_link(path: Path) -> None:
     shutil.copytree(path.parent, path.parent.parent.parent / "elsewhere")
     shutil.rmtree(path.parent)
@@ -233,6 +237,7 @@ TAMPERINGS = [
 ]
 PLACES = [
     in_a_directory_that_others_may_enter,
+    in_a_directory_of_another_user,
     in_a_directory_that_is_a_link,
     in_a_cache_that_others_may_enter,
 ]
