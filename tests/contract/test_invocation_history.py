@@ -56,6 +56,15 @@ async def test_what_ended_long_ago_is_forgotten_with_its_lines(
     assert len(await queue.lines("young")) == 1
 
 
+async def test_a_new_invocation_has_no_lines_of_a_forgotten_one(queue: Invocations) -> None:
+    await begin(queue, "a")
+    await queue.report("a", 1, lines=[line(1)], ending=SUCCESS)
+    await queue.forget(now_ms=10 * KEEP_ENDED_MS)
+    await make(queue, "b")
+
+    assert list(await queue.lines("b")) == []
+
+
 async def test_what_a_task_has_too_many_of_is_forgotten(
     queue: Invocations, lease_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

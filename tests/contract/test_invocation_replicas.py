@@ -21,11 +21,17 @@ MINUTE_MS = 60_000
 
 
 @pytest.fixture
-async def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Store, Store]]:
+def clocks() -> tuple[Clock, Clock]:
+    return Clock(100 * MINUTE_MS), Clock(90 * MINUTE_MS)
+
+
+@pytest.fixture
+async def replicas(
+    tmp_path: Path, clocks: tuple[Clock, Clock], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Store, Store]]:
     """Their clocks are ten minutes apart, and they hear of each other by notification alone."""
     monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 3_600.0)
     monkeypatch.setattr("toolgate.registry.invocation_steps.LOOK_AGAIN_S", 3_600.0)
-    clocks = Clock(100 * MINUTE_MS), Clock(90 * MINUTE_MS)
     async with open_postgres(tmp_path, clocks[0]) as one, open_postgres(tmp_path, clocks[1]) as other:
         yield one, other
 
@@ -91,11 +97,12 @@ async def test_every_replica_hears_of_what_is_reported_to_another(replicas: tupl
 
 
 async def test_wat_11_a_replica_whose_clock_is_ahead_takes_no_lease_for_over(
-    replicas: tuple[Store, Store],
+    replicas: tuple[Store, Store], clocks: tuple[Clock, Clock]
 ) -> None:
     ahead, behind = replicas
     await claim_ids(ahead.invocations)
     await begin(behind.invocations, "a")
+    clocks[0].now_ms += LEASE_MS + 1
     await claim_ids(ahead.invocations)
     running = await found(ahead.invocations, "a")
 
