@@ -38,7 +38,7 @@ from toolgate.gateway import (
 )
 from toolgate.gateway import watches as resource_watches
 from toolgate.govern import catalog, changes, history, watches
-from toolgate.model import chat, names, reports, workloads
+from toolgate.model import chat, invocations, names, reports, workloads
 from toolgate.packages import artifacts, entries, manifest, modules, unpacked, uploads
 from toolgate.policy import layers, patterns
 from toolgate.registry import bodies, directory, store, sync, yaml_documents
@@ -55,7 +55,7 @@ from toolgate.upstream import child, health, http_connection, limits, link, list
 from toolgate.upstream.models import client as models
 from toolgate.upstream.models import lists as model_lists
 from toolgate.upstream.streamable import messages
-from toolgate.wasm import compiling, guest
+from toolgate.wasm import compile_limits, compiled, compiling, guest, wasi, wasi_poll
 
 Rows = Sequence[tuple[str, str, str]]
 
@@ -305,17 +305,31 @@ def _packages() -> Rows:
 
 def _modules() -> Rows:
     module = f"{_size(workloads.MAX_MODULE_BYTES)}, in parts as archives are"
+    counts = (
+        f"{compile_limits.MAX_FUNCTIONS:,}, {compile_limits.MAX_IMPORTS:,}, {compile_limits.MAX_EXPORTS:,}"
+    )
+    kept = f"{compiled.MAX_FILES}, {_size(compiled.MAX_BYTES)}"
     return (
         ("a module", module, "413 `too_large`"),
         ("modules that are kept", f"{modules.MAX_MODULES:,}", "409 `conflict`"),
         ("time to compile one", _time(compiling.DEADLINE_S), "`invalid_module`"),
+        ("memory to compile one", _size(compile_limits.MAX_MEMORY_BYTES), "`invalid_module`"),
+        ("functions of one, imports, exports", counts, "`invalid_module`"),
+        ("one when it is compiled", _size(compile_limits.MAX_COMPILED_BYTES), "`invalid_module`"),
         ("modules that wait to be compiled", f"{compiling.MAX_WAITING}", "429 `queue_full`"),
+        ("compiled modules that a node keeps", kept, "the ones used longest ago are made again when needed"),
+        ("a compiled module that no task names", _time(compiled.UNUSED_S), "removed from the node"),
+        ("a module that cannot be compiled", _time(compiled.REFUSED_S), "not tried again before that"),
     )
 
 
 def _guests() -> Rows:
     params = f"{session_params.MAX_PARAMS}, {_size(session_params.MAX_PARAM_BYTES)}"
     return (
+        ("a line of the log", _size(invocations.MAX_LINE_BYTES), "`-EINVAL`"),
+        ("bytes of one read or write of WASI", _size(wasi.MAX_TRANSFER_BYTES), "as many, and another call"),
+        ("buffers of one", f"{wasi.MAX_IOVECS:,}", "`EINVAL`"),
+        ("events that one call waits for", f"{wasi_poll.MAX_SUBSCRIPTIONS:,}", "`EINVAL`"),
         ("messages of a chat session", _size(chat_session.MAX_SESSION_BYTES), "`-ENOMEM`"),
         ("its parameters, and what they hold", params, "`-ENOMEM`"),
         ("functions of the guest in it", f"{chat_session.MAX_GUEST_TOOLS}", "`-ENOMEM`"),
