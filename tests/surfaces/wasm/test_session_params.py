@@ -38,8 +38,8 @@ def params_of(guest: PlayedGuest, fd: int) -> SessionParams:
 
 def send_raw(guest: PlayedGuest, fd: int, data: bytes) -> int:
     guest.write(0, data)
-    guest.write_u32(40_000, len(data))
-    return guest.call("cchat_ctl", fd, 1, 0, 40_000)
+    guest.write_u32(65_000, len(data))
+    return guest.call("cchat_ctl", fd, 1, 0, 65_000)
 
 
 async def test_parameters_that_the_policy_admits_are_what_the_session_asks_for(house: TaskHouse) -> None:
@@ -147,6 +147,7 @@ async def test_values_of_the_wrong_kind_are_invalid(house: TaskHouse, key: str, 
         (b'{"key":"","value":1}', EIO),
         (b'{"key":1,"value":1}', EIO),
         (b'{"key":"temperature","value":NaN}', EIO),
+        (b'{"key":"temperature","value":[' + b"[]," * 20_000 + b"0]}", EINVAL),
         (b'{"key":"temperature","value":' + b"[" * 9_000 + b"]" * 9_000 + b"}", EIO),
     ],
 )
@@ -201,6 +202,16 @@ async def test_parameters_of_a_session_are_bounded_together(house: TaskHouse) ->
         assert codes == {0, ENOMEM}
         assert params_of(guest, fd).size <= 1_048_576
         assert guest.set_param(fd, "key_0", "x") == 0
+
+    await play(house, story)
+
+
+async def test_what_a_session_says_in_another_way_is_not_kept(house: TaskHouse) -> None:
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        for key in ("messages", "tools", "stream", "stream_options"):
+            assert guest.set_param(fd, key, ["x" * 20_000]) == 0
+        assert (params_of(guest, fd).size, params_of(guest, fd).forwarded) == (0, {})
 
     await play(house, story)
 

@@ -21,6 +21,8 @@ from toolgate.wasm.abi import Errno, Fault
 MAX_PARAM_BYTES: Final = 1_048_576
 """Of all parameters of a session together."""
 MAX_PARAMS: Final = 256
+MAX_CONTAINERS: Final = 20_000
+"""Objects and arrays in one: read, many empty ones are far larger than they were written."""
 _MCP: Final = "mcp."
 _TEXTS: Final = frozenset({"model", "backend"})
 _NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
@@ -32,8 +34,10 @@ _NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
 }
 """The budgets that they narrow, and the least each can be narrowed to."""
 _ARENA: Final = frozenset({"tool_arena_ptr", "tool_arena_len"})
-_OWN: Final = frozenset({"messages", "tools", "stream", "stream_options"}) | _TEXTS | _NUMBERS.keys() | _ARENA
+_OWN: Final = _TEXTS | _NUMBERS.keys() | _ARENA
 """What is for the host, and never forwarded."""
+_IGNORED: Final = frozenset({"messages", "tools", "stream", "stream_options"})
+"""What a session says in another way."""
 
 
 class _Param(msgspec.Struct):
@@ -47,6 +51,8 @@ _decode_param = msgspec.json.Decoder(_Param).decode
 def parse_param(data: bytes) -> tuple[str, msgspec.Raw]:
     """Key and value of a SET_PARAM. Fault EINVAL for what is no text, EIO for what is no parameter."""
     decode_text(data)
+    if data.count(b"{") + data.count(b"[") > MAX_CONTAINERS:
+        raise Fault(Errno.EINVAL)
     try:
         param = _decode_param(data)
         value = msgspec.json.decode(param.value)
@@ -80,6 +86,8 @@ class SessionParams:
             guest.wait(lambda: _check_scope(guest.context, candidate))
         else:
             _check_own(key, decoded)
+        if key in _IGNORED:
+            return
         self._sizes[key] = size
         if key.startswith(_MCP) or key in _OWN:
             self._values[key] = decoded
