@@ -58,6 +58,15 @@ async def test_a_key_with_other_input_is_refused(queue: Invocations) -> None:
         await queue.create(invocation("b", idempotency_key="k", input=b"other"))
 
 
+async def test_an_id_is_given_once(queue: Invocations) -> None:
+    await make(queue, "a")
+
+    with pytest.raises(Conflict):
+        await queue.create(invocation("a", "deploy", idempotency_key="k"))
+    assert await queue.get("a") == invocation("a")
+    await make(queue, "b")
+
+
 async def test_a_key_counts_for_one_principal_and_one_task(queue: Invocations) -> None:
     bob = Principal(id="key:bob", role="agent")
     await queue.create(invocation("a", idempotency_key="k"))

@@ -164,6 +164,11 @@ def check_room(queued: int) -> None:
         raise QueueFull(f"{queued} invocations wait already")
 
 
+def taken_id(invocation_id: str) -> Conflict:
+    """There is such an invocation already."""
+    return Conflict(f"there is an invocation `{invocation_id}` already")
+
+
 def unknown(invocation_id: str) -> NotFound:
     """There is no such invocation."""
     return NotFound(f"there is no invocation `{invocation_id}`")

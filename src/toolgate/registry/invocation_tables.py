@@ -84,12 +84,15 @@ def create_invocation(connection: Connection, invocation: Invocation) -> Made:
     stored = connection.execute(
         text(
             f"INSERT INTO invocations ({names}) VALUES ({values}) "  # noqa: S608 (names of columns)
-            "ON CONFLICT (principal_id, task_id, idempotency_key) DO NOTHING"
+            "ON CONFLICT DO NOTHING"
         ),
         row,
     )
-    made = None if stored.rowcount else _read_earlier(connection, invocation)
-    return made or Made(invocation, is_new=True)
+    if stored.rowcount:
+        return Made(invocation, is_new=True)
+    if (earlier := _read_earlier(connection, invocation)) is not None:
+        return earlier
+    raise steps.taken_id(invocation.invocation_id)
 
 
 def look(connection: Connection, now_ms: int) -> Look:

@@ -61,9 +61,10 @@ class Invocations(Queue, Protocol):
     """The queue, and the history of what came out of it."""
 
     async def create(self, invocation: Invocation) -> Made:
-        """Put a new one at the end. Raises QueueFull; Conflict where its key was given with other input.
+        """Put a new one at the end. Raises QueueFull, and Conflict.
 
-        A key counts for one principal and one task, and as long as the invocation is remembered.
+        An id is given once. A key counts for one principal and one task, as long as the invocation is
+        remembered: with the same input it means the earlier one, with other input it is a conflict.
         """
 
     async def cancel(self, invocation_id: str) -> Invocation:

@@ -33,6 +33,8 @@ class MemoryInvocations:
         if (earlier := self._earlier(invocation)) is not None:
             steps.check_repeated(earlier, is_same_input=earlier.input == invocation.input)
             return Made(earlier, is_new=False)
+        if invocation.invocation_id in self._kept:
+            raise steps.taken_id(invocation.invocation_id)
         steps.check_room(sum(1 for _ in self._in_state("queued")))
         self._kept[invocation.invocation_id] = _Log(Entry(invocation=invocation))
         self._on_news(is_queued=True)
