@@ -60,7 +60,7 @@ def test_a_task_with_a_module_goes_from_files_into_the_gateway_and_out_again(
     task = at_gateway("tasks", "get", "job", "--json").json
     same = at_gateway("diff", *where)
     shown = at_gateway("modules", "show", HASH)
-    used = at_gateway("modules", "delete", HASH)
+    used = at_gateway("modules", "delete", HASH[:16])
     at_gateway("tasks", "delete", "job")
     deleted = at_gateway("modules", "delete", HASH)
 
@@ -80,7 +80,8 @@ def test_a_directory_is_applied_with_its_modules_and_then_there_is_no_difference
     at_gateway: Run, directory: Path
 ) -> None:
     where = ("-f", str(directory))
-    applied = at_gateway("apply", *where, "--json").json
+    plan = at_gateway("plan", *where, "--json").json
+    applied = at_gateway("apply", *where, "--require-plan", plan["id"], "--json").json
     again = at_gateway("diff", *where)
     listed = at_gateway("modules", "list")
     at_gateway("tasks", "delete", "job")
@@ -176,6 +177,25 @@ def test_what_is_no_module_is_not_sent(
         assert said in ran.err
         assert "try:" in ran.err
     assert gateway.asked == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "said"),
+    [("abcdef01", "more than one"), ("abcdef02", "no module"), ("abcdef0", "8 or more"), ("", "8 or more")],
+)
+def test_the_beginning_of_a_hash_must_mean_one_module(
+    gateway: FakeGateway, run: Run, prefix: str, said: str
+) -> None:
+    module = {"size": 1, "at_ms": 0, "tasks": []}
+    gateway.answer(
+        "GET /admin/api/modules",
+        {"modules": [{"sha256": f"abcdef01{end * 56}", **module} for end in "01"]},
+    )
+    ran = run("modules", "delete", prefix)
+
+    assert ran.code == Exit.USAGE
+    assert said in ran.err
+    assert {asked.method for asked in gateway.asked} <= {"GET"}
 
 
 def test_a_hash_in_a_file_stays_and_what_is_no_text_is_for_the_gateway_to_refuse(

@@ -17,6 +17,7 @@ from toolgate.cli.uploading import open_progress, send_parts
 from toolgate.model.workloads import MAX_MODULE_BYTES
 
 MODULES: Final = "/admin/api/modules"
+MIN_PREFIX: Final = 8
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MAGIC: Final = b"\0asm"
@@ -78,6 +79,22 @@ def send_module(client: RestClient, file: ModuleFile, *, as_json: bool) -> Answe
             raise
         raise CommandFailed(f"{file.path}: {failure}", hint=failure.hint, code=failure.code) from None
     return answer
+
+
+def find_module(client: RestClient, prefix: str) -> str:
+    """The hash of the one module that is meant: whole, or as much of it as lists show."""
+    if _SHA256.fullmatch(prefix):
+        return prefix
+    is_enough = len(prefix) >= MIN_PREFIX
+    kept = client.get(MODULES)["modules"] if is_enough else []
+    found = [str(one["sha256"]) for one in kept if one["sha256"].startswith(prefix)]
+    if len(found) != 1:
+        raise CommandFailed(
+            f"`{prefix}` means {'more than one' if found else 'no'} module",
+            hint=f"give {MIN_PREFIX} or more characters of a hash that `toolgate modules list` shows",
+            exit_code=Exit.USAGE,
+        )
+    return found[0]
 
 
 def module_path(sha256: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer import Argument
 
-from toolgate.cli.module_files import MODULES, load_module, module_path, send_module
+from toolgate.cli.module_files import MODULES, find_module, load_module, module_path, send_module
 from toolgate.cli.options import Connection
 from toolgate.cli.render.modules import render_module, render_modules, render_removed, render_uploaded
 from toolgate.cli.spreading import spread_options
@@ -15,7 +15,9 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Modules: the WebAssembly programs that tasks run."
 )
 
-HashArgument = Annotated[str, Argument(metavar="SHA256", help="Its hash.", show_default=False)]
+HashArgument = Annotated[
+    str, Argument(metavar="SHA256", help="Its hash, or the beginning of it.", show_default=False)
+]
 
 
 @app.command("list")
@@ -32,7 +34,7 @@ def list_command(connection: Connection) -> None:
 def show_command(sha256: HashArgument, connection: Connection) -> None:
     """Show one module: its size, its age, the tasks that run it."""
     with connection.open() as client:
-        module = client.get(module_path(sha256))
+        module = client.get(module_path(find_module(client, sha256)))
     connection.output.show(module, render_module(module))
 
 
@@ -56,5 +58,5 @@ def upload_command(
 def delete_command(sha256: HashArgument, connection: Connection) -> None:
     """Remove a module that no task runs."""
     with connection.open() as client:
-        answer = client.delete_path(module_path(sha256))
+        answer = client.delete_path(module_path(find_module(client, sha256)))
     connection.output.show(answer, render_removed(answer))

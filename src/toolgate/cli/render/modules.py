@@ -33,7 +33,7 @@ def render_modules(modules: Sequence[Answer]) -> RenderableType:
         table.add_row(
             cell(one["sha256"][:16], "bold"), cell(_date(one)), cell(f"{one['size']:,}"), _users(one)
         )
-    return stack(table, Text("--json shows the whole hashes", style=DIM))
+    return table
 
 
 def render_module(module: Answer) -> RenderableType:
