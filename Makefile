@@ -87,7 +87,7 @@ bench: $(VENV)/.run ## Measure Toolgate beside the upstream called directly and 
 bench-chat: $(VENV)/.run ## Measure what the chat door adds to a round of tools, and many streams at once.
 	@$(BIN)/python bench/chat/measure.py
 
-bench-wasm: $(VENV)/.run ## Measure what the calls of guests cost, how they start, and many at once.
+bench-wasm: $(VENV)/.test build/guests/mcp_direct.wasm ## Measure what the calls of guests cost, how they start, and many at once.
 	@$(BIN)/python bench/wasm/measure.py
 
 eval-search: $(VENV)/.semantic ## Measure what search finds, by words and by meaning, and how long it takes.

@@ -83,7 +83,8 @@ TG_IMPORT(cchat_create) int32_t cchat_create(void);
 
 /* Adds a message: `role` is "system", "user" or "assistant". 0, or -TG_EBADF. */
 TG_IMPORT(cchat_write_msg)
-int32_t cchat_write_msg(int32_t fd, const char *role, uint32_t role_length, const char *content, uint32_t content_length);
+int32_t cchat_write_msg(int32_t fd, const char *role, uint32_t role_length, const char *content,
+                        uint32_t content_length);
 
 /* A function of the guest that a model may call. It is called during `cchat_send` with TG_AUTO_TOOL_CALL, in the
  * guest's own thread: JSON arguments in, JSON or text out, by the convention of buffers; 0 where it went well.
@@ -152,7 +153,8 @@ int32_t mcp_call_tool(int32_t fd, const char *tool, uint32_t tool_length, const 
 /* 0, or -TG_EBADF. */
 TG_IMPORT(mcp_close) int32_t mcp_close(int32_t fd);
 
-/* {"servers":[{"server_id":…,"tools":[…],…}]}: those that `mcp_open` opens; and one of them, or -TG_ENOENT. Buffers. */
+/* {"servers":[{"server_id":…,"tools":[…],…}]}: those that `mcp_open` opens; and one of them, or -TG_ENOENT. A buffer
+ * each. */
 TG_IMPORT(mcp_registry_list) int32_t mcp_registry_list(char *out, uint32_t *out_length);
 TG_IMPORT(mcp_registry_get)
 int32_t mcp_registry_get(const char *server_id, uint32_t server_id_length, char *out, uint32_t *out_length);
@@ -309,7 +311,8 @@ static inline int32_t tg_mcp_call_tool(int32_t fd, const char *tool, const char 
     int32_t result;
     do {
         uint32_t *length = tg_room(out);
-        result = mcp_call_tool(fd, tool, (uint32_t)strlen(tool), arguments, (uint32_t)strlen(arguments), out->data, length);
+        result = mcp_call_tool(fd, tool, (uint32_t)strlen(tool), arguments, (uint32_t)strlen(arguments), out->data,
+                               length);
     } while (tg_again(out, result));
     return result;
 }

@@ -1,7 +1,8 @@
 /* toolgate_json.h: looks values up in JSON, without taking all of it apart.
  *
  *     tg_json answer = tg_json_of(&response);
- *     tg_json content = tg_json_get(tg_json_get(tg_json_item(tg_json_get(answer, "choices"), 0), "message"), "content");
+ *     tg_json message = tg_json_get(tg_json_item(tg_json_get(answer, "choices"), 0), "message");
+ *     tg_json content = tg_json_get(message, "content");
  *     tg_text words = {0};
  *     if (tg_json_string(content, &words)) puts(words.data);
  *
@@ -54,7 +55,9 @@ static inline tg_json tg_json_next(tg_json whole, uint32_t *at) {
     return tg_json_trim(from, stop < end ? stop : from);
 }
 
-static inline tg_json tg_json_of_bytes(const char *bytes, uint32_t length) { return tg_json_trim(bytes, bytes + length); }
+static inline tg_json tg_json_of_bytes(const char *bytes, uint32_t length) {
+    return tg_json_trim(bytes, bytes + length);
+}
 
 static inline tg_json tg_json_of(const tg_text *text) { return tg_json_of_bytes(text->data, text->length); }
 
