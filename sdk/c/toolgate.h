@@ -25,9 +25,9 @@
 #define TOOLGATE_H
 
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
+#ifndef TOOLGATE_NO_HELPERS
+#include <stdlib.h>
+#include <string.h>
 #endif
 
 /* ---- Errors. The numbers are Linux's, which are not those of <errno.h> in a guest: hence the prefix. ---- */
@@ -81,7 +81,8 @@ TG_IMPORT(log) int32_t spear_log(int32_t level, const char *text, uint32_t lengt
 /* A session: its descriptor, or -TG_EMFILE. It begins with what the task says of servers and tools. */
 TG_IMPORT(cchat_create) int32_t cchat_create(void);
 
-/* Adds a message: `role` is "system", "user" or "assistant". 0, or -TG_EBADF. */
+/* Adds a message: `role` is "system", "user" or "assistant". 0, or -TG_EBADF, -TG_EINVAL or -TG_ENOMEM for more than
+ * a message or a session may have. */
 TG_IMPORT(cchat_write_msg)
 int32_t cchat_write_msg(int32_t fd, const char *role, uint32_t role_length, const char *content,
                         uint32_t content_length);
@@ -96,7 +97,8 @@ typedef int32_t (*tg_tool)(const char *arguments, uint32_t arguments_length, cha
 /* Offers such a function under the name in `declaration`: a tool as OpenAI's API has it,
  * {"type":"function","function":{"name":…,"description":…,"parameters":…}}. `function` is its place in the table
  * of the module, which is what a pointer to it is; the module must export its table (-Wl,--export-table).
- * A name hides a tool of MCP of the same name. 0, or -TG_EBADF, -TG_EINVAL. */
+ * It hides a tool of MCP of the same name; of two with one name the first stays. 0, or -TG_EBADF, -TG_EINVAL, or
+ * -TG_ENOMEM. */
 TG_IMPORT(cchat_write_fn)
 int32_t cchat_write_fn(int32_t fd, int32_t function, const char *declaration, uint32_t declaration_length);
 
@@ -106,7 +108,7 @@ int32_t cchat_write_fn(int32_t fd, int32_t function, const char *declaration, ui
 /* SET_PARAM, of a session: `argument` is {"key":…,"value":…}, `*argument_length` its length. 0, or an error, and
  * then nothing has changed: -TG_EIO for what is not JSON or has no key, -TG_EINVAL for a value of a wrong kind,
  * -TG_EACCES for what the task does not allow (a server outside of it; any key that begins with `mcp.task_`).
- *   model                                   which one is asked
+ *   model, backend                          which one is asked, and of which chat upstream
  *   timeout_ms                              how long one send may take
  *   max_iterations, max_total_tool_calls    how far the model may go with tools, within the task's budgets
  *   max_tool_output_bytes                   what it is shown of one result
@@ -124,7 +126,9 @@ TG_IMPORT(cchat_ctl) int32_t cchat_ctl(int32_t fd, int32_t command, char *argume
 
 /* Asks the model, and waits for the answer: the descriptor of a response. With TG_AUTO_TOOL_CALL the tools that it
  * calls are run, in rounds, and the session keeps all that was said; without, its calls are in the response, and
- * the session stays as it is. What fails on the way is a response, too: {"error":{"code":…,"message":…}}. */
+ * the session stays as it is. What fails on the way is a response, too: {"error":{"code":…,"message":…}}.
+ * -TG_EBADF, -TG_EMFILE or -TG_ENOMEM where there is no place for a response, -TG_EAGAIN from a tool of the same
+ * session. */
 TG_IMPORT(cchat_send) int32_t cchat_send(int32_t fd, int32_t flags);
 
 /* The response as JSON: OpenAI's `chat.completion`, or an error. It can be read again. A buffer, as above. */
@@ -145,7 +149,8 @@ TG_IMPORT(mcp_list_tools) int32_t mcp_list_tools(int32_t fd, char *out, uint32_t
  * {"content":[…],"isError":…}, or with the server's own error, {"error":{"code":…,"message":…,"retryable":…}}.
  * A call that ends with -TG_ENOSPC has been made: the next one, with the same bytes, gets what is kept, and calls
  * nothing. -TG_ENOENT for a tool that is not there, -TG_EACCES, -TG_EINVAL for arguments that are not an object,
- * -TG_ETIMEDOUT, -TG_EAGAIN, -TG_EIO; TG_FD_GET_STATUS then says more. */
+ * -TG_ETIMEDOUT, -TG_EAGAIN for a busy server or a run that has made as many calls as it may, -TG_EIO, -TG_ENOMEM
+ * where too much was left with the host; `last_error` of TG_FD_GET_STATUS then says more. */
 TG_IMPORT(mcp_call_tool)
 int32_t mcp_call_tool(int32_t fd, const char *tool, uint32_t tool_length, const char *arguments,
                       uint32_t arguments_length, char *out, uint32_t *out_length);
@@ -153,16 +158,16 @@ int32_t mcp_call_tool(int32_t fd, const char *tool, uint32_t tool_length, const 
 /* 0, or -TG_EBADF. */
 TG_IMPORT(mcp_close) int32_t mcp_close(int32_t fd);
 
-/* {"servers":[{"server_id":…,"tools":[…],…}]}: those that `mcp_open` opens; and one of them, or -TG_ENOENT. A buffer
- * each. */
+/* The servers that `mcp_open` opens, {"servers":[{"server_id":…,"tools":[…],…}]}; and one of them, or -TG_ENOENT.
+ * A buffer each. */
 TG_IMPORT(mcp_registry_list) int32_t mcp_registry_list(char *out, uint32_t *out_length);
 TG_IMPORT(mcp_registry_get)
 int32_t mcp_registry_get(const char *server_id, uint32_t server_id_length, char *out, uint32_t *out_length);
 
 /* ---- Descriptors: what one is and how it is, and waiting for several ---- */
 
-#define TG_FD_SET_FLAGS 1    /* {"set":["O_NONBLOCK"],"clear":[]}, of `*argument_length` bytes: 0 */
-#define TG_FD_GET_FLAGS 2    /* a buffer, as the following */
+#define TG_FD_SET_FLAGS 1    /* {"set":["O_NONBLOCK"],"clear":[]}, of `*argument_length` bytes: 0; it changes nothing */
+#define TG_FD_GET_FLAGS 2    /* {"flags":[…]}, into a buffer, as all that follow */
 #define TG_FD_GET_KIND 3     /* {"kind":…} */
 #define TG_FD_GET_STATUS 4   /* {"kind":…,"flags":…,"poll_mask":[…],"closed":…,"last_error":…} */
 #define TG_FD_GET_METRICS 5  /* the usage of a response, or {} */
@@ -185,7 +190,9 @@ typedef struct {
 
 /* A set of descriptors to wait for. `spear_epoll_wait` fills `out` with a `tg_epoll_event` for each that is ready,
  * and returns how many: 0 when `timeout_ms` is over. Below 0 it waits for ever, at 0 not at all. Room for less
- * than one is -TG_ENOSPC. A set in a set is -TG_EINVAL. */
+ * than one is -TG_ENOSPC. A set in a set is -TG_EINVAL; to change or take out what is not in it, -TG_ENOENT.
+ * A response is ready to be read, a server too while a result of it is kept; a session is ready to be written. Calls
+ * are answered before they return, so nothing becomes ready while a guest waits. */
 TG_IMPORT(spear_epoll_create) int32_t spear_epoll_create(void);
 TG_IMPORT(spear_epoll_ctl) int32_t spear_epoll_ctl(int32_t epoll_fd, int32_t operation, int32_t fd, int32_t events);
 TG_IMPORT(spear_epoll_wait)
@@ -198,9 +205,6 @@ TG_IMPORT(spear_epoll_close) int32_t spear_epoll_close(int32_t epoll_fd);
  *
  * A `tg_text` begins as {0}, is NUL-terminated once something was put in, and can be used again and again;
  * `tg_free` gives its memory back. Where memory has run out, the guest ends with a trap. */
-
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct {
     char *data;
@@ -400,9 +404,5 @@ static inline int32_t tg_hand_over(const tg_text *text, char *out, uint32_t *out
 }
 
 #endif /* TOOLGATE_NO_HELPERS */
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif
