@@ -148,7 +148,6 @@ def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> 
     if _kept_bytes(guest) >= MAX_KEPT_BYTES:
         raise Fault(Errno.ENOMEM)
     with session.failures_noted():
-        guest.context.calls.spend()
         return guest.wait(lambda: _call(guest.context, session.server_id, tool, parsed))
 
 
@@ -177,6 +176,7 @@ async def _open(context: TaskContext, server_id: str) -> None:
 
 
 async def _call(context: TaskContext, server_id: str, tool: str, arguments: bytes) -> bytes:
+    context.calls.spend()  # not on the guest's thread: models that it asks meanwhile count here, too
     clock = asyncio.get_running_loop().time
     began_s = clock()
     code = "cancelled"
