@@ -34,12 +34,13 @@ class Member:
     site: Site
     environ: dict[str, str]
     stack: ExitStack
+    program: list[str] = field(default_factory=lambda: [TOOLGATE])
     gateway: Gateway = field(init=False)
 
     def start(self) -> None:
         """Start it, where it listened before if it did."""
         kind = self.name.partition("-")[0]
-        command = [TOOLGATE, kind, "--json", "--data", str(self.site.data)]
+        command = [*self.program, kind, "--json", "--data", str(self.site.data)]
         self.gateway = self.stack.enter_context(started(self.site, command, self.environ))
         self.environ["TOOLGATE_LISTEN"] = self.gateway.address
         if grpc := self.gateway.announced.get("grpc"):
@@ -97,6 +98,7 @@ class Fleet:
     nodes: list[Member] = field(default_factory=list)
     wires: list[Wire] = field(default_factory=list)
     """Between the last node and each control."""
+    program: list[str] = field(default_factory=lambda: [TOOLGATE])
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     # Members
@@ -129,7 +131,8 @@ class Fleet:
     def _add(self, members: list[Member], name: str, **settings: str) -> Member:
         site = Site(self.root / name)
         site.root.mkdir()
-        member = Member(name, site, {"TOOLGATE_LISTEN": "127.0.0.1:0", **settings}, self.stack)
+        environ = {"TOOLGATE_LISTEN": "127.0.0.1:0", **settings}
+        member = Member(name, site, environ, self.stack, self.program)
         member.start()
         members.append(member)
         return member
