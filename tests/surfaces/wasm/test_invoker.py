@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.surfaces.mcp.house import House, key, open_house, task
-from tests.upstream.memory_link import MemoryNet
+from tests.upstream.memory_link import MemoryNet, record
+from tests.upstream.stdio_stage import until
 from tests.wasm.wat import compiled
 from toolgate.audit.events import InvocationEnded
 from toolgate.errors import ControlUnavailable, NotFound
@@ -215,6 +216,18 @@ async def test_calls_of_tools_are_in_the_ending_and_in_the_audit_under_the_invoc
         "key:ada",
         "call",
     )
+
+
+async def test_what_a_server_keeps_for_a_run_ends_with_it(tmp_path: Path) -> None:
+    own = record("one", allowed_tools=("*",), sharing="per_session")
+    async with open_node(tmp_path) as node, node.invoker():
+        node.house.apply(servers={"one": own})
+        server = node.house.net["one"]
+        for _ in range(3):
+            await node.ended(await node.begin("call"))
+        await until(lambda: len(server.links) == 1)  # the one by which it is listed
+
+    assert len(server.calls) == 3
 
 
 async def test_a_node_takes_as_many_as_it_has_room_for(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ class Running:
         finally:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
+            self._means.gateway.servers.end_session(self._claimed.invocation_id)
         self._record(ending, int((time.monotonic() - began_s) * 1000))
         await self._report_end(ending)
 
