@@ -11,6 +11,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from tests.upstream.scripted_model import calls, text
 from toolgate.surfaces.wasm import chat_session
 from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL, ENABLE_METRICS, GET_METRICS, SET_PARAM
+from toolgate.wasm.abi import Errno, Fault
 
 pytestmark = pytest.mark.anyio
 
@@ -73,6 +74,21 @@ async def test_a_guest_has_only_so_many_descriptors() -> None:
         await stage.play(story, max_fds=8)
 
         assert len(stage.model.requests) == 1
+
+
+async def test_a_send_that_cannot_even_begin_takes_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_deep(_: object) -> None:
+        raise Fault(Errno.EAGAIN)
+
+    def story(chat: Chatter) -> None:
+        chat.say("hi")
+        monkeypatch.setattr(chat.guest, "serve", too_deep)
+        assert [chat.send() for _ in range(20)] == [EAGAIN] * 20
+        monkeypatch.undo()
+        assert content_of(chat.recv(chat.send())) == "hello"
+
+    async with chat_stage(text("hello")) as stage:
+        await stage.play(story, max_fds=2)
 
 
 async def test_pointers_that_lead_out_of_the_memory_are_faults() -> None:

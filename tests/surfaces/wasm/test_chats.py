@@ -348,13 +348,15 @@ async def test_a_model_that_says_nothing_leaves_a_history_to_go_on_with() -> Non
     assert (first["toolgate"]["stopped"], content_of(second)) == ("model_silent", "b")
 
 
-async def test_a_tool_that_is_no_function_has_its_result_in_the_history() -> None:
+@pytest.mark.parametrize("beside", [[], [{"id": "f", "function": {"name": ECHO, "arguments": "{}"}}]])
+async def test_a_tool_that_is_no_function_leaves_a_history_to_go_on_with(beside: list[Any]) -> None:
     custom = {"id": "x", "type": "custom", "custom": {"name": "run", "input": "ls"}}
-    odd = whole({"id": "c", "choices": [{"message": {"content": "hm", "tool_calls": [custom]}}]})
+    odd = whole({"id": "c", "choices": [{"message": {"content": "hm", "tool_calls": [custom, *beside]}}]})
 
     async with chat_stage(odd, text("b")) as stage:
         first, second = await stage.play(lambda chat: [chat.ask(), chat.ask()])
 
+        assert error_in(stage.model.requests[1], "x")["code"] == "unknown_tool"
     assert first["choices"][0]["message"]["tool_calls"] == [custom]
     assert content_of(second) == "b"
 
