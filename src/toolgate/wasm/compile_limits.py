@@ -10,3 +10,4 @@ MAX_FUNCTIONS: Final = 100_000
 """Those take some 12 s."""
 MAX_IMPORTS: Final = 1_000
 MAX_EXPORTS: Final = 10_000
+"""They are gone through for each run."""

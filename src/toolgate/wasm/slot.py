@@ -17,6 +17,7 @@ from wasmtime import Func, FuncType, InstancePre, Linker, Module, Store, Trap, V
 
 from toolgate.model.invocations import RunUsage
 from toolgate.wasm.abi import HostFunction
+from toolgate.wasm.compile_limits import MAX_EXPORTS
 from toolgate.wasm.engine import new_engine
 from toolgate.wasm.faults import Stopped
 from toolgate.wasm.guest import RunningGuest
@@ -31,8 +32,6 @@ C = TypeVar("C")
 MAX_MODULES: Final = 4
 """How many a slot keeps loaded; their code is mapped, and shared with other slots' by the system."""
 MAX_TABLES: Final = 8
-MAX_EXPORTS: Final = 10_000
-"""They are gone through for each run."""
 _TYPES: Final = {"i": ValType.i32, "I": ValType.i64}
 
 
