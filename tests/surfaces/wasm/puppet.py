@@ -155,6 +155,8 @@ class Script:
         answers: list[Any] = []
         at = 0
         for room in self._shown:
+            if at == len(output):
+                break  # it was ended before it came to this
             (code,) = struct.unpack_from("<i", output, at)
             at += 4
             if room is None:

@@ -1,5 +1,6 @@
 """The calls of guests by guests that run: numbers, buffers and descriptors as the ABI has them."""
 
+import asyncio
 import gc
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +18,7 @@ from tests.surfaces.wasm import any_order
 from tests.surfaces.wasm.any_order import PRINCIPALS, Oracle, Scopes, Step
 from tests.surfaces.wasm.puppet import Script, Told, import_of
 from tests.surfaces.wasm.task_house import TaskHouse, open_task_house
-from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
+from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
 from tests.upstream.scripted_model import ScriptedModel, scripted_model, text
 from tests.upstream.stdio_stage import open_opener
 from tests.wasm.wat import compiled, job
@@ -26,6 +27,7 @@ from toolgate.model.servers import Budgets, ServerRecord, StdioLaunch
 from toolgate.model.workloads import WorkloadLimits
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
+from toolgate.upstream.link import Reply
 from toolgate.wasm.fds import Entry
 from toolgate.wasm.slots import Run, Slots
 
@@ -274,6 +276,31 @@ async def test_bytes_that_are_no_text_are_invalid(stage: Stage, bad: bytes) -> N
 
     assert codes == [1_000, 1_001, *[EINVAL] * 8]
     assert stage.house.net["one"].calls == []
+
+
+@pytest.mark.parametrize("name", ["spear_epoll_wait", "mcp_call_tool"])
+async def test_a_guest_that_waits_within_a_call_is_ended_at_its_deadline(stage: Stage, name: str) -> None:
+    async def hang(_: Json) -> Reply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    stage.house.net["one"].on_call = {"read": hang}
+    script = Script()
+    script.call("mcp_open", "one")
+    script.call("spear_epoll_create")
+    script.put(0xFFFC, (64).to_bytes(4, "little"))
+    if name == "spear_epoll_wait":
+        script.call("spear_epoll_wait", 1_001, 0x1_0000, 0xFFFC, -1)
+    else:
+        script.call("mcp_call_tool", 1_000, "read", "{}", 0x1_0000, 0xFFFC)
+    context = stage.house.context()
+
+    ending, answers = await script.run(stage.slots, context, stage.directory, wall_clock_ms=100)
+
+    assert (ending.ended_by, answers) == ("deadline", [1_000, 1_001])
+    assert stage.slots.host_faults == 0
+    assert stage.house.net["one"].stopped == (["read"] if name == "mcp_call_tool" else [])
+    assert [made.code for made in context.calls.kept] == (["cancelled"] if name == "mcp_call_tool" else [])
 
 
 def write_down(script: Script, step: Step, fd: int) -> None:
