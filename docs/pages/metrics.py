@@ -50,7 +50,13 @@ async def _read() -> Iterable[Metric]:
 def _fill_in(metrics: Metrics) -> None:
     """A metric shows its labels only once it has counted something."""
     metrics.tool("a", "b").add(1.0, 1, "internal")
-    for counts in (metrics.injections, metrics.denials, metrics.connects, metrics.chats):
+    for counts in (
+        metrics.injections,
+        metrics.denials,
+        metrics.connects,
+        metrics.chats,
+        metrics.invocations,
+    ):
         counts["a", "b"] += 1
     metrics.list_latency("a").add(1.0)
     metrics.model_latency("a").add(1.0)

@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
-from tests.contract.invocation_samples import SUCCESS, begin, found
+from tests.contract.invocation_samples import SUCCESS, begin, found, make
 from tests.contract.stores import DEADLINE_S, Clock
 from toolgate.app.upkeep import open_upkeep
 from toolgate.errors import StorageFailed
 from toolgate.model.reports import NodeReport
 from toolgate.registry.invocations import LEASE_MS
 from toolgate.registry.memory import MemoryStore
+from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +21,7 @@ async def test_an_invocation_whose_node_is_lost_ends_though_no_node_asks_for_wor
     store = MemoryStore(clock)
     await begin(store.invocations, "a")
     clock.now_ms += LEASE_MS + 1
-    async with asyncio.timeout(DEADLINE_S), open_upkeep(store):
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, Metrics()):
         while (await found(store.invocations, "a")).state != "crashed":
             await asyncio.sleep(0)
 
@@ -30,8 +31,17 @@ async def test_what_is_too_old_is_dropped() -> None:
     await begin(store.invocations, "a")
     await store.invocations.report("a", 1, ending=SUCCESS)
     await store.reports.save_report(NodeReport(node_id="n1", at_ms=1))
-    async with asyncio.timeout(DEADLINE_S), open_upkeep(store):
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, Metrics()):
         while await store.invocations.list() or await store.reports.list_reports():
+            await asyncio.sleep(0)
+
+
+async def test_those_that_wait_are_counted() -> None:
+    store, metrics = MemoryStore(Clock()), Metrics()
+    for invocation_id in ("a", "b"):
+        await make(store.invocations, invocation_id)
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, metrics):
+        while b"\ntoolgate_invocations_queued 2.0\n" not in metrics.render():
             await asyncio.sleep(0)
 
 
@@ -47,7 +57,7 @@ async def test_upkeep_that_fails_is_logged_once_and_tried_again(
         raise StorageFailed("the disk is full")
 
     monkeypatch.setattr(store.invocations, "claim", fail)
-    async with asyncio.timeout(DEADLINE_S), open_upkeep(store):
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, Metrics()):
         for _ in range(3):
             await tries.acquire()
 

@@ -119,3 +119,12 @@ async def test_invocations_survive_a_reopening(
         assert [await store.invocations.get(one) for one in "ab"] == before
         assert list(await store.invocations.lines("a")) == [line(1)]
         assert await claim_ids(store.invocations) == ["b"]
+
+
+async def test_those_that_wait_are_counted(queue: Invocations) -> None:
+    none = await queue.waiting()
+    await begin(queue, "a")
+    for invocation_id in ("b", "c"):
+        await make(queue, invocation_id)
+
+    assert (none, await queue.waiting()) == (0, 2)

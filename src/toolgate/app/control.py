@@ -73,7 +73,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         loader = await load_directory(settings, store)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
-        await stack.enter_async_context(open_upkeep(store))
+        await stack.enter_async_context(open_upkeep(store, metrics))
         keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
         control = Control(
             gateway=gateway,

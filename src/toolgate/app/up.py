@@ -82,7 +82,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         loader = await load_directory(settings, store)
         logins = Logins(authorizer, grants, clock_s=time.time)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader, logins=logins))
-        await stack.enter_async_context(open_upkeep(store))
+        await stack.enter_async_context(open_upkeep(store, metrics))
         keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=discovery_of(settings))
         models = await stack.enter_async_context(models_of(settings, environ))

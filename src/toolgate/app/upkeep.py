@@ -9,6 +9,7 @@ from typing import Final
 from toolgate.app.parts import wall_ms
 from toolgate.errors import ToolgateError
 from toolgate.registry.store import Store
+from toolgate.telemetry import Metrics
 
 FORGET_EVERY_S: Final = 3600
 FORGET_AFTER_MS: Final = 24 * 3600 * 1000
@@ -20,8 +21,12 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_upkeep(store: Store) -> AsyncIterator[None]:
-    """Drop what is too old to be kept, and see to invocations whose nodes are lost."""
+async def open_upkeep(store: Store, metrics: Metrics) -> AsyncIterator[None]:
+    """Drop what is too old to be kept, see to invocations whose nodes are lost, and count those that wait."""
+    waiting = 0
+    metrics.gauge(
+        "toolgate_invocations_queued", "Runs of tasks that wait for a node.", lambda: float(waiting)
+    )
 
     async def forget_reports() -> None:
         await store.reports.forget(before_ms=wall_ms() - FORGET_AFTER_MS)
@@ -30,7 +35,9 @@ async def open_upkeep(store: Store) -> AsyncIterator[None]:
         await store.invocations.forget(now_ms=wall_ms())
 
     async def end_leases() -> None:
+        nonlocal waiting
         await store.invocations.claim("", limit=0)
+        waiting = await store.invocations.waiting()
 
     tasks = [
         asyncio.create_task(_repeat(forget_reports, every_s=FORGET_EVERY_S)),

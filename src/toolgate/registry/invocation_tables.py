@@ -76,8 +76,7 @@ def create_invocation(connection: Connection, invocation: Invocation) -> Made:
     """See `Invocations.create`."""
     if (earlier := _read_earlier(connection, invocation)) is not None:
         return earlier
-    queued = select(func.count()).select_from(INVOCATIONS).where(_ROW.state == "queued")
-    steps.check_room(connection.execute(queued).scalar_one())
+    steps.check_room(count_queued(connection))
     row = _new_row(invocation)
     names, values = ", ".join(row), ", ".join(f":{name}" for name in row)
     # One statement that both engines know: the same key may be given to two replicas at once.
@@ -93,6 +92,12 @@ def create_invocation(connection: Connection, invocation: Invocation) -> Made:
     if (earlier := _read_earlier(connection, invocation)) is not None:
         return earlier
     raise steps.taken_id(invocation.invocation_id)
+
+
+def count_queued(connection: Connection) -> int:
+    """See `Invocations.waiting`."""
+    queued = select(func.count()).select_from(INVOCATIONS).where(_ROW.state == "queued")
+    return int(connection.execute(queued).scalar_one())
 
 
 def look(connection: Connection, now_ms: int) -> Look:

@@ -83,6 +83,9 @@ class Invocations(Queue, Protocol):
     ) -> Sequence[Invocation]:
         """The newest first, without inputs and outputs; `before` is the id of the last one seen."""
 
+    async def waiting(self) -> int:
+        """How many are queued."""
+
     async def lines(
         self, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES
     ) -> Sequence[LogLine]:

@@ -35,7 +35,7 @@ class MemoryInvocations:
             return Made(earlier, is_new=False)
         if invocation.invocation_id in self._kept:
             raise steps.taken_id(invocation.invocation_id)
-        steps.check_room(sum(1 for _ in self._in_state("queued")))
+        steps.check_room(await self.waiting())
         self._kept[invocation.invocation_id] = _Log(Entry(invocation=invocation))
         self._on_news(is_queued=True)
         return Made(invocation, is_new=True)
@@ -88,6 +88,9 @@ class MemoryInvocations:
             if task_id in {None, one.task_id} and principal_id in {None, one.principal.id}
         )
         return [_light(one) for one in islice(wanted, limit)]
+
+    async def waiting(self) -> int:
+        return sum(1 for _ in self._in_state("queued"))
 
     async def lines(
         self, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES

@@ -17,6 +17,7 @@ from toolgate.registry.invocation_tables import (
     Look,
     cancel_invocation,
     claim_invocations,
+    count_queued,
     create_invocation,
     forget_invocations,
     hear_report,
@@ -85,6 +86,9 @@ class SqlInvocations:
     ) -> Sequence[Invocation]:
         wanted = Filter(task_id=task_id, principal_id=principal_id, before=before, limit=limit)
         return await self._transactions.read(partial(read_invocations, wanted=wanted))
+
+    async def waiting(self) -> int:
+        return await self._transactions.read(count_queued)
 
     async def lines(
         self, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES
