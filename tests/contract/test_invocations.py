@@ -17,7 +17,7 @@ from tests.contract.invocation_samples import (
     make,
 )
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
-from toolgate.errors import Conflict, NotFound, QueueFull, StorageFailed
+from toolgate.errors import Conflict, NotFound, QueueFull, StorageFailed, StorageUnavailable
 from toolgate.model.invocations import MAX_LOG_LINES, Ending
 from toolgate.model.principals import Principal
 from toolgate.registry.invocations import (
@@ -26,6 +26,7 @@ from toolgate.registry.invocations import (
     Invocations,
     Made,
 )
+from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.registry.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -269,6 +270,30 @@ async def test_a_store_that_comes_back_gives_nodes_time_to_be_heard(
 
         states = [(await found(queue, one)).state for one in "abc"]
         assert states == ["running", "crashed", "running"]
+
+
+async def test_a_database_that_was_away_gives_nodes_time_to_be_heard(
+    tmp_path: Path, lease_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_sqlite_store(tmp_path / "registry.db", lease_clock) as store:
+        queue = store.invocations
+        await begin(queue, "a")
+        lease_clock.now_ms += 10 * LEASE_MS
+        with monkeypatch.context() as away:
+            away.setattr("toolgate.registry.sql_invocations.look", fail)
+            with pytest.raises(StorageUnavailable):
+                await queue.claim("n1", limit=1)
+        states = []
+        for passed_ms in (0, LEASE_MS - 1, 1):
+            lease_clock.now_ms += passed_ms
+            await claim_ids(queue)
+            states.append((await found(queue, "a")).state)
+
+    assert states == ["running", "running", "crashed"]
+
+
+def fail(_connection: object, _now_ms: int) -> None:
+    raise StorageUnavailable("it is away")
 
 
 # Reports
