@@ -24,7 +24,7 @@ from toolgate.gateway.tool_runs import server_error
 from toolgate.gateway.view import View
 from toolgate.model.invocations import CallMade
 from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME
-from toolgate.model.raw import decode_members
+from toolgate.model.raw import Members, decode_members
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.resolve import bind_task
 from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
@@ -240,10 +240,11 @@ def _tools(view: View) -> Mapping[str, Route]:
     return view.routes if view.found is None else FIND_ROUTES
 
 
-def _definition(name: str, route: Route) -> Mapping[str, msgspec.Raw]:
+def _definition(name: str, route: Route) -> Members:
     assert route.tool is not None  # a view's tools are tools
     members = decode_members(encode_definition(route.tool, name, era="legacy"))
-    return {"description": _NO_DESCRIPTION, **members}
+    members.setdefault("description", _NO_DESCRIPTION)
+    return members
 
 
 MCP_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = (
