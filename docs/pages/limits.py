@@ -42,7 +42,9 @@ from toolgate.model import chat, invocations, names, reports, workloads
 from toolgate.packages import artifacts, entries, manifest, modules, unpacked, uploads
 from toolgate.policy import layers, patterns
 from toolgate.registry import bodies, directory, store, sync, yaml_documents
+from toolgate.registry import invocations as queue
 from toolgate.settings import Settings
+from toolgate.surfaces.grpc import invocations as grpc_invocations
 from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
@@ -82,6 +84,7 @@ def limits_page() -> str:
         "Packages": _packages(),
         "Modules": _modules(),
         "Guests": _guests(),
+        "Invocations": _invocations(),
         "Registry": _registry(),
         "Nodes and gRPC": _fleet(),
         "Process": _process(),
@@ -341,6 +344,19 @@ def _guests() -> Rows:
         ("chats within functions of chats", f"{guest.MAX_DEPTH} deep", "`-EAGAIN`"),
         ("sessions and answers of a guest together", _size(chat_session.MAX_KEPT_BYTES), "`-ENOMEM`"),
         ("results of tools that it had no room for", _size(mcp_calls.MAX_KEPT_BYTES), "`-ENOMEM`"),
+    )
+
+
+def _invocations() -> Rows:
+    kept = f"{queue.KEEP_ENDED:,} of a task, for {_time(queue.KEEP_ENDED_MS / 1000)}"
+    return (
+        ("input", _size(invocations.MAX_INPUT_BYTES), "413 `too_large`"),
+        ("invocations that wait", f"{queue.MAX_QUEUED:,}", "429 `queue_full`"),
+        ("invocations that have ended", kept, "the oldest are forgotten"),
+        ("lines of a log", f"{invocations.MAX_LOG_LINES:,}", "the oldest are dropped"),
+        ("calls that an invocation tells of", f"{invocations.MAX_CALLS_KEPT}", "the others are counted"),
+        ("silence of a node about what it runs", _time(queue.LEASE_MS / 1000), "it is taken for lost"),
+        ("invocations that a node takes at once", f"{grpc_invocations.MAX_CLAIMED}", "it asks again"),
     )
 
 
