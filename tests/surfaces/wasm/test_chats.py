@@ -362,16 +362,19 @@ async def test_a_tool_that_is_no_function_leaves_a_history_to_go_on_with(beside:
 
 
 async def test_the_time_of_a_chat_is_what_it_asks_for_at_most() -> None:
+    def script(ask: Ask) -> Any:
+        return hang() if len(ask.messages) == 1 else text("b")
+
     def story(chat: Chatter) -> Any:
         chat.set("timeout_ms", 300)
         first = chat.ask()
         chat.set("timeout_ms", 60_000)
         return [first, chat.ask()]
 
-    async with chat_stage(calls((ECHO, "{}", "c")), hang(), text("b")) as stage:
+    async with chat_stage(script) as stage:
         first, second = await stage.play(story)
         async with asyncio.timeout(5):
-            await stage.model.requests[1].hung_up.wait()
+            await asyncio.gather(*(ask.hung_up.wait() for ask in stage.model.requests[:-1]))
 
     assert (first["toolgate"]["stopped"], first["model"]) == ("time_limit", "m")
     assert content_of(second) == "b"
@@ -387,7 +390,7 @@ async def test_a_call_that_the_end_of_a_chat_cuts_off_is_on_record() -> None:
     net.servers["one"].on_call = {"echo": for_ever}
 
     def story(chat: Chatter) -> Any:
-        chat.set("timeout_ms", 300)
+        chat.set("timeout_ms", 600)
         answer = chat.ask()
         assert chat.context.calls.kept == [CallMade(server_id="one", tool="echo", code="cancelled", ms=0)]
         return answer
