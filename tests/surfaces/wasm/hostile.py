@@ -87,6 +87,26 @@ def hostile(calls: int, *, seed: int) -> str:
   (global $state (mut i64) (i64.const {seed}))
   (global $chosen (mut i32) (i32.const 0))
   {" ".join(f"(global $fd{number} (mut i32) (i32.const 0))" for number in range(4))}
+  {_choosing()}
+  (func $call (param $which i32)
+    {"".join(f"(block $case{number} " for number in reversed(range(len(called))))}
+    (br_table {" ".join(f"$case{number}" for number in range(len(called)))} (local.get $which)))
+    {" ".join(_case(one) for one in called)[:-1]}
+  )
+  (func (export "_start") (local $left i32)
+    (local.set $left (i32.const {calls}))
+    (loop $more
+      (memory.init $image (i32.const 0) (i32.const 0) (i32.const {_IMAGE_SIZE}))
+      (call $call (i32.rem_u (call $random)
+        (select (i32.const {len(called)}) (i32.const {often}) (call $is_wild))))
+      (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+      (br_if $more (local.get $left)))))
+"""
+
+
+def _choosing() -> str:
+    """How it comes by its arguments."""
+    return f"""
   (func $random (result i32) (local $x i64)
     (local.set $x (global.get $state))
     (local.set $x (i64.xor (local.get $x) (i64.shl (local.get $x) (i64.const 13))))
@@ -134,21 +154,7 @@ def hostile(calls: int, *, seed: int) -> str:
     (i32.const 32768))
   (func $cell (result i32)
     (if (call $is_wild) (then (return (call $value))))
-    (i32.const {_LENGTHS_AT + 4 * len(TEXTS)}))
-  (func $call (param $which i32)
-    {"".join(f"(block $case{number} " for number in reversed(range(len(called))))}
-    (br_table {" ".join(f"$case{number}" for number in range(len(called)))} (local.get $which)))
-    {" ".join(_case(one) for one in called)[:-1]}
-  )
-  (func (export "_start") (local $left i32)
-    (local.set $left (i32.const {calls}))
-    (loop $more
-      (memory.init $image (i32.const 0) (i32.const 0) (i32.const {_IMAGE_SIZE}))
-      (call $call (i32.rem_u (call $random)
-        (select (i32.const {len(called)}) (i32.const {often}) (call $is_wild))))
-      (local.set $left (i32.sub (local.get $left) (i32.const 1)))
-      (br_if $more (local.get $left)))))
-"""
+    (i32.const {_LENGTHS_AT + 4 * len(TEXTS)}))"""
 
 
 def _case(function: HostFunction[Any]) -> str:
