@@ -52,7 +52,7 @@ from toolgate.surfaces.http import intake, protocol, server
 from toolgate.surfaces.mcp import asking, capabilities, seals, session, sse
 from toolgate.surfaces.rest import catalog as rest_catalog
 from toolgate.surfaces.rest import change_shapes, freshness, paging
-from toolgate.surfaces.wasm import chat_session, guest_tools, mcp_calls, session_params
+from toolgate.surfaces.wasm import chat_session, context, guest_tools, mcp_calls, session_params
 from toolgate.upstream import child, health, http_connection, limits, link, lists, relay, restarts
 from toolgate.upstream.models import client as models
 from toolgate.upstream.models import lists as model_lists
@@ -344,6 +344,7 @@ def _guests() -> Rows:
         ("chats within functions of chats", f"{guest.MAX_DEPTH} deep", "`-EAGAIN`"),
         ("sessions and answers of a guest together", _size(chat_session.MAX_KEPT_BYTES), "`-ENOMEM`"),
         ("results of tools that it had no room for", _size(mcp_calls.MAX_KEPT_BYTES), "`-ENOMEM`"),
+        ("refusals of one run that are audited", f"{context.MAX_DENIALS_RECORDED}", "not audited"),
     )
 
 
