@@ -9,7 +9,7 @@ import pytest
 from tests.contract.invocation_samples import ADA, SUCCESS, begin, claim_ids, found, light, line, make
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
 from toolgate.model.principals import Principal
-from toolgate.registry.invocations import KEEP_ENDED_MS, Invocations
+from toolgate.registry.invocations import KEEP_ENDED_MS, Invocations, Mark
 from toolgate.registry.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -128,3 +128,12 @@ async def test_those_that_wait_are_counted(queue: Invocations) -> None:
         await make(queue, invocation_id)
 
     assert (none, await queue.waiting()) == (0, 2)
+
+
+async def test_how_far_several_have_come_is_seen_at_one_look(queue: Invocations) -> None:
+    await begin(queue, "a")
+    await queue.report("a", 1, lines=[line(1), line(2)])
+    await make(queue, "b")
+
+    assert await queue.marks({"a", "b", "none"}) == {"a": Mark("running", 1, 2), "b": Mark("queued", 0, 0)}
+    assert await queue.marks([]) == {}

@@ -9,6 +9,7 @@ from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
 from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.govern.invocation_marks import InvocationMarks
 from toolgate.govern.terms import Terms
 from toolgate.govern.visibility import Visibility
 from toolgate.govern.watches import Watches
@@ -77,5 +78,6 @@ class Control(Serving):
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a write is checked and committed, so that those who write here do not hinder each other."""
     watches: Watches = field(default_factory=Watches)
+    marks: InvocationMarks = field(default_factory=InvocationMarks)
     visibility: Visibility = field(default_factory=Visibility)
     """What callers see of the catalog, remembered."""

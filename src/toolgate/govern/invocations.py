@@ -7,7 +7,7 @@ exactly like what does not exist. Nothing is run here: the queue is all there is
 import asyncio
 import secrets
 from collections.abc import Sequence
-from typing import Final
+from contextlib import suppress
 
 from toolgate.errors import Forbidden, NotFound, NoWorkload
 from toolgate.gateway.caller import Caller
@@ -17,12 +17,6 @@ from toolgate.model.invocations import ENDED, Invocation
 from toolgate.model.principals import Principal
 from toolgate.model.workloads import Workload
 from toolgate.registry.invocations import Made
-
-_SHARE_OF_AGE: Final = 0.05
-_MIN_PAUSE_S: Final = 0.01
-_MAX_PAUSE_S: Final = 1.0
-"""Whoever waits looks at most so often, however much happens to others: a run is heard of late by a twentieth
-of the time it took, and by no more than a second."""
 
 
 async def invoke(
@@ -97,21 +91,14 @@ async def cancel_invocation(
 
 async def await_end(control: Control, invocation_id: str, *, within_s: float) -> Invocation | None:
     """The invocation once it has ended, or as it is when that time is over. None: it was forgotten."""
-    invocations = control.store.invocations
-    loop = asyncio.get_running_loop()
-    began_s = loop.time()
-    try:
+    invocations, mark = control.store.invocations, None
+    with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
-            while True:
-                seen = await invocations.changed(-1)
-                found = await invocations.get(invocation_id)
-                if found is None or found.state in ENDED:
-                    return found
-                pause_s = (loop.time() - began_s) * _SHARE_OF_AGE
-                await invocations.changed(seen)
-                await asyncio.sleep(min(max(pause_s, _MIN_PAUSE_S), _MAX_PAUSE_S))
-    except TimeoutError:
-        return await invocations.get(invocation_id)
+            while mark is None or mark.state not in ENDED:
+                mark = await control.marks.moved(invocations, invocation_id, mark)
+                if mark is None:
+                    break
+    return await invocations.get(invocation_id)
 
 
 def _may_see(principal: Principal, invocation: Invocation) -> bool:

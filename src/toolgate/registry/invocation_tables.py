@@ -4,7 +4,7 @@ Claimers at several replicas take different rows at once: each locks what it tak
 another one has locked. On SQLite there is one writer, and nothing to pass over.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
@@ -29,7 +29,7 @@ from toolgate.model.invocations import ENDED, MAX_LOG_LINES, Ending, Invocation,
 from toolgate.model.principals import Principal
 from toolgate.registry import invocation_steps as steps
 from toolgate.registry.invocation_steps import Entry
-from toolgate.registry.invocations import KEEP_ENDED, Made, Verdict
+from toolgate.registry.invocations import KEEP_ENDED, Made, Mark, Verdict
 from toolgate.registry.tables import INVOCATION_LINES, INVOCATIONS
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -179,6 +179,12 @@ def read_invocations(connection: Connection, wanted: Filter) -> Sequence[Invocat
             _ROW.position < select(last.c.position).where(last.c.id == wanted.before).scalar_subquery()
         )
     return [_entry(row).invocation for row in connection.execute(query)]
+
+
+def read_marks(connection: Connection, ids: Collection[str]) -> Mapping[str, Mark]:
+    """See `Invocations.marks`."""
+    query = select(_ROW.id, _ROW.state, _ROW.attempt, _ROW.lines).where(_ROW.id.in_(ids))
+    return {row.id: Mark(row.state, row.attempt, row.lines) for row in connection.execute(query)}
 
 
 def read_lines(connection: Connection, invocation_id: str, *, after: int, limit: int) -> Sequence[LogLine]:

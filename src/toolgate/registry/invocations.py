@@ -4,10 +4,10 @@ Any number of nodes take from one queue, through any number of replicas of contr
 invocation is at any time with one of them. One suite in `tests/contract/` runs against each implementation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
-from toolgate.model.invocations import MAX_LOG_LINES, Ending, Invocation, LogLine
+from toolgate.model.invocations import MAX_LOG_LINES, Ending, Invocation, InvocationState, LogLine
 
 LEASE_MS: Final = 15_000
 """How long a node may be silent about what it runs."""
@@ -27,6 +27,15 @@ class Made(NamedTuple):
 
     invocation: Invocation
     is_new: bool
+
+
+class Mark(NamedTuple):
+    """How far an invocation has come: whoever follows it knows by that whether there is something new."""
+
+    state: InvocationState
+    attempt: int
+    lines: int
+    """How many it has written."""
 
 
 class Queue(Protocol):
@@ -82,6 +91,9 @@ class Invocations(Queue, Protocol):
         limit: int = 50,
     ) -> Sequence[Invocation]:
         """The newest first, without inputs and outputs; `before` is the id of the last one seen."""
+
+    async def marks(self, ids: Collection[str]) -> Mapping[str, Mark]:
+        """How far these have come, at one look; those that are not there are left out."""
 
     async def waiting(self) -> int:
         """How many are queued."""

@@ -1,7 +1,7 @@
 """The queue of invocations in a dict: for tests, and for trying things out."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -10,7 +10,7 @@ from toolgate.model.invocations import ENDED, MAX_LOG_LINES, Ending, Invocation,
 from toolgate.registry import invocation_steps as steps
 from toolgate.registry.change_count import ChangeCount
 from toolgate.registry.invocation_steps import Entry
-from toolgate.registry.invocations import KEEP_ENDED, LEASE_MS, Made, Verdict
+from toolgate.registry.invocations import KEEP_ENDED, LEASE_MS, Made, Mark, Verdict
 
 
 @dataclass
@@ -88,6 +88,13 @@ class MemoryInvocations:
             if task_id in {None, one.task_id} and principal_id in {None, one.principal.id}
         )
         return [_light(one) for one in islice(wanted, limit)]
+
+    async def marks(self, ids: Collection[str]) -> Mapping[str, Mark]:
+        entries = [self._kept[one].entry for one in ids if one in self._kept]
+        return {
+            one.invocation.invocation_id: Mark(one.invocation.state, one.invocation.attempt, one.lines)
+            for one in entries
+        }
 
     async def waiting(self) -> int:
         return sum(1 for _ in self._in_state("queued"))

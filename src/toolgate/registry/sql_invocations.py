@@ -1,6 +1,6 @@
 """The queue of invocations over the tables beside the records, for the event loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -25,8 +25,9 @@ from toolgate.registry.invocation_tables import (
     read_invocation,
     read_invocations,
     read_lines,
+    read_marks,
 )
-from toolgate.registry.invocations import LEASE_MS, Made, Verdict
+from toolgate.registry.invocations import LEASE_MS, Made, Mark, Verdict
 
 T = TypeVar("T")
 
@@ -86,6 +87,9 @@ class SqlInvocations:
     ) -> Sequence[Invocation]:
         wanted = Filter(task_id=task_id, principal_id=principal_id, before=before, limit=limit)
         return await self._transactions.read(partial(read_invocations, wanted=wanted))
+
+    async def marks(self, ids: Collection[str]) -> Mapping[str, Mark]:
+        return await self._transactions.read(partial(read_marks, ids=ids))
 
     async def waiting(self) -> int:
         return await self._transactions.read(count_queued)

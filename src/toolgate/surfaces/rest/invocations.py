@@ -31,6 +31,7 @@ from toolgate.govern.invocations import (
     list_invocations,
 )
 from toolgate.model.invocations import ENDED, Invocation, InvocationState, LogLine
+from toolgate.registry.invocations import Mark
 from toolgate.surfaces.rest.answers import EVENTS, Answer, Events, Stream
 from toolgate.surfaces.rest.intake import parse_number
 from toolgate.surfaces.rest.invocation_shapes import (
@@ -49,8 +50,6 @@ from toolgate.surfaces.rest.watch import HEARTBEAT_S, KEEP_ALIVE, LAST_ID
 
 PAGE_OF_LINES: Final = 1_000
 CANCEL_S: Final = 5.0
-LOOK_EVERY_S: Final = 0.05
-"""Whoever follows a run looks at most so often, however much happens to others."""
 IDEMPOTENCY_KEY: Final = Parameter(
     "Idempotency-Key",
     "The same key with the same input begins nothing new: the answer is the invocation that it began.",
@@ -164,36 +163,39 @@ class _New(NamedTuple):
 
 
 class _News:
-    """Looks at an invocation whenever something has happened. A wait that is cut off loses nothing."""
+    """Looks at an invocation whenever it has moved. A wait that is cut off loses nothing."""
 
     def __init__(self, control: Control, found: Invocation, *, after: int) -> None:
-        self._invocations = control.store.invocations
+        self._control = control
         self._id = found.invocation_id
         self._stands: tuple[InvocationState, int] = (found.state, found.attempt)
         self._after = after
-        self._seen = -1
+        self._mark: Mark | None = None
         self._is_over = False
 
     def __aiter__(self) -> "_News":
         return self
 
     async def __anext__(self) -> _New:
+        invocations = self._control.store.invocations
         while not self._is_over:
-            seen = await self._invocations.changed(self._seen)
+            mark = await self._control.marks.moved(invocations, self._id, self._mark)
             # Its state before its lines: of one that has ended, these are all.
-            found = await self._invocations.get(self._id)
-            if found is None:
+            found = await invocations.get(self._id)
+            if mark is None or found is None:
                 break
-            lines = await self._invocations.lines(self._id, after=self._after, limit=PAGE_OF_LINES)
-            stands = (found.state, found.attempt)
-            is_last = found.state in ENDED and len(lines) < PAGE_OF_LINES
-            if lines or is_last or stands != self._stands:
-                new = _New(found, stands != self._stands, lines, is_last)
-                self._stands, self._is_over = stands, is_last
-                self._after = lines[-1].seq if lines else self._after
-                return new
-            await asyncio.sleep(LOOK_EVERY_S)
-            self._seen = seen
+            lines = await invocations.lines(self._id, after=self._after, limit=PAGE_OF_LINES)
+            is_whole = len(lines) < PAGE_OF_LINES
+            new = _New(
+                found,
+                is_changed=(found.state, found.attempt) != self._stands,
+                lines=lines,
+                is_last=is_whole and found.state in ENDED,
+            )
+            self._mark = mark if is_whole else None  # there is more: looked at again at once
+            self._stands, self._is_over = (found.state, found.attempt), new.is_last
+            self._after = lines[-1].seq if lines else self._after
+            return new
         raise StopAsyncIteration
 
 

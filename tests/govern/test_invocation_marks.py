@@ -1,0 +1,106 @@
+"""Those who wait for runs are served by one look at the queue."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from tests.contract.invocation_samples import SUCCESS, begin, line, make
+from toolgate.errors import StorageUnavailable
+from toolgate.govern.invocation_marks import InvocationMarks
+from toolgate.registry.invocations import Mark
+from toolgate.registry.memory_invocations import MemoryInvocations
+
+pytestmark = pytest.mark.anyio
+
+RUNNING = Mark("running", 1, 0)
+
+
+class CountedInvocations(MemoryInvocations):
+    """Remembers how many were asked after at each look, and fails where it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0)
+        self.looks: list[int] = []
+        self.is_away = False
+
+    async def marks(self, ids: Collection[str]) -> Mapping[str, Mark]:
+        self.looks.append(len(ids))
+        if self.is_away:
+            raise StorageUnavailable("the database is away")
+        return await super().marks(ids)
+
+
+async def waiting(
+    marks: InvocationMarks, queue: CountedInvocations, *ids: str
+) -> list[asyncio.Task[Mark | None]]:
+    """Those who wait for each of them to move on, once they do."""
+    tasks = [asyncio.ensure_future(marks.moved(queue, one, RUNNING)) for one in ids]
+    async with asyncio.timeout(5):
+        while len(ids) not in queue.looks:
+            await asyncio.sleep(0)
+    return tasks
+
+
+async def test_many_who_wait_are_one_question() -> None:
+    queue, marks = CountedInvocations(), InvocationMarks()
+    ids = [str(n) for n in range(50)]
+    for one in ids:
+        await begin(queue, one)
+    tasks = await waiting(marks, queue, *ids)
+    for one in ids:
+        await queue.report(one, 1, ending=SUCCESS)
+    async with asyncio.timeout(5):
+        moved = await asyncio.gather(*tasks)
+
+    assert moved == [Mark("succeeded", 1, 0)] * 50
+    assert [one for one in queue.looks if one != 1] in ([50], [50, 50])
+
+
+async def test_what_has_moved_already_is_told_at_once() -> None:
+    queue, marks = CountedInvocations(), InvocationMarks()
+    await make(queue, "a")
+
+    assert await marks.moved(queue, "a", None) == Mark("queued", 0, 0)
+    assert await marks.moved(queue, "a", RUNNING) == Mark("queued", 0, 0)
+    assert await marks.moved(queue, "none", RUNNING) is None
+
+
+async def test_a_new_line_is_news_and_what_happens_to_others_is_not() -> None:
+    queue, marks = CountedInvocations(), InvocationMarks()
+    await begin(queue, "a")
+    await begin(queue, "b")
+    (task,) = await waiting(marks, queue, "a")
+    await queue.report("b", 1, lines=[line(1)])
+    async with asyncio.timeout(5):
+        while queue.looks.count(1) < 3:  # somebody looked, because of the other one
+            await asyncio.sleep(0)
+        is_told = task.done()
+        await queue.report("a", 1, lines=[line(1)])
+        moved = await task
+
+    assert (is_told, moved) == (False, Mark("running", 1, 1))
+
+
+async def test_a_queue_that_fails_fails_those_who_wait_and_nobody_later() -> None:
+    queue, marks = CountedInvocations(), InvocationMarks()
+    await begin(queue, "a")
+    tasks = await waiting(marks, queue, "a")
+    queue.is_away = True
+    await begin(queue, "b")
+    async with asyncio.timeout(5):
+        failed = await asyncio.gather(*tasks, return_exceptions=True)
+    queue.is_away = False
+
+    assert [type(one) for one in failed] == [StorageUnavailable]
+    assert await marks.moved(queue, "a", None) == RUNNING
+
+
+async def test_nobody_looks_once_nobody_waits() -> None:
+    queue, marks = CountedInvocations(), InvocationMarks()
+    await begin(queue, "a")
+    (task,) = await waiting(marks, queue, "a")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert marks._looking is None
