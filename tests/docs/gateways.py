@@ -16,7 +16,7 @@ from toolgate.cli.demo_install import mark_installed
 from toolgate.cli.demo_kit import LOCK, MODEL_LOCK
 from toolgate.cli.demo_repository import make_repository
 
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 LAST_LINE = "Ctrl-C stops the gateway and all its servers."
 TOOLGATE = str(Path(sys.executable).with_name("toolgate"))
 
@@ -37,20 +37,11 @@ def demo_gateway(directory: Path) -> Iterator[Started]:
 
 
 @contextmanager
-def model_gateway(directory: Path) -> Iterator[Started]:
-    """`toolgate up --demo --model`, with everything installed."""
+def model_gateway(directory: Path, cwd: Path) -> Iterator[Started]:
+    """`toolgate up --demo --model` in `cwd`, with everything installed, also what `npx` would get."""
     _install_demo(directory)
-    _install_model(directory)
-    words = ["--demo", "--model", "--data", str(directory)]
-    with _running(words, cwd=ROOT, path=os.environ["PATH"]) as started:
-        yield started
-
-
-@contextmanager
-def tutorial_gateway(directory: Path, cwd: Path) -> Iterator[Started]:
-    """`toolgate up --demo --model` in `cwd`, with everything installed, also the filesystem server."""
-    _install_demo(directory)
-    _install_model(directory)
+    local_model(directory)
+    mark_installed(directory / "model-venv", MODEL_LOCK)
     programs = directory / "bin"
     programs.mkdir()
     server = node_file("@modelcontextprotocol/server-filesystem/dist/index.js")
@@ -66,11 +57,6 @@ def _install_demo(directory: Path) -> None:
     for name in ("python", "mcp-server-git", "mcp-server-time"):
         _write_program(programs / name, f'exec "{Path(sys.prefix, "bin", name)}" "$@"')
     mark_installed(programs.parent, LOCK)
-
-
-def _install_model(directory: Path) -> None:
-    local_model(directory)
-    mark_installed(directory / "model-venv", MODEL_LOCK)
 
 
 @contextmanager

@@ -1,19 +1,57 @@
-"""The tutorial, followed to the letter: its files written, its commands typed; model and server are real."""
+"""What the documents do with the demo's model: chats, and the tutorial, followed to the letter."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs.documents import ROOT, document
-from tests.docs.gateways import tutorial_gateway
+from tests.docs.documents import ROOT, Step, document
+from tests.docs.gateways import Started, model_gateway
+from tests.docs.test_sessions import DEFAULT_URL, WITH_MODEL, sessions
 from tests.guests.built import BUILT
 
 TUTORIAL = document("docs/guides/wasm-tutorial.md")
-DEFAULT_URL = "http://127.0.0.1:8080"
 WITHIN_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the reader of the tutorial is: in a clone, which the gateway is started in."""
+    clone = tmp_path_factory.mktemp("clone")
+    (clone / "sdk").symlink_to(ROOT / "sdk")
+    (clone / "tutorial").mkdir()
+    return clone / "tutorial"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory, directory: Path) -> Iterator[Started]:
+    with model_gateway(tmp_path_factory.mktemp("data"), directory) as started:
+        yield started
+
+
+def test_the_chats_with_the_model_go_as_the_documents_say(gateway: Started) -> None:
+    steps = sessions(WITH_MODEL, with_model=True)
+
+    found = [Step(step.command, _said(step.command, gateway.url)) for step in steps]
+
+    assert _at_any_time(found) == _at_any_time(steps)
+    assert len(steps) > 1
+
+
+def _said(command: str, url: str) -> list[str]:
+    words = shlex.split(command.replace(DEFAULT_URL, url))[1:]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def _at_any_time(steps: list[Step]) -> list[Step]:
+    times = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d")
+    return [Step(step.command, [times.sub("#", line) for line in step.output]) for step in steps]
 
 
 def test_the_program_of_the_tutorial_is_the_example() -> None:
@@ -22,15 +60,14 @@ def test_the_program_of_the_tutorial_is_the_example() -> None:
     assert "\n".join(pieces) == (ROOT / "sdk" / "examples" / "summarize.c").read_text("utf-8")
 
 
-def test_the_tutorial_goes_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = tmp_path / "tutorial"
-    directory.mkdir()
-    (tmp_path / "sdk").symlink_to(ROOT / "sdk")
+def test_the_tutorial_goes_as_it_says(
+    gateway: Started, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLGATE_URL", gateway.url)
     _write_files(directory)
     steps = list(TUTORIAL.steps())
-    with tutorial_gateway(tmp_path / "data", directory) as gateway:
-        monkeypatch.setenv("TOOLGATE_URL", gateway.url)
-        printed = [_type(step.command, directory) for step in steps]
+
+    printed = [_type(step.command, directory) for step in steps]
 
     expected = [[line for line in step.output if line] for step in steps]
     assert _whatever_the_model_says(printed, gateway.url) == _whatever_the_model_says(expected, DEFAULT_URL)
