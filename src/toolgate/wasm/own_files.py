@@ -82,10 +82,9 @@ class OwnFiles:
 
     def list(self) -> list[Kept]:
         """All that have a name."""
-        if not self._directory.is_dir():
-            return []
-        named = [path for path in self._directory.iterdir() if not path.name.startswith(".")]
-        return [Kept(path.name.partition(".")[0], path, path.lstat().st_size) for path in named]
+        names = [path.name for path in _entries(self._directory)]
+        paths = [self._directory / name for name in names if not name.startswith(".")]
+        return [Kept(path.name.partition(".")[0], path, path.lstat().st_size) for path in paths]
 
     def sweep(self, is_wanted: Callable[[Kept], bool]) -> None:
         """Remove those that are not wanted, what other versions compiled, and what a crash has left."""
@@ -95,9 +94,9 @@ class OwnFiles:
         for path in _entries(self._all):
             if path != self._directory:
                 _remove(path)
-        for path in _entries(self._directory):
-            if path.name.startswith(".") and not path.name.startswith(self._mark):
-                _remove(path)
+        for name in [path.name for path in _entries(self._directory)]:
+            if name.startswith(".") and not name.startswith(self._mark):
+                _remove(self._directory / name)
 
     def _prepare(self) -> None:
         """Raises StorageFailed where the directory cannot be our own."""
