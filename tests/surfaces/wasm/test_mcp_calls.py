@@ -240,13 +240,14 @@ async def test_a_buffer_that_cannot_be_written_runs_nothing() -> None:
 
 async def test_what_a_guest_leaves_with_the_host_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """No result is lost for it: where too much is left, no further tool runs until some of it is taken."""
-    monkeypatch.setattr(mcp_calls, "MAX_KEPT_BYTES", 100)
+    monkeypatch.setattr(mcp_calls, "MAX_KEPT_BYTES", 1_500)
+    arguments = json.dumps({"n": "0123456789" * 50})
 
     def story(guest: PlayedGuest) -> None:
         fds = [guest.call("mcp_open", "one") for _ in range(4)]
-        codes = [guest.ask("mcp_call_tool", fd, "read", '{"n": "0123456789"}', room=0)[0] for fd in fds]
+        codes = [guest.ask("mcp_call_tool", fd, "read", arguments, room=0)[0] for fd in fds]
         assert codes == [ENOSPC, ENOSPC, ENOMEM, ENOMEM]
-        assert text_of(guest.told("mcp_call_tool", fds[0], "read", '{"n": "0123456789"}'))
+        assert text_of(guest.told("mcp_call_tool", fds[0], "read", arguments))
         assert guest.ask("mcp_call_tool", fds[2], "read", "{}")[0] > 0
         guest.call("mcp_close", fds[1])
 

@@ -35,7 +35,7 @@ from toolgate.wasm.abi import SPEAR, Errno, Fault, HostFunction
 from toolgate.wasm.fds import EPOLLIN, Entry
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
-"""What a guest may leave with the host of results that its buffers were too small for; then no tool runs."""
+"""Of calls whose results a guest had no room for, and has not taken since; past it no tool runs."""
 MAX_NAME_BYTES: Final = 4 * max(MAX_SERVER_ID, MAX_TOOL_NAME)
 _NO_DESCRIPTION: Final = msgspec.Raw(b'""')
 
@@ -49,6 +49,10 @@ class Kept:
     tool: str
     arguments: bytes
     result: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.arguments) + len(self.result)
 
 
 class McpSession(Entry):
@@ -153,7 +157,7 @@ def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> 
 
 def _kept_bytes(guest: TaskGuest) -> int:
     sessions = (entry for entry in guest.fds.entries().values() if isinstance(entry, McpSession))
-    return sum(len(one.kept.result) for one in sessions if one.kept is not None)
+    return sum(one.kept.size for one in sessions if one.kept is not None)
 
 
 # On the event loop, where all of the gateway is
