@@ -11,6 +11,7 @@ from tests.upstream.memory_link import MemoryNet, record
 from toolgate.model.chat import BudgetsNarrowed
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.limits import Limits
+from toolgate.surfaces.wasm import chat_session
 from toolgate.surfaces.wasm.chat_session import ChatSession
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.surfaces.wasm.session_params import SessionParams
@@ -202,6 +203,20 @@ async def test_parameters_of_a_session_are_bounded_together(house: TaskHouse) ->
         assert codes == {0, ENOMEM}
         assert params_of(guest, fd).size <= 1_048_576
         assert guest.set_param(fd, "key_0", "x") == 0
+
+    await play(house, story)
+
+
+async def test_parameters_of_all_sessions_of_a_guest_are_bounded(
+    house: TaskHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_session, "MAX_KEPT_BYTES", 3_000)
+
+    def story(guest: PlayedGuest) -> None:
+        fds = [guest.call("cchat_create") for _ in range(4)]
+        assert [guest.set_param(fd, "stop", "x" * 1_500) for fd in fds] == [0, 0, ENOMEM, ENOMEM]
+        guest.call("cchat_close", fds[0])
+        assert guest.set_param(fds[2], "stop", "x") == 0
 
     await play(house, story)
 

@@ -64,6 +64,7 @@ def cchat_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_l
         data = guest.read(argument, guest.read_u32(argument_length), most=MAX_PARAM_BYTES)
         # An answer takes none, but what no session may say is refused here, too.
         params = entry.params if isinstance(entry, ChatSession) else SessionParams()
+        check_kept(guest.fds)
         params.set(guest, *parse_param(data))
         return 0
     if command != GET_METRICS:

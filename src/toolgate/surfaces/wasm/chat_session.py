@@ -51,7 +51,7 @@ class ChatSession(ChatEntry):
 
     @property
     def kept_bytes(self) -> int:
-        return self._bytes + self._tool_bytes
+        return self._bytes + self._tool_bytes + self.params.size
 
     @property
     def arena(self) -> Arena:
