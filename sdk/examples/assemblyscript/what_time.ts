@@ -1,4 +1,6 @@
 // Asks the server `time` what time it is, and prints what it says.
+//
+//     npx --package assemblyscript asc what_time.ts -o what_time.wasm --runtime stub --optimize --use abort= --exportStart _start
 
 import { callTool, exit, logInfo, openServer, print } from "./spear";
 
