@@ -123,6 +123,6 @@ def test_whatever_happens_the_queues_agree_and_keep_what_they_promise() -> None:
     run_state_machine_as_test(
         QueueMachine,
         settings=settings(
-            max_examples=rounds(suite=30, soak=1_000), stateful_step_count=30, deadline=None, database=None
+            max_examples=rounds(suite=30, soak=300), stateful_step_count=30, deadline=None, database=None
         ),
     )
