@@ -50,7 +50,10 @@ class Output(Protocol):
 
 
 class Guest(Protocol[C_co]):
-    """What a call has of the guest that makes it. Good during that call, on the guest's thread."""
+    """What a call has of the guest that makes it. Good during that call, on the guest's thread.
+
+    Calls of all guests come one at a time: one that has to wait does so by `sleep`, `wait` or `serve` alone.
+    """
 
     @property
     def context(self) -> C_co:

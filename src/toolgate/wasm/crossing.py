@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from toolgate.wasm.abi import OnThread
 from toolgate.wasm.faults import Stopped
+from toolgate.wasm.gate import Gate
 from toolgate.wasm.run import Run
 
 T = TypeVar("T")
@@ -22,12 +23,13 @@ R = TypeVar("R")
 Inbox = SimpleQueue[Callable[[], None] | None]
 
 
-def sleep(run: Run[Any], seconds: float | None) -> None:
+def sleep(run: Run[Any], gate: Gate, seconds: float | None) -> None:
     """Until then, or until the run is to end: Stopped."""
     inbox: Inbox = SimpleQueue()
     with run.interruptible(partial(inbox.put, None)):
         try:
-            inbox.get(timeout=None if seconds is None else min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+            with gate.left:
+                inbox.get(timeout=None if seconds is None else min(max(seconds, 0.0), threading.TIMEOUT_MAX))
         except Empty:
             return
     raise Stopped
@@ -37,9 +39,13 @@ class Crossing(Generic[T]):
     """One piece of work. Its methods say on which side they are called."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        gate: Gate,
+        work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]],
     ) -> None:
         self._loop = loop
+        self._gate = gate
         self._work = work
         self._inbox: Inbox = SimpleQueue()
         self._task: asyncio.Task[T] | None = None
@@ -60,7 +66,8 @@ class Crossing(Generic[T]):
 
     def _pump(self, run: Run[Any]) -> asyncio.Task[T]:
         while True:
-            call = self._inbox.get()
+            with self._gate.left:
+                call = self._inbox.get()
             if run.is_ending:
                 raise Stopped
             if call is not None:

@@ -10,6 +10,7 @@ from toolgate.wasm.abi import OnThread
 from toolgate.wasm.crossing import Crossing, sleep
 from toolgate.wasm.faults import Errno, Fault, Stopped
 from toolgate.wasm.fds import FdTable
+from toolgate.wasm.gate import Gate
 from toolgate.wasm.memory import GuestMemory
 from toolgate.wasm.run import Run, Verdict
 from toolgate.wasm.traps import verdict_of
@@ -25,7 +26,7 @@ _TABLES: Final = ("__indirect_function_table", "table")
 class RunningGuest(Generic[C]):
     """One guest in its store. Lives on the thread of its slot."""
 
-    def __init__(self, run: Run[C], store: Store, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, run: Run[C], store: Store, loop: asyncio.AbstractEventLoop, gate: Gate) -> None:
         job = run.job
         self.context = job.context
         self.limits = job.limits
@@ -37,6 +38,7 @@ class RunningGuest(Generic[C]):
         self.exports: Mapping[str, object] = {}
         """What it exports, from when it has been made."""
         self.hostcalls = 0
+        self.gate = gate
         self._run = run
         self._store = store
         self._loop = loop
@@ -60,7 +62,8 @@ class RunningGuest(Generic[C]):
             raise Fault(Errno.EAGAIN)
         self._depth += 1
         try:
-            result: int = function(self._store, *args)
+            with self.gate.left:
+                result: int = function(self._store, *args)
         except Trap as trap:
             self._run.settle(verdict_of(trap))
             raise Stopped from None
@@ -71,15 +74,15 @@ class RunningGuest(Generic[C]):
         return result
 
     def sleep(self, seconds: float | None) -> None:
-        sleep(self._run, seconds)
+        sleep(self._run, self.gate, seconds)
 
     def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return Crossing(self._loop, lambda _: work()).wait(self._run)
+        return Crossing(self._loop, self.gate, lambda _: work()).wait(self._run)
 
     def serve(self, work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]]) -> T:
         if self._depth >= MAX_DEPTH:
             raise Fault(Errno.EAGAIN)
-        return Crossing(self._loop, work).wait(self._run)
+        return Crossing(self._loop, self.gate, work).wait(self._run)
 
     def exit(self, code: int) -> None:
         self._run.settle(Verdict("exit", exit_code=code))

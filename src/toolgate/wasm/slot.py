@@ -20,6 +20,7 @@ from toolgate.wasm.abi import HostFunction
 from toolgate.wasm.compile_limits import MAX_EXPORTS
 from toolgate.wasm.engine import new_engine
 from toolgate.wasm.faults import Stopped
+from toolgate.wasm.gate import Gate
 from toolgate.wasm.guest import RunningGuest
 from toolgate.wasm.run import Job, Run, Verdict
 from toolgate.wasm.trampoline import INTERNAL, make_callback
@@ -50,9 +51,10 @@ class Order(NamedTuple):
 class Slot(Generic[C]):
     """Begins its thread when it is made, and ends it when it is closed."""
 
-    def __init__(self, functions: Sequence[HostFunction[C]], *, name: str) -> None:
+    def __init__(self, functions: Sequence[HostFunction[C]], gate: Gate, *, name: str) -> None:
         self.host_faults = 0
         self._functions = functions
+        self._gate = gate
         self._engine = new_engine()
         self._linker = Linker(self._engine)
         self._loaded: OrderedDict[str, InstancePre] = OrderedDict()
@@ -89,7 +91,7 @@ class Slot(Generic[C]):
     def _execute(self, run: Run[C], loop: asyncio.AbstractEventLoop) -> None:
         started_s = time.monotonic()
         with Store(self._engine) as store:
-            guest = self._guest = RunningGuest(run, store, loop)
+            guest = self._guest = RunningGuest(run, store, loop, self._gate)
             try:
                 self._drive(run, guest, store)
                 guest.fds.close_all()

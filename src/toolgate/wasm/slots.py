@@ -13,6 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 from toolgate.model.invocations import Ending, RunUsage
 from toolgate.wasm.abi import HostFunction
 from toolgate.wasm.faults import Stopped
+from toolgate.wasm.gate import Gate
 from toolgate.wasm.run import Job, Run
 from toolgate.wasm.slot import Order, Slot
 
@@ -28,6 +29,7 @@ class Slots(Generic[C]):
     def __init__(self, functions: Sequence[HostFunction[C]], *, max_guests: int) -> None:
         self._functions = tuple(functions)
         self._max_guests = max_guests
+        self._gate = Gate()
         self._slots: list[Slot[C]] = []
         self._idle: list[Slot[C]] = []
         self._runs: dict[Run[C], asyncio.Future[None]] = {}
@@ -121,7 +123,7 @@ class Slots(Generic[C]):
                 return slot
         if self._idle:
             return self._idle.pop()
-        slot = Slot(self._functions, name=f"guest-{len(self._slots)}")
+        slot = Slot(self._functions, self._gate, name=f"guest-{len(self._slots)}")
         self._slots.append(slot)
         return slot
 

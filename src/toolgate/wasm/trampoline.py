@@ -29,23 +29,24 @@ def make_callback(
 
     def callback(caller: Caller, *args: int) -> int | None:
         guest = current()
-        try:
-            guest.enter(caller)
-            result = call(guest, *args)
-            return _checked(result) if has_result else None
-        except Fault as fault:
-            errno = fault.errno
-        except ToolgateError as exc:
-            errno = errno_of(exc)
-        except Stopped:
-            guest.halt(INTERNAL)  # unless something else has ended it, as it should
-            errno = Errno.ECANCELED
-        except BaseException:
-            log.exception("the call `%s.%s` of a guest failed", function.module, function.name)
-            count_fault()
-            guest.halt(INTERNAL)
-            errno = Errno.EIO
-        return failures.get(errno)
+        with guest.gate:
+            try:
+                guest.enter(caller)
+                result = call(guest, *args)
+                return _checked(result) if has_result else None
+            except Fault as fault:
+                errno = fault.errno
+            except ToolgateError as exc:
+                errno = errno_of(exc)
+            except Stopped:
+                guest.halt(INTERNAL)  # unless something else has ended it, as it should
+                errno = Errno.ECANCELED
+            except BaseException:
+                log.exception("the call `%s.%s` of a guest failed", function.module, function.name)
+                count_fault()
+                guest.halt(INTERNAL)
+                errno = Errno.EIO
+            return failures.get(errno)
 
     return callback
 
