@@ -22,6 +22,7 @@ GROUPS = {
     "BUD": 8,  # budgets
     "SHU": 6,  # shutdown
     "CHT": 12,  # chat
+    "WAS": 11,  # guests
 }
 GAPS = {
     "SSR-8": "no tool is made of a REST API: there is no path to put an argument into",
