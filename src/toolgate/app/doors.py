@@ -6,11 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from toolgate.app.loop_lag import open_loop_lag
-from toolgate.app.parts import describe_gateway, discovery_of, egress_of, limits_of
+from toolgate.app.parts import describe_gateway, egress_of, limits_of
 from toolgate.audit.log import AuditLog
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import Identities
-from toolgate.gateway.signing import Signer
 from toolgate.model.servers import Transport
 from toolgate.model.snapshot import Snapshot
 from toolgate.packages.opener import PackagedOpener
@@ -19,14 +17,11 @@ from toolgate.settings import Settings
 from toolgate.surfaces.http.messages import Door, Request, Responder
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.target import is_mcp_path
-from toolgate.surfaces.openai.door import OpenAiDoor
-from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.target import is_openai_path
 from toolgate.telemetry import Metrics
 from toolgate.upstream.children import Warden
 from toolgate.upstream.fetch import Fetcher
 from toolgate.upstream.link import Opener
-from toolgate.upstream.models.client import Models
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.opener import AuthorizedOpener
@@ -153,19 +148,6 @@ def packages_in(snapshot: Snapshot) -> Collection[str] | None:
         return None
     records = (server.record for server in snapshot.servers.values())
     return {record.package.sha256 for record in records if record.package is not None}
-
-
-def models_of(settings: Settings, environ: Mapping[str, str]) -> Models:
-    """The connections to the servers of models, for all doors that ask one."""
-    return Models(Secrets(environ, settings.secrets_dir), egress_of(settings))
-
-
-def chat_door_of(
-    settings: Settings, gateway: Gateway, models: Models, *, identities: Identities, signer: Signer
-) -> OpenAiDoor:
-    """The door for chats."""
-    parts = ChatParts(gateway=gateway, models=models, signer=signer, wall_s=time.time)
-    return OpenAiDoor(identities, parts, discovery=discovery_of(settings))
 
 
 def describe_doors(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> None:

@@ -2,22 +2,29 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Collection
+import time
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from toolgate.app.parts import discovery_of, egress_of
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import Identities
+from toolgate.gateway.signing import Signer
 from toolgate.model.invocations import Ending
 from toolgate.model.snapshot import Snapshot
 from toolgate.registry.invocations import Queue
 from toolgate.settings import Settings
+from toolgate.surfaces.openai.door import OpenAiDoor
+from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.invoker import Invoker
 from toolgate.surfaces.wasm.running import Means
 from toolgate.upstream.models.client import Models
+from toolgate.upstream.secrets import Secrets
 from toolgate.wasm.run import Run
 
 if TYPE_CHECKING:
@@ -29,12 +36,11 @@ CACHE: Final = "modules-cache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GuestSupplies:
-    """What guests come from, and what they go to."""
+class Work:
+    """Where invocations come from, and the modules that they run."""
 
     queue: Queue
     fetch: "FetchModule"
-    models: Models
 
 
 class LazyRuntime:
@@ -83,19 +89,32 @@ class LazyRuntime:
 
 
 @asynccontextmanager
+async def open_askers(
+    settings: Settings,
+    environ: Mapping[str, str],
+    gateway: Gateway,
+    *,
+    identities: Identities,
+    signer: Signer,
+    work: Work,
+) -> AsyncIterator[tuple[OpenAiDoor, Invoker]]:
+    """All that asks models, over the same connections: the door for chats, and what runs guests."""
+    async with (
+        Models(Secrets(environ, settings.secrets_dir), egress_of(settings)) as models,
+        open_invoker(settings, gateway, models, work) as invoker,
+    ):
+        parts = ChatParts(gateway=gateway, models=models, signer=signer, wall_s=time.time)
+        yield OpenAiDoor(identities, parts, discovery=discovery_of(settings)), invoker
+
+
+@asynccontextmanager
 async def open_invoker(
-    settings: Settings, gateway: Gateway, supplies: GuestSupplies
+    settings: Settings, gateway: Gateway, models: Models, work: Work
 ) -> AsyncIterator[Invoker]:
     """Has this process run guests, up to `max_guests` at once."""
-    async with LazyRuntime(settings, gateway, supplies.fetch) as runtime:
+    async with LazyRuntime(settings, gateway, work.fetch) as runtime:
         invoker = Invoker(
-            Means(
-                gateway=gateway,
-                models=supplies.models,
-                queue=supplies.queue,
-                slots=runtime,
-                modules=runtime,
-            ),
+            Means(gateway=gateway, models=models, queue=work.queue, slots=runtime, modules=runtime),
             node_id=node_id_of(settings),
             max_guests=settings.max_guests,
             drain_s=settings.drain_s,

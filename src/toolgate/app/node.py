@@ -15,16 +15,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolgate import __version__
-from toolgate.app.doors import (
-    Doors,
-    Supplies,
-    authorizer_of,
-    chat_door_of,
-    describe_doors,
-    models_of,
-    open_gateway,
-)
-from toolgate.app.guests import GuestSupplies, node_id_of, open_invoker
+from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_gateway
+from toolgate.app.guests import Work, node_id_of, open_askers
 from toolgate.app.parts import (
     SESSION_KEY_BYTES,
     discovery_of,
@@ -98,10 +90,10 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
             discovery=discovery_of(settings),
         )
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=serving.discovery)
-        models = await stack.enter_async_context(models_of(settings, environ))
-        chat = chat_door_of(settings, gateway, models, identities=identities, signer=sessions.signer)
-        guests = GuestSupplies(queue=ControlQueue(link), fetch=link.read_module, models=models)
-        invoker = await stack.enter_async_context(open_invoker(settings, gateway, guests))
+        signer, work = sessions.signer, Work(queue=ControlQueue(link), fetch=link.read_module)
+        chat, invoker = await stack.enter_async_context(
+            open_askers(settings, environ, gateway, identities=identities, signer=signer, work=work)
+        )
 
         def end_streams() -> None:
             mcp.close()

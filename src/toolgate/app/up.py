@@ -5,16 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from toolgate.app.archives import open_archives
-from toolgate.app.doors import (
-    Doors,
-    Supplies,
-    authorizer_of,
-    chat_door_of,
-    describe_doors,
-    models_of,
-    open_gateway,
-)
-from toolgate.app.guests import GuestSupplies, open_invoker
+from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_gateway
+from toolgate.app.guests import Work, open_askers
 from toolgate.app.parts import (
     discovery_of,
     follow_registry,
@@ -52,11 +44,7 @@ from toolgate.upstream.oauth.logins import Logins
 @asynccontextmanager
 async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
     """Build all parts on the data directory, load the registry, and keep everything running."""
-    if settings.database is not None:
-        raise StartRefused(
-            "`toolgate up` keeps its registry in the data directory, and `database` is set",
-            hint="unset it, or run `toolgate control` with it and `toolgate node` beside",
-        )
+    _refuse_database(settings)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_sqlite_store(settings.registry_file, wall_ms))
@@ -85,10 +73,10 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         await stack.enter_async_context(open_upkeep(store, metrics))
         keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=discovery_of(settings))
-        models = await stack.enter_async_context(models_of(settings, environ))
-        chat = chat_door_of(settings, gateway, models, identities=identities, signer=sessions.signer)
-        guests = GuestSupplies(queue=store.invocations, fetch=archives.modules.read, models=models)
-        invoker = await stack.enter_async_context(open_invoker(settings, gateway, guests))
+        signer, work = sessions.signer, Work(queue=store.invocations, fetch=archives.modules.read)
+        chat, invoker = await stack.enter_async_context(
+            open_askers(settings, environ, gateway, identities=identities, signer=signer, work=work)
+        )
         control = Control(
             gateway=gateway,
             store=store,
@@ -114,3 +102,11 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         describe_doors(metrics, gateway, sessions)
         front = Guard(Doors(mcp, chat, AsgiDoor(rest_app(control))), own_hosts(settings))
         yield App(settings=settings, gateway=gateway, front=front, loader=loader, end_streams=end_streams)
+
+
+def _refuse_database(settings: Settings) -> None:
+    if settings.database is not None:
+        raise StartRefused(
+            "`toolgate up` keeps its registry in the data directory, and `database` is set",
+            hint="unset it, or run `toolgate control` with it and `toolgate node` beside",
+        )
