@@ -2,6 +2,8 @@
 
 from itertools import count
 
+import pytest
+
 from toolgate.model.invocations import MAX_LINE_BYTES, MAX_LOG_LINES, LogLine
 from toolgate.wasm.output import MAX_WAITING_BYTES, BoundedOutput
 
@@ -90,6 +92,19 @@ def test_of_many_lines_the_last_are_kept() -> None:
     out.write("stdout", b"\n" * 100)
 
     assert [line.seq for line in out.take()] == [*range(201, MAX_LOG_LINES + 201)]
+
+
+@pytest.mark.parametrize("stream", ["stdout", "log"])
+def test_of_a_million_lines_at_once_only_those_are_made_that_are_kept(stream: str) -> None:
+    ticks = count(1)
+    out = BoundedOutput(1_000_000, wall_s=lambda: next(ticks) / 1000)
+    if stream == "log":
+        out.log("info", "\n" * 1_000_000)
+    else:
+        out.write("stdout", b"\n" * 1_000_000)
+
+    assert [line.seq for line in out.take()] == [*range(1_000_001 - MAX_LOG_LINES, 1_000_001)]
+    assert next(ticks) == MAX_LOG_LINES + 1  # the clock was asked for each of them
 
 
 def test_of_much_text_the_last_is_kept() -> None:

@@ -39,34 +39,29 @@ class BoundedOutput:
 
     def write(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
         """Bytes of `stdout` or `stderr`; past the limit they are dropped. Whole lines go to the log too."""
-        with self._lock:
-            kept, unfinished = self._kept[stream], self._unfinished[stream]
-            taken = data[: self._max_bytes - len(kept)]
-            self.is_truncated |= len(taken) < len(data)
-            kept += taken
-            unfinished += taken
-            if b"\n" in taken:
-                *lines, rest = bytes(unfinished).split(b"\n")
-                for line in lines:
-                    self._add(stream, line)
-                unfinished[:] = rest
-            while len(unfinished) >= MAX_LINE_BYTES:
-                self._add(stream, bytes(unfinished[:MAX_LINE_BYTES]))
-                del unfinished[:MAX_LINE_BYTES]
+        kept, unfinished = self._kept[stream], self._unfinished[stream]
+        taken = data[: self._max_bytes - len(kept)]
+        self.is_truncated |= len(taken) < len(data)
+        kept += taken
+        unfinished += taken
+        if b"\n" in taken:
+            lines, _, rest = bytes(unfinished).rpartition(b"\n")
+            self._add(stream, lines)
+            unfinished[:] = rest
+        while len(unfinished) >= MAX_LINE_BYTES:
+            self._add(stream, bytes(unfinished[:MAX_LINE_BYTES]))
+            del unfinished[:MAX_LINE_BYTES]
 
     def log(self, level: LogLevel, text: str) -> None:
         """A line of its log; one for each where the text has several."""
-        with self._lock:
-            for line in text.removesuffix("\n").split("\n"):
-                self._add("log", line.encode(errors="replace"), level)
+        self._add("log", text.removesuffix("\n").encode(errors="replace"), level)
 
     def finish(self) -> None:
         """The run has ended: lines that were begun are lines."""
-        with self._lock:
-            for stream in ("stdout", "stderr"):
-                if self._unfinished[stream]:
-                    self._add(stream, bytes(self._unfinished[stream]))
-                    self._unfinished[stream].clear()
+        for stream in ("stdout", "stderr"):
+            if self._unfinished[stream]:
+                self._add(stream, bytes(self._unfinished[stream]))
+                self._unfinished[stream].clear()
 
     def take(self) -> list[LogLine]:
         """The lines since it was last asked; a gap in their numbers stands for lines that were dropped."""
@@ -76,14 +71,20 @@ class BoundedOutput:
             self._waiting_bytes = 0
         return taken
 
-    def _add(self, stream: LogStream, line: bytes, level: LogLevel = "info") -> None:
-        at_ms = int(self._wall_s() * 1000)
-        for text in _texts(line):
-            self._seq += 1
-            self._lines.append(LogLine(seq=self._seq, at_ms=at_ms, stream=stream, text=text, level=level))
-            self._waiting_bytes += len(text)
-        while len(self._lines) > MAX_LOG_LINES or self._waiting_bytes > MAX_WAITING_BYTES:
-            self._waiting_bytes -= len(self._lines.popleft().text)
+    def _add(self, stream: LogStream, lines: bytes, level: LogLevel = "info") -> None:
+        """The lines in `lines`. Of a million at once no more are made than are kept."""
+        self._seq += max(0, lines.count(b"\n") + 1 - MAX_LOG_LINES)
+        fresh = []
+        for line in lines.rsplit(b"\n", MAX_LOG_LINES)[-MAX_LOG_LINES:]:
+            at_ms = int(self._wall_s() * 1000)
+            for text in _texts(line):
+                self._seq += 1
+                fresh.append(LogLine(seq=self._seq, at_ms=at_ms, stream=stream, text=text, level=level))
+        with self._lock:  # not for longer: the event loop waits for it
+            self._lines.extend(fresh)
+            self._waiting_bytes += sum(len(line.text) for line in fresh)
+            while len(self._lines) > MAX_LOG_LINES or self._waiting_bytes > MAX_WAITING_BYTES:
+                self._waiting_bytes -= len(self._lines.popleft().text)
 
 
 def _texts(line: bytes) -> Iterator[str]:
