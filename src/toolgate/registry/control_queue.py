@@ -1,12 +1,10 @@
 """The queue of invocations as a node reaches it: through control.
 
-A claim whose answer is lost has begun nothing. A report may be repeated: control passes over what it has
-heard. An ending is repeated for as long as anybody waits for that, within bounds.
+A claim whose answer is lost has begun nothing. A report that was not heard is for whoever runs the invocation
+to repeat: control passes over what it has heard.
 """
 
-import asyncio
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol, cast, get_args
 
 import msgspec
@@ -16,14 +14,10 @@ from toolgate.model.invocations import Ending, Invocation, LogLine
 from toolgate.model.principals import Principal
 from toolgate.proto import node_pb2
 from toolgate.registry.invocations import Verdict
-from toolgate.registry.sync import Backoff, SyncLimits
 
 MAX_WAIT_S: Final = 30.0
-PATIENCE_S: Final = 120.0
-"""How long an ending is tried to be reported."""
 LINES_BYTES: Final = 2 * 1024 * 1024
 """In one report, about; a log of more is reported in parts."""
-_PACE: Final = SyncLimits(backoff_s=0.1, backoff_max_s=2.0)
 
 _decode_principal: Final = msgspec.json.Decoder(Principal).decode
 
@@ -45,9 +39,8 @@ class QueueLink(Protocol):
 class ControlQueue:
     """A `Queue` over a link to control."""
 
-    def __init__(self, link: QueueLink, *, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(self, link: QueueLink) -> None:
         self._link = link
-        self._jitter = jitter
 
     async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
         wait_ms = int(min(wait_s, MAX_WAIT_S) * 1000)
@@ -64,22 +57,9 @@ class ControlQueue:
             if verdict == "lost":
                 return verdict
         request = _report(invocation_id, attempt, last)
-        if ending is None:
-            return await self._send(request)
-        request.ending.CopyFrom(encode_ending(ending))
-        return await self._insist(request)
-
-    async def _insist(self, request: node_pb2.ReportInvocationRequest) -> Verdict:
-        """Send it again and again while control is away."""
-        now_s = asyncio.get_running_loop().time
-        until_s, backoff = now_s() + PATIENCE_S, Backoff(_PACE, self._jitter)
-        while True:
-            try:
-                return await self._send(request)
-            except ControlUnavailable:
-                if now_s() >= until_s:
-                    raise
-            await asyncio.sleep(backoff.wait_s())
+        if ending is not None:
+            request.ending.CopyFrom(encode_ending(ending))
+        return await self._send(request)
 
     async def _send(self, request: node_pb2.ReportInvocationRequest) -> Verdict:
         verdict = (await self._link.report_invocation(request)).verdict

@@ -49,7 +49,7 @@ SERVICE: Final = "toolgate.v1.NodeService"
 async def open_queue(*houses: GrpcHouse) -> AsyncIterator[ControlQueue]:
     address = ControlAddress(targets=tuple(house.address for house in houses), key=secret_of("node"))
     async with asyncio.timeout(DEADLINE_S), open_control_link(address, jitter=lambda: 0.0) as link:
-        yield ControlQueue(link, jitter=lambda: 0.0)
+        yield ControlQueue(link)
 
 
 async def test_an_invocation_travels_whole_and_so_does_what_becomes_of_it() -> None:
@@ -267,29 +267,12 @@ class Line:
         return node_pb2.ReportInvocationResponse(verdict=self.verdict)
 
 
-async def test_an_ending_is_repeated_while_control_is_away() -> None:
-    link = Line(failures=50)
-
-    assert await ControlQueue(link, jitter=lambda: 0.0).report("a", 1, ending=SUCCESS) == "go_on"
-    assert len(link.sent) == 51
-    assert all(one.ending == encode_ending(SUCCESS) for one in link.sent)
-
-
-async def test_an_ending_is_not_repeated_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.registry.control_queue.PATIENCE_S", 0.0)
-    link = Line(failures=50)
-
-    with pytest.raises(ControlUnavailable):
-        await ControlQueue(link, jitter=lambda: 0.0).report("a", 1, ending=SUCCESS)
-    assert len(link.sent) == 1
-
-
-async def test_a_heartbeat_that_fails_is_for_whoever_runs_it_to_repeat() -> None:
+async def test_a_report_that_fails_is_for_whoever_runs_it_to_repeat() -> None:
     link = Line(failures=1)
 
     with pytest.raises(ControlUnavailable):
-        await ControlQueue(link).report("a", 1, lines=[line(1)])
-    assert len(link.sent) == 1
+        await ControlQueue(link).report("a", 1, lines=[line(1)], ending=SUCCESS)
+    assert [one.ending for one in link.sent] == [encode_ending(SUCCESS)]
 
 
 async def test_a_long_log_is_sent_in_parts_until_it_is_lost() -> None:

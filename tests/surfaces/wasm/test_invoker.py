@@ -74,6 +74,7 @@ class Line:
         self.is_cut = False
         self.deafness = 0
         """How many reports are not heard."""
+        self.endings_unheard = 0
 
     async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
         self._check()
@@ -87,6 +88,9 @@ class Line:
         if self.deafness:
             self.deafness -= 1
             raise ControlUnavailable("not heard")
+        if ending is not None and self.endings_unheard:
+            self.endings_unheard -= 1
+            raise ControlUnavailable("its end is not heard")
         return await self._queue.report(invocation_id, attempt, lines=lines, ending=ending)
 
     def _check(self) -> None:
@@ -383,6 +387,15 @@ async def test_a_run_goes_on_while_control_is_away_and_reports_when_it_is_back(t
     assert still is not None
     assert still.state == "running"
     assert found.state == "cancelled"
+
+
+async def test_the_end_of_a_run_is_reported_until_it_is_heard(tmp_path: Path) -> None:
+    async with open_node(tmp_path) as node, node.invoker():
+        node.line.endings_unheard = 3
+        found, ending = await node.ended(await node.begin("echo", input=b"x"))
+
+    assert node.line.endings_unheard == 0
+    assert (found.state, found.attempt, ending.stdout) == ("failed", 1, b"x")
 
 
 async def test_a_run_is_over_before_its_lease_is_so_that_nobody_else_runs_it_meanwhile(
