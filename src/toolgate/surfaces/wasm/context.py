@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Lock
+from dataclasses import dataclass
 from typing import Final
 
 from toolgate.errors import PolicyDenied, ToolCallLimit
@@ -20,11 +19,10 @@ MAX_DENIALS_RECORDED: Final = 100
 
 
 class CallLog:
-    """The calls of tools that a run makes, by itself or by models, and how many it may."""
+    """The calls of tools that a run makes, by itself or by models, and how many it may. On the event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._lock = Lock()
         self.total = 0
         self.model_asks = 0
         self.denials = 0
@@ -36,10 +34,9 @@ class CallLog:
 
     def spend(self) -> None:
         """One more. Raises ToolCallLimit."""
-        with self._lock:  # a function of the guest calls tools while its model's other calls are made
-            if self.total >= self._most:
-                raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")
-            self.total += 1
+        if self.total >= self._most:
+            raise ToolCallLimit(f"this run has made {self._most} calls, as many as it may")
+        self.total += 1
 
     def keep(self, call: CallMade) -> None:
         """What became of one."""
@@ -59,10 +56,11 @@ class TaskContext:
     wall_s: Callable[[], float]
     deadline_s: float
     """Of the whole run, by the loop's clock."""
-    trace: Trace = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "trace", Trace(DOOR, self.invocation_id, self.invocation_id))
+    @property
+    def trace(self) -> Trace:
+        """By which its calls are found in the audit."""
+        return Trace(DOOR, self.invocation_id, self.invocation_id)
 
     @contextmanager
     def denials_recorded(self) -> Iterator[None]:
