@@ -1,13 +1,13 @@
 """Every function that a guest may import, and its type: what modules are checked by before they ever run.
 
 In a type `i` is 32 bits wide and `I` 64; parameters stand before the `>`, the result after it. The functions
-themselves are elsewhere, and tests see to it that they agree with this.
+themselves are elsewhere, and have their types from here.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from toolgate.wasm.abi import SPEAR, WASI
+from toolgate.wasm.abi import SPEAR, WASI, Errno, HostFunction, negated
 
 Signature = tuple[str, str]
 """The types of the parameters, and that of the result, if there is one."""
@@ -100,3 +100,13 @@ ABI_SIGNATURES: Final[Mapping[tuple[str, str], Signature]] = {
     **_signatures(SPEAR, _SPEAR_TYPES),
     **_signatures(WASI, _WASI_TYPES),
 }
+
+
+def host_functions(
+    module: str, calls: Mapping[str, Callable[..., int | None]], *, failure: Callable[[Errno], int] = negated
+) -> tuple[HostFunction[Any], ...]:
+    """The functions of a module by these names; see `HostFunction`."""
+    return tuple(
+        HostFunction(module, name, *ABI_SIGNATURES[module, name], call, failure)
+        for name, call in calls.items()
+    )

@@ -2,12 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from toolgate.model.invocations import MAX_LINE_BYTES, LogLevel
 from toolgate.wasm.abi import SPEAR, Guest, HostFunction
-from toolgate.wasm.abi_table import ABI_SIGNATURES
+from toolgate.wasm.abi_table import host_functions
 
 _LEVELS: Final[Mapping[int, LogLevel]] = {0: "trace", 1: "debug", 2: "info", 3: "warn", 4: "error"}
 
@@ -34,14 +34,13 @@ def _log(guest: Guest[Any], level: int, pointer: int, length: int) -> int:
     return 0
 
 
-_CALLS: Final[Mapping[str, Callable[..., int | None]]] = {
-    "time_now_ms": _time_now_ms,
-    "wall_time_s": _wall_time_s,
-    "sleep_ms": _sleep_ms,
-    "random_i64": _random_i64,
-    "log": _log,
-}
-
-BASIC_FUNCTIONS: Final[tuple[HostFunction[Any], ...]] = tuple(
-    HostFunction(SPEAR, name, *ABI_SIGNATURES[SPEAR, name], call) for name, call in _CALLS.items()
+BASIC_FUNCTIONS: Final[tuple[HostFunction[Any], ...]] = host_functions(
+    SPEAR,
+    {
+        "time_now_ms": _time_now_ms,
+        "wall_time_s": _wall_time_s,
+        "sleep_ms": _sleep_ms,
+        "random_i64": _random_i64,
+        "log": _log,
+    },
 )

@@ -8,15 +8,14 @@ at once is bounded; what takes longer is done in pieces, between which the run c
 
 import os
 import struct
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from toolgate.wasm.abi import WASI, Guest, HostFunction
-from toolgate.wasm.abi_table import ABI_SIGNATURES
+from toolgate.wasm.abi_table import host_functions
 from toolgate.wasm.faults import Errno, Fault
 from toolgate.wasm.wasi_errno import WasiErrno, wasi_errno
-from toolgate.wasm.wasi_poll import poll_oneoff
+from toolgate.wasm.wasi_poll import CLOCKS_NS, poll_oneoff
 
 AnyGuest = Guest[Any]
 Call = Callable[..., int | None]
@@ -33,8 +32,6 @@ _CHARACTER_DEVICE: Final = 2
 _RIGHTS: Final = (1 << 1) | (1 << 6) | (1 << 27)
 """To read, write and poll; not to seek, which together make a terminal."""
 _STREAMS: Final[Mapping[int, Literal["stdout", "stderr"]]] = {1: "stdout", 2: "stderr"}
-_CLOCKS: Final[Mapping[int, Callable[[], int]]] = {0: time.time_ns, 1: time.monotonic_ns}
-"""The clocks of processors are not there: a thread serves one guest after another."""
 
 
 def _args_sizes_get(guest: AnyGuest, count_pointer: int, size_pointer: int) -> int:
@@ -71,16 +68,16 @@ def _put_strings(guest: AnyGuest, strings: tuple[bytes, ...], out: tuple[int, in
 
 
 def _clock_res_get(guest: AnyGuest, clock: int, out: int) -> int:
-    if clock not in _CLOCKS:
+    if clock not in CLOCKS_NS:
         return WasiErrno.INVAL
     guest.write(out, struct.pack("<Q", 1))
     return WasiErrno.SUCCESS
 
 
 def _clock_time_get(guest: AnyGuest, clock: int, _precision: int, out: int) -> int:
-    if clock not in _CLOCKS:
+    if clock not in CLOCKS_NS:
         return WasiErrno.INVAL
-    guest.write(out, struct.pack("<Q", _CLOCKS[clock]()))
+    guest.write(out, struct.pack("<Q", CLOCKS_NS[clock]()))
     return WasiErrno.SUCCESS
 
 
@@ -222,7 +219,4 @@ _CALLS: Final[Mapping[str, Call]] = {
     "sock_shutdown": _answer(WasiErrno.NOTSOCK),
 }
 
-WASI_FUNCTIONS: Final[tuple[HostFunction[Any], ...]] = tuple(
-    HostFunction(WASI, name, *ABI_SIGNATURES[WASI, name], call, failure=wasi_errno)
-    for name, call in _CALLS.items()
-)
+WASI_FUNCTIONS: Final[tuple[HostFunction[Any], ...]] = host_functions(WASI, _CALLS, failure=wasi_errno)

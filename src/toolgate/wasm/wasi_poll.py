@@ -13,6 +13,9 @@ MAX_SUBSCRIPTIONS: Final = 1_024
 MAX_SLEEP_NS: Final = 1_000_000 * 1_000_000_000
 """No run is as long; a longer wait would be no number of the host's."""
 
+CLOCKS_NS: Final[Mapping[int, Callable[[], int]]] = {0: time.time_ns, 1: time.monotonic_ns}
+"""WASI's clocks. Those of processors are not there: a thread serves one guest after another."""
+
 _SUBSCRIPTION: Final = struct.Struct("<QBxxxxxxxIxxxxQQHxxxxxx")
 """Its mark, its kind; of a clock: which, until when, how precisely, flags. Of a stream: its descriptor."""
 _EVENT: Final = struct.Struct("<QHBxxxxxQHxxxxxx")
@@ -21,7 +24,6 @@ _CLOCK: Final = 0
 _STREAM_KINDS: Final = {1: (0,), 2: (1, 2)}
 """The streams that can be read, and those that can be written."""
 _IS_ABSOLUTE: Final = 1
-_NOW_NS: Final[Mapping[int, Callable[[], int]]] = {0: time.time_ns, 1: time.monotonic_ns}
 
 
 class _Subscription(NamedTuple):
@@ -34,13 +36,13 @@ class _Subscription(NamedTuple):
 
     @property
     def is_clock(self) -> bool:
-        return self.kind == _CLOCK and self.subject in _NOW_NS
+        return self.kind == _CLOCK and self.subject in CLOCKS_NS
 
     def wait_ns(self) -> int:
         """How long from now. Nothing is to be waited for but clocks."""
         if not self.is_clock:
             return 0
-        from_ns = _NOW_NS[self.subject]() if self.flags & _IS_ABSOLUTE else 0
+        from_ns = CLOCKS_NS[self.subject]() if self.flags & _IS_ABSOLUTE else 0
         return min(max(0, self.timeout_ns - from_ns), MAX_SLEEP_NS)
 
     def event(self) -> bytes:

@@ -23,6 +23,7 @@ from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
 from toolgate.surfaces.wasm.guest_tools import GuestTool, call_guest_tool, parse_guest_tool
 from toolgate.surfaces.wasm.session_params import MAX_PARAM_BYTES, SessionParams, parse_param
 from toolgate.wasm.abi import SPEAR, Errno, Fault, HostFunction
+from toolgate.wasm.abi_table import host_functions
 
 SET_PARAM: Final = 1
 GET_METRICS: Final = 2
@@ -129,12 +130,15 @@ def _drop(guest: TaskGuest, fd: int, response: ChatResponse) -> None:
         guest.fds.close(fd)
 
 
-CHAT_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = (
-    HostFunction(SPEAR, "cchat_create", "", "i", cchat_create),
-    HostFunction(SPEAR, "cchat_write_msg", "iiiii", "i", cchat_write_msg),
-    HostFunction(SPEAR, "cchat_write_fn", "iiii", "i", cchat_write_fn),
-    HostFunction(SPEAR, "cchat_ctl", "iiii", "i", cchat_ctl),
-    HostFunction(SPEAR, "cchat_send", "ii", "i", cchat_send),
-    HostFunction(SPEAR, "cchat_recv", "iii", "i", cchat_recv),
-    HostFunction(SPEAR, "cchat_close", "i", "i", cchat_close),
+CHAT_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = host_functions(
+    SPEAR,
+    {
+        "cchat_create": cchat_create,
+        "cchat_write_msg": cchat_write_msg,
+        "cchat_write_fn": cchat_write_fn,
+        "cchat_ctl": cchat_ctl,
+        "cchat_send": cchat_send,
+        "cchat_recv": cchat_recv,
+        "cchat_close": cchat_close,
+    },
 )

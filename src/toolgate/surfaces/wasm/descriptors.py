@@ -14,6 +14,7 @@ from toolgate.model.raw import UNREADABLE
 from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
 from toolgate.surfaces.wasm.texts import decode_text
 from toolgate.wasm.abi import SPEAR, Errno, Fault, HostFunction
+from toolgate.wasm.abi_table import host_functions
 from toolgate.wasm.fds import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, Entry, FdTable
 
 EPOLL_CTL_ADD: Final = 1
@@ -158,10 +159,13 @@ _TOLD: Final[Mapping[int, Callable[[Entry], Mapping[str, object]]]] = {
     GET_METRICS: lambda entry: entry.metrics(),
 }
 
-DESCRIPTOR_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = (
-    HostFunction(SPEAR, "spear_epoll_create", "", "i", spear_epoll_create),
-    HostFunction(SPEAR, "spear_epoll_ctl", "iiii", "i", spear_epoll_ctl),
-    HostFunction(SPEAR, "spear_epoll_wait", "iiii", "i", spear_epoll_wait),
-    HostFunction(SPEAR, "spear_epoll_close", "i", "i", spear_epoll_close),
-    HostFunction(SPEAR, "spear_fd_ctl", "iiii", "i", spear_fd_ctl),
+DESCRIPTOR_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = host_functions(
+    SPEAR,
+    {
+        "spear_epoll_create": spear_epoll_create,
+        "spear_epoll_ctl": spear_epoll_ctl,
+        "spear_epoll_wait": spear_epoll_wait,
+        "spear_epoll_close": spear_epoll_close,
+        "spear_fd_ctl": spear_fd_ctl,
+    },
 )

@@ -32,6 +32,7 @@ from toolgate.surfaces.wasm.texts import decode_text, read_text
 from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
 from toolgate.wasm.abi import SPEAR, Errno, Fault, HostFunction
+from toolgate.wasm.abi_table import host_functions
 from toolgate.wasm.fds import EPOLLIN, Entry
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
@@ -251,11 +252,14 @@ def _definition(name: str, route: Route) -> Members:
     return members
 
 
-MCP_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = (
-    HostFunction(SPEAR, "mcp_open", "ii", "i", mcp_open),
-    HostFunction(SPEAR, "mcp_list_tools", "iii", "i", mcp_list_tools),
-    HostFunction(SPEAR, "mcp_call_tool", "iiiiiii", "i", mcp_call_tool),
-    HostFunction(SPEAR, "mcp_close", "i", "i", mcp_close),
-    HostFunction(SPEAR, "mcp_registry_list", "ii", "i", mcp_registry_list),
-    HostFunction(SPEAR, "mcp_registry_get", "iiii", "i", mcp_registry_get),
+MCP_FUNCTIONS: Final[tuple[HostFunction[TaskContext], ...]] = host_functions(
+    SPEAR,
+    {
+        "mcp_open": mcp_open,
+        "mcp_list_tools": mcp_list_tools,
+        "mcp_call_tool": mcp_call_tool,
+        "mcp_close": mcp_close,
+        "mcp_registry_list": mcp_registry_list,
+        "mcp_registry_get": mcp_registry_get,
+    },
 )
