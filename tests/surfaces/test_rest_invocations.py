@@ -18,7 +18,7 @@ from toolgate.registry.invocations import MAX_QUEUED
 pytestmark = pytest.mark.anyio
 
 SUM: Final = "/api/v1/tasks/sum/invocations"
-AGENT, OTHER, BOUND = secret_of("agent"), "tg_other" * 8, "tg_bound" * 8
+AGENT, OTHER, BOUND, WATCHER = secret_of("agent"), "tg_other" * 8, "tg_bound" * 8, "tg_watcher" * 8
 WELL: Final = Ending(
     state="succeeded",
     ended_by="exit",
@@ -42,6 +42,12 @@ async def open_house() -> AsyncIterator[RestHouse]:
                     "key_id": "bound",
                     "role": "agent",
                     "sha256": hash_key(BOUND),
+                    "ceiling": {"tasks": ["review"]},
+                },
+                {
+                    "key_id": "watcher",
+                    "role": "viewer",
+                    "sha256": hash_key(WATCHER),
                     "ceiling": {"tasks": ["review"]},
                 },
             ],
@@ -197,13 +203,14 @@ async def test_agents_see_their_own_runs_viewers_all_and_nobody_else_any() -> No
         paths = [f"{SUM}/{others}{end}" for end in ("", "/logs", "/events")]
         hidden = [await house.ask("GET", path, key=AGENT) for path in paths]
         hidden += [await house.ask("POST", f"{SUM}/{others}/cancel", key=AGENT)]
-        hidden += [await house.ask("GET", f"{SUM}/{own}", key=BOUND), await house.ask("GET", SUM, key=BOUND)]
+        for key in (BOUND, WATCHER):
+            hidden += [await house.ask("GET", path, key=key) for path in (f"{SUM}/{own}", SUM)]
         elsewhere = await house.ask("GET", f"{SUM}/{own}".replace("sum", "review"), key=AGENT)
         none = await house.ask("GET", f"{SUM}/{'0' * 32}", key=AGENT)
         seen = await house.ask("GET", f"{SUM}/{others}", key=secret_of("viewer"))
 
     assert listed == {"own": [own], "others": [others], "viewer": [others, own]}
-    assert [error_of(answer) for answer in [*hidden, elsewhere]] == [(404, "not_found")] * 7
+    assert [error_of(answer) for answer in [*hidden, elsewhere]] == [(404, "not_found")] * 9
     assert none.json()["error"]["hint"] == hidden[0].json()["error"]["hint"]
     assert seen.status_code == 200
 
