@@ -17,7 +17,15 @@ from tests.wasm.wat import compiled
 from toolgate.audit.events import InvocationEnded
 from toolgate.errors import ControlUnavailable, NotFound
 from toolgate.gateway.identity import principal_of
-from toolgate.model.invocations import ENDED, CallMade, Ending, Invocation, InvocationState, LogLine
+from toolgate.model.invocations import (
+    ENDED,
+    MAX_LOG_LINES,
+    CallMade,
+    Ending,
+    Invocation,
+    InvocationState,
+    LogLine,
+)
 from toolgate.model.principals import Ceiling
 from toolgate.model.tasks import Task
 from toolgate.model.workloads import Workload
@@ -25,7 +33,7 @@ from toolgate.registry.invocations import Verdict
 from toolgate.registry.memory_invocations import MemoryInvocations
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.surfaces.wasm.invoker import Invoker
-from toolgate.surfaces.wasm.running import Means, Pace
+from toolgate.surfaces.wasm.running import MAX_HELD_CHARS, Means, Pace, newest_lines
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.models.client import Models
 from toolgate.upstream.secrets import Secrets
@@ -396,6 +404,15 @@ async def test_the_end_of_a_run_is_reported_until_it_is_heard(tmp_path: Path) ->
 
     assert node.line.endings_unheard == 0
     assert (found.state, found.attempt, ending.stdout) == ("failed", 1, b"x")
+
+
+def test_of_lines_that_nobody_hears_of_the_newest_are_held() -> None:
+    many = [LogLine(seq=n, at_ms=0, stream="log", text="x") for n in range(MAX_LOG_LINES + 5)]
+    long = [LogLine(seq=n, at_ms=0, stream="log", text="x" * (MAX_HELD_CHARS // 2)) for n in range(5)]
+
+    assert newest_lines(many) == many[5:]
+    assert newest_lines(long) == long[3:]
+    assert newest_lines([]) == []
 
 
 async def test_a_run_is_over_before_its_lease_is_so_that_nobody_else_runs_it_meanwhile(

@@ -8,8 +8,9 @@ by then the queue may have given the invocation to another node.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -28,6 +29,8 @@ from toolgate.wasm.run import Job, Run, Verdict
 
 REVISION_S: Final = 30.0
 """How long a node may take to hear of what the registry held when an invocation was made."""
+MAX_HELD_CHARS: Final = 1_048_576
+"""Of lines that nobody has heard of yet."""
 LAST_REPORT_S: Final = 120.0
 """How long the end of a run is tried to be reported."""
 
@@ -225,9 +228,8 @@ class Running:
         self.stop("node_lost", why)
 
     def _gather(self) -> None:
-        if self._run is not None:
-            self._lines += self._run.output.take()
-            del self._lines[:-MAX_LOG_LINES]
+        if self._run is not None and (taken := self._run.output.take()):
+            self._lines = newest_lines([*self._lines, *taken])
 
     async def _report(self, ending: Ending | None = None) -> bool:
         """Tell the queue what is new; whether it has heard."""
@@ -287,6 +289,14 @@ class Running:
                 tool_calls=ending.usage.tool_calls,
             )
         )
+
+
+def newest_lines(lines: Sequence[LogLine]) -> list[LogLine]:
+    """As many of them as are held for a queue that does not hear."""
+    newest = lines[-MAX_LOG_LINES:]
+    sizes = accumulate(len(line.text) for line in reversed(newest))
+    kept = sum(size <= MAX_HELD_CHARS for size in sizes)
+    return list(newest[len(newest) - kept :])
 
 
 class _Refused(Exception):
