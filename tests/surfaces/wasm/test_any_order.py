@@ -13,6 +13,7 @@ from tests.surfaces.wasm.any_order import PRINCIPALS, Oracle, Scopes, Step, net,
 from tests.surfaces.wasm.task_house import PlayedGuest, TaskHouse, open_task_house
 from toolgate.gateway.caller import Caller
 from toolgate.model.workloads import WorkloadLimits
+from toolgate.policy.layers import parse_session_params
 from toolgate.surfaces.wasm.chat_session import ChatSession
 from toolgate.surfaces.wasm.functions import ALL_FUNCTIONS
 from toolgate.wasm.faults import Fault
@@ -64,7 +65,8 @@ class Played:
         except Fault as fault:
             return -fault.errno, []
         caller = self.guest.context.caller
-        view = self.guest.context.gateway.view(Caller(caller.principal, caller.task_id, params.request()))
+        request = parse_session_params(params.mcp)
+        view = self.guest.context.gateway.view(Caller(caller.principal, caller.task_id, request))
         return 0, list(view.tools)
 
 

@@ -9,7 +9,7 @@ from tests.surfaces.mcp.house import task
 from tests.surfaces.wasm.task_house import TASK, PlayedGuest, TaskHouse, open_task_house
 from tests.upstream.memory_link import MemoryNet, record
 from toolgate.model.chat import BudgetsNarrowed
-from toolgate.policy.layers import SessionRequest
+from toolgate.policy.layers import SessionRequest, parse_session_params
 from toolgate.policy.limits import Limits
 from toolgate.surfaces.wasm import chat_session
 from toolgate.surfaces.wasm.chat_session import ChatSession
@@ -37,6 +37,11 @@ def params_of(guest: PlayedGuest, fd: int) -> SessionParams:
     return guest.fds.get(fd, ChatSession).params
 
 
+def request_of(guest: PlayedGuest, fd: int) -> SessionRequest:
+    """What the session asks of the policy."""
+    return parse_session_params(params_of(guest, fd).mcp)
+
+
 def send_raw(guest: PlayedGuest, fd: int, data: bytes) -> int:
     guest.write(0, data)
     guest.write_u32(65_000, len(data))
@@ -46,7 +51,7 @@ def send_raw(guest: PlayedGuest, fd: int, data: bytes) -> int:
 async def test_parameters_that_the_policy_admits_are_what_the_session_asks_for(house: TaskHouse) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
-        assert params_of(guest, fd).request() == SessionRequest()
+        assert request_of(guest, fd) == SessionRequest()
         for key, value in {
             "mcp.enabled": True,
             "mcp.server_ids": ["two", "one", "two"],
@@ -54,11 +59,11 @@ async def test_parameters_that_the_policy_admits_are_what_the_session_asks_for(h
             "mcp.tool_denylist": ["read_secret"],
         }.items():
             assert guest.set_param(fd, key, value) == 0
-        assert params_of(guest, fd).request() == SessionRequest(
+        assert request_of(guest, fd) == SessionRequest(
             enabled=True, servers=("one", "two"), allow=("read_*",), deny=("read_secret",)
         )
         assert guest.set_param(fd, "mcp.server_ids", []) == 0
-        assert params_of(guest, fd).request().servers == ()
+        assert request_of(guest, fd).servers == ()
 
     await play(house, story)
 
@@ -73,7 +78,7 @@ async def test_what_the_task_says_is_not_for_a_guest_to_set(house: TaskHouse, ke
         fd = guest.call("cchat_create")
         for value in (["*"], [], None, "x"):
             assert guest.set_param(fd, key, value) == EACCES
-        assert params_of(guest, fd).request() == SessionRequest()
+        assert request_of(guest, fd) == SessionRequest()
 
     await play(house, story)
 
@@ -88,7 +93,7 @@ async def test_servers_outside_the_task_are_refused_as_a_whole(house: TaskHouse,
         fd = guest.call("cchat_create")
         assert guest.set_param(fd, "mcp.server_ids", ["two"]) == 0
         assert guest.set_param(fd, "mcp.server_ids", value) == EACCES
-        assert params_of(guest, fd).request() == SessionRequest(servers=("two",))
+        assert request_of(guest, fd) == SessionRequest(servers=("two",))
 
     await play(house, story)
 
@@ -127,7 +132,7 @@ async def test_values_of_the_wrong_kind_are_invalid(house: TaskHouse, key: str, 
         fd = guest.call("cchat_create")
         assert guest.set_param(fd, key, value) == EINVAL
         params = params_of(guest, fd)
-        assert (params.request(), params.forwarded, params.size) == (SessionRequest(), {}, 0)
+        assert (request_of(guest, fd), params.forwarded, params.size) == (SessionRequest(), {}, 0)
 
     await play(house, story)
 

@@ -13,7 +13,7 @@ import msgspec
 from toolgate.errors import InvalidParams, TooManyTools
 from toolgate.model.chat import BudgetsNarrowed
 from toolgate.model.raw import UNREADABLE, Members
-from toolgate.policy.layers import SessionRequest, parse_session_params
+from toolgate.policy.layers import parse_session_params
 from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
 from toolgate.surfaces.wasm.texts import decode_text, has_nul
 from toolgate.wasm.abi import Errno, Fault
@@ -136,10 +136,6 @@ class SessionParams:
                 if key in self._values
             }
         )
-
-    def request(self) -> SessionRequest:
-        """What the session asks of the policy."""
-        return parse_session_params(self.mcp)
 
 
 async def _check_scope(context: TaskContext, params: Mapping[str, Any]) -> None:
