@@ -230,7 +230,7 @@ def test_a_run_is_shown_with_all_that_came_of_it() -> None:
         "by          key:ada",
         "state       succeeded",
         "made        2023-11-14 22:13:20 UTC",
-        "attempt     2, of 4 at most",
+        "attempt     2",
         "ended by    exit",
         "exit code   0",
         "because     it is so",

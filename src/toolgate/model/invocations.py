@@ -33,7 +33,7 @@ MAX_LINE_BYTES: Final = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One line a guest wrote. `seq` rises by one within an invocation, over all its attempts."""
+    """One line a guest wrote. As it is kept, `seq` rises by one over all attempts; a node counts its own."""
 
     seq: int
     at_ms: int

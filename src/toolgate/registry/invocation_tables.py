@@ -55,7 +55,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who takes how many, and what it means."""
+    """Who takes how many, and whether leases that are over are ended first."""
 
     node_id: str
     limit: int

@@ -49,7 +49,7 @@ def render_invocation(one: Answer) -> RenderableType:
     table.add_row("state", _state(one))
     table.add_row("made", cell(_when(one["created_ms"])))
     if one["attempt"] > 1:
-        table.add_row("attempt", cell(f"{one['attempt']}, of {one['retries'] + 1} at most"))
+        table.add_row("attempt", cell(one["attempt"]))
     ending = one["ending"]
     if ending is None:
         return table

@@ -114,7 +114,7 @@ class InvocationSummary(Shown):
     started_ms: int | None
     ended_ms: int | None
     attempt: int
-    """How often it was begun."""
+    """How often a node has taken it."""
     retries: int
     """How often it may be begun again, where its node is lost."""
     is_cancel_asked: bool
