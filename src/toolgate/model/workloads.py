@@ -7,6 +7,8 @@ from typing import Final
 from toolgate.model.servers import EMPTY
 
 MAX_MODULE_BYTES: Final = 32 * 1024 * 1024
+MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024
+"""The most that `max_output_bytes` can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

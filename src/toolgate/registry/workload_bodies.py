@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import Field
 
-from toolgate.model.workloads import Workload, WorkloadLimits
+from toolgate.model.workloads import MAX_OUTPUT_BYTES, Workload, WorkloadLimits
 from toolgate.registry.bodies import Body
 from toolgate.registry.fields import GuestArgument, GuestValue, Sha256, VariableName
 
@@ -27,7 +27,7 @@ class WorkloadLimitsBody(Body):
     table_elements: int = Field(default=_LIMITS.table_elements, ge=0, le=1_000_000)
     """The most entries its tables of functions may have."""
 
-    max_output_bytes: int = Field(default=_LIMITS.max_output_bytes, ge=0, le=4_194_304)
+    max_output_bytes: int = Field(default=_LIMITS.max_output_bytes, ge=0, le=MAX_OUTPUT_BYTES)
     """Kept of its standard output, and as many of standard error. More is dropped, and the run says so."""
 
     max_fds: int = Field(default=_LIMITS.max_fds, ge=1, le=1_024)

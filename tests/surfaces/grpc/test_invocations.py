@@ -30,12 +30,13 @@ from toolgate.model.invocations import (
     Invocation,
 )
 from toolgate.model.revisions import Write
+from toolgate.model.workloads import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
 from toolgate.registry.control_link import ControlAddress, open_control_link
 from toolgate.registry.control_queue import ControlQueue, encode_ending
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.memory_invocations import MemoryInvocations
-from toolgate.surfaces.grpc.invocations import MAX_CLAIMED, MAX_OUTPUT_BYTES, parse_ending, parse_line
+from toolgate.surfaces.grpc.invocations import MAX_CLAIMED, parse_ending, parse_line
 from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT
 from toolgate.surfaces.grpc.server import open_grpc_server
 

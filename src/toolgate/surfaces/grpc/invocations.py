@@ -25,17 +25,16 @@ from toolgate.model.invocations import (
     LogStream,
     RunUsage,
 )
+from toolgate.model.workloads import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
+from toolgate.registry.control_queue import MAX_WAIT_S
 from toolgate.surfaces.grpc.reports import MAX_COUNT, MAX_TEXT, one_of, parse_node_id
 from toolgate.surfaces.grpc.rpc import Call, Rpc
 
-MAX_WAIT_MS: Final = 30_000
 MAX_CLAIMED: Final = 8
 """At a time: each may have an input of 1 MiB, and a node takes messages of 16."""
 MAX_ID: Final = 128
 MAX_REPORT_BYTES: Final = 16 * 1024 * 1024
-MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024
-"""Of standard output, and as many of standard error."""
 
 
 async def claim_invocations(
@@ -46,7 +45,7 @@ async def claim_invocations(
     claimed = await control.store.invocations.claim(
         parse_node_id(call.caller, asked.node_id),
         limit=min(asked.limit, MAX_CLAIMED),
-        wait_s=min(asked.wait_ms, MAX_WAIT_MS) / 1000,
+        wait_s=min(asked.wait_ms / 1000, MAX_WAIT_S),
     )
     return node_pb2.ClaimInvocationsResponse(invocations=map(encode_claimed, claimed))
 
