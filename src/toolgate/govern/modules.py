@@ -56,16 +56,20 @@ async def _keep(control: Control, actor: Principal, path: Path, sha256: str) -> 
 
 async def list_modules(control: Control) -> tuple[list[StoredModule], Users]:
     """All that are kept, the newest first, and who uses which."""
-    tasks = await control.store.list("task")
-    return await modules_of(control).list(), users_of_modules(tasks.records)
+    return await modules_of(control).list(), await _all_users(control)
+
+
+async def find_module(control: Control, sha256: str) -> tuple[StoredModule, list[str]]:
+    """One of them, and the tasks that run it. Raises NotFound."""
+    module = await modules_of(control).get(sha256)
+    return module, await _users(control, sha256)
 
 
 async def remove_module(control: Control, actor: Principal, sha256: str) -> None:
     """Remove one that no task runs. Raises NotFound, or Conflict while one does."""
     check_boundless(actor, "a module may be any caller's")
     async with control.turn:
-        users = users_of_modules((await control.store.list("task")).records).get(sha256)
-        if users:
+        if users := await _users(control, sha256):
             more = f" and {len(users) - 1} more" if len(users) > 1 else ""
             raise Conflict(
                 f"module `{sha256}` is run by task `{users[0]}`{more}",
@@ -74,3 +78,11 @@ async def remove_module(control: Control, actor: Principal, sha256: str) -> None
             )
         await modules_of(control).remove(sha256)
     note(control, actor, operation="remove", kind="module", record_id=sha256)
+
+
+async def _users(control: Control, sha256: str) -> list[str]:
+    return (await _all_users(control)).get(sha256, [])
+
+
+async def _all_users(control: Control) -> Users:
+    return users_of_modules((await control.store.list("task")).records)

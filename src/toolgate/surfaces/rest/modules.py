@@ -17,8 +17,14 @@ from toolgate.errors import (
     StorageFailed,
 )
 from toolgate.govern.control import Control
-from toolgate.govern.modules import TakenIn, finish_module, list_modules, remove_module, upload_module
-from toolgate.govern.workloads import modules_of
+from toolgate.govern.modules import (
+    TakenIn,
+    find_module,
+    finish_module,
+    list_modules,
+    remove_module,
+    upload_module,
+)
 from toolgate.packages.modules import StoredModule
 from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.bodies import Body
@@ -87,9 +93,8 @@ async def show_modules(control: Control, _call: Call[None]) -> Answer:
 
 async def show_module(control: Control, call: Call[None]) -> Answer:
     """One module, with the tasks that run it."""
-    module = await modules_of(control).get(call.ids["sha256"])
-    _, users = await list_modules(control)
-    return Answer(_show(module, users.get(module.sha256, ())))
+    module, users = await find_module(control, call.ids["sha256"])
+    return Answer(_show(module, users))
 
 
 async def post_module(control: Control, call: Call[bytes]) -> Answer:
