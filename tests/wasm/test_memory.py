@@ -10,6 +10,7 @@ import pytest
 
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import compiled, job, run_wat, spear
+from toolgate.model.workloads import WorkloadLimits
 from toolgate.wasm.abi import Errno, Fault, Guest
 from toolgate.wasm.slots import Run, Slots
 
@@ -116,7 +117,9 @@ async def test_was_3_random_pointers_and_lengths_are_answered_by_number(tmp_path
     prober = Prober(rounds(suite=20_000, soak=1_000_000), seed=3)
     functions = [spear("refill", "", "i", prober.refill), spear("probe", "iii", "i", prober.probe)]
 
-    ending = await run_wat(PROBING, tmp_path, functions=functions)
+    ending = await run_wat(
+        PROBING, tmp_path, functions=functions, limits=WorkloadLimits(wall_clock_ms=3_600_000)
+    )
 
     assert (ending.ended_by, prober.wrong) == ("exit", [])
     assert prober.seen == 1 | 1 << Errno.EFAULT | 1 << Errno.EINVAL
