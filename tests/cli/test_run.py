@@ -129,7 +129,10 @@ def test_a_run_that_nobody_waits_for_is_named(gateway: FakeGateway, run: Run) ->
 
     ran, as_json = run("run", "sum", "--async"), run("run", "sum", "--async", "--json")
 
-    assert ran.out.startswith(f"{invocation()['invocation_id']} is queued")
+    assert ran.lines == [
+        "018bcfe568000000000000000000 is queued; how it goes:",
+        "  toolgate invocations show sum 018bcfe568000000000000000000",
+    ]
     assert as_json.json["state"] == "queued"
 
 

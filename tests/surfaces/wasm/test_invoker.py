@@ -359,6 +359,35 @@ async def test_a_fault_of_the_queue_ends_neither_the_node_nor_its_runs(
     assert [one.levelname for one in caplog.records] == ["WARNING", "ERROR"]
 
 
+async def test_a_node_that_stays_behind_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.surfaces.wasm.running.REVISION_S", 0.01)
+    async with open_node(tmp_path) as node, node.invoker():
+        found, ending = await node.ended(await node.begin("echo", revision=99))
+
+    assert (found.state, ending.ended_by) == ("failed", "internal")
+    assert "revision 99" in ending.message
+
+
+async def test_a_fault_of_the_node_is_the_end_of_one_run_and_stands_in_its_log_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_node(tmp_path) as node, node.invoker():
+
+        async def fail(_run: object) -> Ending:
+            raise ZeroDivisionError("a bug")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(node.means.slots, "run", fail)
+            found, ending = await node.ended(await node.begin("echo"))
+        after, _ = await node.ended(await node.begin("echo"))
+
+    assert (found.state, ending.ended_by) == ("failed", "internal")
+    assert "bug" not in ending.message
+    assert "a bug" in caplog.text
+    assert after.ending is not None
+    assert after.ending.exit_code == 3
+
+
 @pytest.mark.parametrize(
     ("retries", "state"), [pytest.param(0, "crashed", id="once"), pytest.param(1, "queued", id="again")]
 )

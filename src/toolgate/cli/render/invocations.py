@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.escape import escape_block
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, facts, grid, sentence, stack
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, facts, grid, sentence, stack, verbatim
 
 Answer = Mapping[str, Any]
 
@@ -100,10 +100,8 @@ def render_line(line: Answer) -> Text:
 
 def render_begun(one: Answer) -> RenderableType:
     """A run that nobody waits for."""
-    show = f"toolgate invocations show {one['task_id']} {one['invocation_id']}"
-    return sentence(
-        cell(one["invocation_id"], "bold"), f" is {one['state']}; `", cell(show), "` says how it went"
-    )
+    said = sentence(cell(one["invocation_id"], "bold"), f" is {one['state']}; how it goes:")
+    return Group(said, verbatim(f"toolgate invocations show {one['task_id']} {one['invocation_id']}"))
 
 
 def _state(one: Answer) -> Text:
