@@ -5,7 +5,7 @@ import gc
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path, PurePath
 
 ROOT = Path(__file__).parents[2]
@@ -16,11 +16,16 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Module:
-    """One Python file, parsed."""
+    """One Python file; parsed once somebody asks for that."""
 
     name: str
     text: str
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        parsed = ast.parse(self.text, self.name)
+        gc.freeze()  # thousands of nodes that stay to the end: nothing to be gained by going through them
+        return parsed
 
     def functions(self) -> Iterator[Function]:
         for node in ast.walk(self.tree):
@@ -32,11 +37,12 @@ class Module:
 def modules(*folders: str) -> list[Module]:
     """Every Python file of `folders`."""
     names = [str(file.relative_to(ROOT)) for file in kept_files() if file.suffix == ".py"]
-    chosen = sorted(name for name in names if PurePath(name).parts[0] in folders)
-    texts = {name: (ROOT / name).read_text("utf-8") for name in chosen}
-    parsed = [Module(name, text, ast.parse(text, name)) for name, text in texts.items()]
-    gc.freeze()  # millions of nodes that stay to the end: nothing to be gained by going through them
-    return parsed
+    return [_module(name) for name in sorted(names) if PurePath(name).parts[0] in folders]
+
+
+@cache
+def _module(name: str) -> Module:
+    return Module(name, (ROOT / name).read_text("utf-8"))
 
 
 def pure_modules() -> list[Module]:
