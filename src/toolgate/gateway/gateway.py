@@ -216,6 +216,14 @@ class Gateway:
             view = self.view(caller)
         return view
 
+    def check_scope(self, caller: Caller) -> None:
+        """Raises what `view` would. Nothing is kept, counted or logged: who only asks may ask without end."""
+        self._check_obstacle()
+        if self._views.get(caller) is None:
+            refusal = self._compose(caller).refusal
+            if refusal is not None:
+                raise _refused(refusal)
+
     def task_policy(self, caller: Caller) -> TaskPolicy | None:
         """The policy of the caller's task. A task it may not use answers like one that does not exist."""
         task_id = caller.effective_task_id

@@ -68,6 +68,20 @@ async def test_parameters_that_the_policy_admits_are_what_the_session_asks_for(h
     await play(house, story)
 
 
+async def test_what_is_only_asked_for_leaves_no_trace_in_the_gateway(
+    house: TaskHouse, caplog: pytest.LogCaptureFixture
+) -> None:
+    def story(guest: PlayedGuest) -> None:
+        fd = guest.call("cchat_create")
+        for number in range(20):
+            assert guest.set_param(fd, "mcp.tool_allowlist", [f"nothing_{number}"]) == 0
+
+    before = house.house.gateway.metrics.empty_scopes
+    await play(house, story)
+
+    assert (caplog.messages, house.house.gateway.metrics.empty_scopes) == ([], before)
+
+
 @pytest.mark.parametrize(
     "key", ["mcp.task_tool_allowlist", "mcp.task_tool_denylist", "mcp.task_", "mcp.task_x"]
 )

@@ -142,7 +142,7 @@ async def _check_scope(context: TaskContext, params: Mapping[str, Any]) -> None:
     """Raises what a scope with `params` is refused with. One with too many tools may yet be narrowed."""
     with context.denials_recorded():
         try:
-            context.gateway.view(replace(context.caller, request=parse_session_params(params)))
+            context.gateway.check_scope(replace(context.caller, request=parse_session_params(params)))
         except TooManyTools:
             return
 
