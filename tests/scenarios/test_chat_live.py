@@ -20,7 +20,6 @@ from tests.scenarios.waiting import eventually, settle_on
 
 pytestmark = pytest.mark.anyio
 
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 FILES = ["harbour.txt", "lantern.md"]
 """Nobody could guess them."""
 TOOLS = ["files.list_directory", "time.get_current_time"]
@@ -74,7 +73,7 @@ def calls_in(audit: str) -> list[Json]:
     return [one for one in records if one["type"] == "call"]
 
 
-@both
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_real_model_lists_files(gateway: Gateway, chat: Chat, stream: bool) -> None:
     before = len(calls_in(gateway.audit))
     said = await chat.ask("Which files are in papers?", stream=stream)
@@ -85,10 +84,9 @@ async def test_a_real_model_lists_files(gateway: Gateway, chat: Chat, stream: bo
     assert [name for name in FILES if name in (said.text or "")] == FILES
 
 
-@both
-async def test_a_real_model_tells_the_time(gateway: Gateway, chat: Chat, stream: bool) -> None:
+async def test_a_real_model_tells_the_time(gateway: Gateway, chat: Chat) -> None:
     before = len(calls_in(gateway.audit))
-    said = await chat.ask("What time is it in Tokyo?", stream=stream)
+    said = await chat.ask("What time is it in Tokyo?")
 
     [called] = eventually(lambda: calls_in(gateway.audit)[before:])
     assert (called["server_id"], called["tool"], called["outcome"]) == ("time", "get_current_time", "ok")

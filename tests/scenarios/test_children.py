@@ -8,7 +8,7 @@ from tests.scenarios.gateway import Gateway, Site, running, started
 from tests.scenarios.soak import rounds
 from tests.scenarios.waiting import eventually, settle_on
 
-KILLS = rounds(suite=5, soak=50)
+KILLS = rounds(suite=3, soak=50)
 GROWN = 8
 """Children and helpers of the family that is killed, once all are there."""
 
@@ -40,7 +40,7 @@ def test_shu_4_nothing_outlives_a_gateway_that_is_killed(site: Site, round_: int
     )
     with running(site) as gateway:
         # The later the round, the further the family has come.
-        wanted = min(2 * round_, GROWN)
+        wanted = min(4 * round_, GROWN)
         eventually(lambda: len(pids_of(gateway)) >= wanted)
         gateway.kill()
 

@@ -15,7 +15,7 @@ from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.soak import rounds
 from tests.scenarios.waiting import eventually
 
-KILLS = rounds(suite=10, soak=100)
+KILLS = rounds(suite=5, soak=100)
 WRITERS = 4
 
 
@@ -68,7 +68,7 @@ def test_sto_1_every_acknowledged_write_survives_kill_9(site: Site) -> None:
     for kill in range(KILLS):
         with running(site) as gateway:
             journal.check(gateway)
-            journal.write_until_killed(gateway, acknowledgements=1 + 3 * (kill % 10))
+            journal.write_until_killed(gateway, acknowledgements=1 + 6 * (kill % 5))
     with running(site) as gateway:
         journal.check(gateway)
 

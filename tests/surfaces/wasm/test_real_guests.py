@@ -141,7 +141,7 @@ OPENS = f"""(module
 @pytest.mark.soak
 async def test_opening_without_closing_comes_to_an_end_and_all_is_freed(stage: Stage) -> None:
     """WAS-5"""
-    opens = rounds(suite=20_000, soak=1_000_000)
+    opens = rounds(suite=5_000, soak=1_000_000)
     module = compiled(OPENS.replace("OPENS", str(opens)), stage.directory)
     limits = WorkloadLimits(max_fds=100, wall_clock_ms=600_000)
     gc.collect()
