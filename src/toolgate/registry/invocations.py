@@ -11,7 +11,7 @@ from toolgate.model.invocations import MAX_LOG_LINES, Ending, Invocation, Invoca
 
 LEASE_MS: Final = 15_000
 """How long a node may be silent about what it runs."""
-HEARTBEAT_S: Final = 4.0
+HEARTBEAT_S: Final = 2.0
 MAX_QUEUED: Final = 1_000
 """Replicas that take one in at the same moment may go past it by one each."""
 KEEP_ENDED: Final = 1_000
