@@ -1,6 +1,8 @@
 """`toolgate run` and `toolgate invocations`: what they ask, what they print, how they end."""
 
+import base64
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
 from toolgate.cli.render.invocations import render_invocation, render_invocations
+from toolgate.cli.root import main
 
 SUM = "/api/v1/tasks/sum/invocations"
 
@@ -80,20 +83,33 @@ def test_a_run_looks_like_a_program_of_ones_own(gateway: FakeGateway, run: Run) 
 
 
 @pytest.mark.parametrize(
-    ("lines", "stdout", "expected"),
+    ("lines", "stdout"),
     [
-        pytest.param(["a", "b"], "a\nb", "a\nb", id="without an end of line at the end"),
-        pytest.param(["a", "", "b"], "a\n\nb\n", "a\n\nb\n", id="with empty lines"),
-        pytest.param([], "", "", id="nothing"),
-        pytest.param([], "late", "late", id="what was not shown while it ran"),
+        pytest.param(["a", "b"], b"a\nb", id="without an end of line at the end"),
+        pytest.param(["a", "", "b"], b"a\n\nb\n", id="with empty lines"),
+        pytest.param([], b"", id="nothing"),
+        pytest.param(["x" * 16_384, "x"], b"x" * 16_385, id="a line that is two in the log"),
+        pytest.param(["\ufffd"], b"\xff\x00", id="what is no text"),
     ],
 )
 def test_standard_output_is_passed_on_exactly(
-    gateway: FakeGateway, run: Run, lines: list[str], stdout: str, expected: str
+    gateway: FakeGateway, capsysbinary: pytest.CaptureFixture[bytes], lines: list[str], stdout: bytes
 ) -> None:
-    stage(gateway, *(line(seq, text) for seq, text in enumerate(lines, 1)), stdout=stdout)
+    encoded = {"stdout": None, "stdout_base64": base64.b64encode(stdout).decode()}
+    stage(gateway, *(line(seq, text) for seq, text in enumerate(lines, 1)), **encoded)
 
-    assert run("run", "sum").out == expected
+    with pytest.raises(SystemExit, match="0"):
+        main(("run", "sum"))
+    assert capsysbinary.readouterr().out == stdout
+
+
+def test_a_terminal_shows_output_line_by_line_and_harmless(
+    gateway: FakeGateway, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage(gateway, line(1, "a\x1b[2J"), line(2, "b" * 100), stdout="a\x1b[2J\n" + "b" * 100)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    assert run("run", "sum").out == f"a\\x1b[2J\n{'b' * 100}\n"
 
 
 def test_input_comes_from_a_file_and_may_be_anything(gateway: FakeGateway, run: Run, tmp_path: Path) -> None:
@@ -179,7 +195,8 @@ def test_a_run_that_takes_too_long_is_cancelled(
 
     ran = run("run", "sum", "--timeout", "1")
 
-    assert (ran.code, ran.err) == (1, "error: the run took longer than 1 s, and was cancelled\n")
+    assert ran.code == 1
+    assert ran.err.startswith("error: the run took longer than 1 s, and was cancelled\n  try: ")
     assert gateway.last.path == f"{ONE}/cancel"
 
 
@@ -192,7 +209,7 @@ def test_logs_are_printed_page_by_page_or_followed(gateway: FakeGateway, run: Ru
     gateway.answer(f"GET {ONE}/logs", {"state": "running", "lines": []})
     nothing = run("invocations", "logs", "sum", one)
 
-    assert (followed.out, followed.err) == ("42", "info  x\n")
+    assert (followed.out, followed.err) == ("42\ninfo  x\n", "")
     assert [json.loads(text)["text"] for text in as_json.lines] == ["42", "x"]
     assert nothing.out == ""
 

@@ -1,16 +1,17 @@
 """`toolgate invocations`: the runs of tasks, past and present."""
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
-from rich.console import Group
 from typer import Argument, Option
 
 from toolgate.cli.client import RestClient, invocations_path
-from toolgate.cli.live import JsonLines, Screen, follow
+from toolgate.cli.live import follow, print_line
 from toolgate.cli.options import Connection
-from toolgate.cli.render.invocations import render_invocation, render_invocations, render_line
+from toolgate.cli.render.invocations import render_invocation, render_invocations
 from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
@@ -57,17 +58,18 @@ def logs_command(
 ) -> None:
     """Print what a run has logged and written, and with --follow what is still to come."""
     with suppress(KeyboardInterrupt), connection.open() as client:
+        show = partial(print_line, as_json=connection.as_json)
         if is_followed:
-            screen = JsonLines() if connection.as_json else Screen(shows_output=True)
-            follow(client, client.get(invocations_path(task_id, invocation_id)), screen)
+            follow(client, client.get(invocations_path(task_id, invocation_id)), show)
         else:
-            _print_all(client, invocations_path(task_id, invocation_id, "logs"), connection)
+            _print_all(client, invocations_path(task_id, invocation_id, "logs"), show)
 
 
-def _print_all(client: RestClient, path: str, connection: Connection) -> None:
+def _print_all(client: RestClient, path: str, show: Callable[[Any], None]) -> None:
     after = 0
     while lines := client.get(path, {"after": str(after)})["lines"]:
-        connection.output.show(lines, Group(*map(render_line, lines)))
+        for line in lines:
+            show(line)
         after = lines[-1]["seq"]
 
 

@@ -78,7 +78,7 @@ def run_command(
             return
         screen = Screen(shows_output=not output.as_json)
         try:
-            ended = follow(client, made, screen, within_s=options.timeout_s)
+            ended = follow(client, made, screen.line, within_s=options.timeout_s)
         except KeyboardInterrupt:
             _cancel(client, made)
             raise typer.Exit(INTERRUPTED) from None
@@ -86,10 +86,12 @@ def run_command(
             if failure.code == "timeout" and options.timeout_s is not None:
                 _cancel(client, made)
                 failure = CommandFailed(
-                    f"the run took longer than {options.timeout_s:g} s, and was cancelled", code="timeout"
+                    f"the run took longer than {options.timeout_s:g} s, and was cancelled",
+                    hint=_hint(made),
+                    code="timeout",
                 )
             raise failure from None
-    screen.rest(ended["ending"])
+    screen.end(ended["ending"])
     if output.as_json:
         output.show(ended, "")
     _leave(ended)
@@ -105,10 +107,14 @@ def _leave(ended: Any) -> None:
     if ending["ended_by"] != "exit":
         raise CommandFailed(
             f"the run {ended['state']} ({ending['ended_by']}): {ending['message']}",
-            hint=f"`toolgate invocations show {ended['task_id']} {ended['invocation_id']}` shows all of it",
+            hint=_hint(ended),
             code=str(ending["ended_by"]),
         )
     code = ending["exit_code"]
     if code:
         # A process has 8 bits for it, and what is not 0 must not become 0.
         raise typer.Exit((code & 0xFF) or 1)
+
+
+def _hint(run: Any) -> str:
+    return f"`toolgate invocations show {run['task_id']} {run['invocation_id']}` shows all of it"
