@@ -59,7 +59,8 @@ async def find_invocation(
     found = await control.store.invocations.get(invocation_id)
     if found is None or found.task_id != task_id or not _may_see(principal, found):
         raise NotFound(
-            f"no invocation `{invocation_id[:40]}` of task `{task_id}`", hint="list those there are"
+            f"no invocation `{invocation_id[:40]}` of task `{task_id}`",
+            hint=f"`toolgate invocations list {task_id}` shows those there are",
         )
     return found
 
