@@ -354,7 +354,11 @@ def _invocations() -> Rows:
         ("input", _size(invocations.MAX_INPUT_BYTES), "413 `too_large`"),
         ("invocations that wait", f"{queue.MAX_QUEUED:,}", "429 `queue_full`"),
         ("invocations that have ended", kept, "the oldest are forgotten"),
-        ("lines of a log", f"{invocations.MAX_LOG_LINES:,}", "the oldest are dropped"),
+        (
+            "lines of a log, and their size",
+            f"{invocations.MAX_LOG_LINES:,}, {_size(invocations.MAX_LOG_BYTES)}",
+            "the oldest are dropped",
+        ),
         ("calls that an invocation tells of", f"{invocations.MAX_CALLS_KEPT}", "the others are counted"),
         ("silence of a node about what it runs", _time(queue.LEASE_MS / 1000), "it is taken for lost"),
         ("invocations that a node takes at once", f"{grpc_invocations.MAX_CLAIMED}", "it asks again"),

@@ -18,7 +18,7 @@ from tests.contract.invocation_samples import (
 )
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, OpenStore
 from toolgate.errors import Conflict, NotFound, QueueFull, StorageFailed, StorageUnavailable
-from toolgate.model.invocations import MAX_LOG_LINES, Ending
+from toolgate.model.invocations import MAX_LINE_BYTES, MAX_LOG_BYTES, MAX_LOG_LINES, Ending
 from toolgate.model.principals import Principal
 from toolgate.registry.invocations import (
     LEASE_MS,
@@ -364,6 +364,18 @@ async def test_of_a_long_log_the_newest_lines_are_kept(queue: Invocations) -> No
     assert [one.text for one in await queue.lines("a")][:1] == [f"line {10**6 + 5}"]
     assert len(await queue.lines("a")) == MAX_LOG_LINES
     assert len(await queue.lines("b")) == 1
+
+
+async def test_of_a_log_with_long_lines_no_more_than_a_mebibyte_is_kept(queue: Invocations) -> None:
+    await begin(queue, "a")
+    for start in range(0, 300, 100):
+        await queue.report("a", 1, lines=[line(n, "x" * MAX_LINE_BYTES) for n in range(start, start + 100)])
+
+    assert [one.seq for one in await queue.lines("a")] == list(
+        range(301 - MAX_LOG_BYTES // MAX_LINE_BYTES + 1, 301)
+    )
+    await queue.report("a", 1, lines=[line(300, "the last")])
+    assert len(await queue.lines("a")) == MAX_LOG_BYTES // MAX_LINE_BYTES
 
 
 async def test_a_run_whose_node_stops_is_begun_again_where_a_retry_is_left(queue: Invocations) -> None:

@@ -28,6 +28,8 @@ MAX_CALLS_KEPT: Final = 256
 MAX_INPUT_BYTES: Final = 1_048_576
 MAX_LOG_LINES: Final = 2_048
 """Of one invocation; older ones go."""
+MAX_LOG_BYTES: Final = 1_048_576
+"""Of one invocation, as it is stored: a thousand of each task are kept."""
 MAX_LINE_BYTES: Final = 16_384
 
 

@@ -8,10 +8,21 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
+
 from toolgate.errors import Conflict, NotFound, QueueFull
-from toolgate.model.invocations import ENDED, EndedBy, Ending, Invocation, LogLine
+from toolgate.model.invocations import (
+    ENDED,
+    MAX_LOG_BYTES,
+    MAX_LOG_LINES,
+    EndedBy,
+    Ending,
+    Invocation,
+    LogLine,
+)
 from toolgate.registry.change_count import ChangeCount
 from toolgate.registry.invocations import KEEP_ENDED_MS, LEASE_MS, MAX_QUEUED, Verdict
 
@@ -46,6 +57,17 @@ class Heard(NamedTuple):
 
 
 LOST: Final = Heard("lost", None, ())
+
+
+encode_line: Final = msgspec.msgpack.Encoder().encode
+"""A line as it is stored."""
+
+
+def newest(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """Those of a log that are kept: the last, as many and as much as may be."""
+    last = lines[-MAX_LOG_LINES:]
+    sizes = accumulate(len(encode_line(line)) for line in reversed(last))
+    return last[len(last) - sum(size <= MAX_LOG_BYTES for size in sizes) :]
 
 
 def in_turn(queued: Iterable[tuple[str, T]], running: Mapping[str, int]) -> list[T]:

@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from toolgate.model.invocations import ENDED, MAX_LOG_LINES, Ending, Invocation, LogLine
+from toolgate.model.invocations import ENDED, MAX_LOG_BYTES, MAX_LOG_LINES, Ending, Invocation, LogLine
 from toolgate.model.principals import Principal
 from toolgate.registry import invocation_steps as steps
 from toolgate.registry.invocation_steps import Entry
@@ -261,14 +261,14 @@ def _read_earlier(connection: Connection, new: Invocation) -> Made | None:
 
 
 def _append(connection: Connection, position: int, lines: Sequence[LogLine]) -> None:
-    kept = lines[-MAX_LOG_LINES:]
-    table = INVOCATION_LINES.c
-    old = (table.invocation == position) & (table.seq <= kept[-1].seq - MAX_LOG_LINES)
-    connection.execute(delete(INVOCATION_LINES).where(old))
-    connection.execute(
-        insert(INVOCATION_LINES),
-        [{"invocation": position, "seq": line.seq, "body": _encode(line)} for line in kept],
-    )
+    kept, table = steps.newest(lines), INVOCATION_LINES.c
+    rows = [{"invocation": position, "seq": line.seq, "body": steps.encode_line(line)} for line in kept]
+    connection.execute(insert(INVOCATION_LINES), rows)
+    since = func.sum(func.length(table.body)).over(order_by=table.seq.desc())
+    log = select(table.seq, since.label("size")).where(table.invocation == position).subquery("log")
+    too_much = select(func.max(log.c.seq)).where(log.c.size > MAX_LOG_BYTES)
+    last_old = max(kept[-1].seq - MAX_LOG_LINES, connection.execute(too_much).scalar_one() or 0)
+    connection.execute(delete(INVOCATION_LINES).where(table.invocation == position, table.seq <= last_old))
 
 
 def _store(connection: Connection, entries: Iterable[tuple[int, Entry]]) -> None:

@@ -101,7 +101,9 @@ class Invocations(Queue, Protocol):
     async def lines(
         self, invocation_id: str, *, after: int = 0, limit: int = MAX_LOG_LINES
     ) -> Sequence[LogLine]:
-        """Its log after the line `after`, oldest first; of a long one, the newest `MAX_LOG_LINES`."""
+        """Its log after the line `after`, oldest first; of a long one, the newest are kept: `MAX_LOG_LINES`,
+        and not more than `MAX_LOG_BYTES` of them.
+        """
 
     async def forget(self, *, now_ms: int) -> None:
         """Drop what ended long ago, and what a task has too many of."""

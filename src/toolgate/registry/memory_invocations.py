@@ -53,7 +53,7 @@ class MemoryInvocations:
         heard = steps.heard(log.entry, attempt, lines=lines, ending=ending, now_ms=self._clock_ms())
         if heard.entry is not None:
             log.entry = heard.entry
-            log.lines = [*log.lines, *heard.lines][-MAX_LOG_LINES:]
+            log.lines = list(steps.newest([*log.lines, *heard.lines]))
             if lines or ending:
                 self._on_news(is_queued=log.entry.invocation.state == "queued")
         return heard.verdict
