@@ -12,8 +12,8 @@ from toolgate.wasm.faults import Errno, Fault, Stopped
 from toolgate.wasm.fds import FdTable
 from toolgate.wasm.gate import Gate
 from toolgate.wasm.memory import GuestMemory
-from toolgate.wasm.run import Run, Verdict
-from toolgate.wasm.traps import verdict_of
+from toolgate.wasm.run import Cause, Run
+from toolgate.wasm.traps import cause_of
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class RunningGuest(Generic[C]):
             with self.gate.left:
                 result: int = function(self._store, *args)
         except Trap as trap:
-            self._run.settle(verdict_of(trap))
+            self._run.settle(cause_of(trap))
             raise Stopped from None
         finally:
             self._depth -= 1
@@ -85,7 +85,7 @@ class RunningGuest(Generic[C]):
         return Crossing(self._loop, self.gate, work).wait(self._run)
 
     def exit(self, code: int) -> None:
-        self._run.settle(Verdict("exit", exit_code=code))
+        self._run.settle(Cause("exit", exit_code=code))
         raise Stopped
 
     def enter(self, caller: Caller) -> None:
@@ -101,7 +101,7 @@ class RunningGuest(Generic[C]):
         Without fuel it traps as soon as it goes on; an epoch deadline would come too late: the code holds on
         to the one that it began with.
         """
-        self._run.settle(Verdict("internal", message))
+        self._run.settle(Cause("internal", message))
         if self._fuel_left is None:
             self._fuel_left = self._store.get_fuel()
         self._store.set_fuel(0)

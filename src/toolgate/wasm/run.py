@@ -37,7 +37,7 @@ class Job(Generic[C]):
     """What its calls find it by."""
 
 
-class Verdict(NamedTuple):
+class Cause(NamedTuple):
     """What ended a run."""
 
     ended_by: EndedBy
@@ -68,30 +68,30 @@ class Run(Generic[C]):
         self.works: set[asyncio.Task[Any]] = set()
         """What it has the event loop do; touched there only."""
         self._lock = threading.Lock()
-        self._verdict: Verdict | None = None
+        self._cause: Cause | None = None
         self._interrupts: list[Callable[[], object]] = []
 
     @property
     def is_ending(self) -> bool:
-        return self._verdict is not None
+        return self._cause is not None
 
     def kill(self, ended_by: EndedBy, message: str) -> None:
         """End it now. From any thread, at any time, as often as one likes."""
         with self._lock:
-            self._settle(Verdict(ended_by, message))
+            self._settle(Cause(ended_by, message))
             for interrupt in self._interrupts:
                 interrupt()
 
-    def settle(self, verdict: Verdict) -> None:
+    def settle(self, cause: Cause) -> None:
         """It has ended, or is to be let go no further; on its own thread."""
         with self._lock:
-            self._settle(verdict)
+            self._settle(cause)
 
     @contextmanager
     def interruptible(self, interrupt: Callable[[], object]) -> Iterator[None]:
         """What `kill` calls meanwhile, and never afterwards. Raises Stopped where the run is ending."""
         with self._lock:
-            if self._verdict is not None:
+            if self._cause is not None:
                 raise Stopped
             self._interrupts.append(interrupt)
         try:
@@ -102,13 +102,13 @@ class Run(Generic[C]):
 
     def end(self, usage: RunUsage) -> Ending:
         """Everything about how it ended, when it has."""
-        verdict = self._verdict or Verdict("internal", "it ended, and nobody said why")
+        cause = self._cause or Cause("internal", "it ended, and nobody said why")
         self.output.finish()
         self.ending = Ending(
-            state=verdict.state,
-            ended_by=verdict.ended_by,
-            exit_code=verdict.exit_code,
-            message=verdict.message,
+            state=cause.state,
+            ended_by=cause.ended_by,
+            exit_code=cause.exit_code,
+            message=cause.message,
             stdout=self.output.stdout,
             stderr=self.output.stderr,
             is_truncated=self.output.is_truncated,
@@ -116,6 +116,6 @@ class Run(Generic[C]):
         )
         return self.ending
 
-    def _settle(self, verdict: Verdict) -> None:
-        if self._verdict is None:
-            self._verdict = verdict
+    def _settle(self, cause: Cause) -> None:
+        if self._cause is None:
+            self._cause = cause

@@ -17,14 +17,13 @@ from wasmtime import Func, FuncType, InstancePre, Linker, Module, Store, Trap, V
 
 from toolgate.model.invocations import RunUsage
 from toolgate.wasm.abi import HostFunction
-from toolgate.wasm.compile_limits import MAX_EXPORTS
 from toolgate.wasm.engine import new_engine
 from toolgate.wasm.faults import Stopped
 from toolgate.wasm.gate import Gate
 from toolgate.wasm.guest import RunningGuest
-from toolgate.wasm.run import Job, Run, Verdict
+from toolgate.wasm.run import Cause, Job, Run
 from toolgate.wasm.trampoline import INTERNAL, make_callback
-from toolgate.wasm.traps import MAX_MESSAGE, verdict_of
+from toolgate.wasm.traps import MAX_MESSAGE, cause_of
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +33,6 @@ MAX_MODULES: Final = 4
 """How many a slot keeps loaded; their code is mapped, and shared with other slots' by the system."""
 MAX_TABLES: Final = 8
 _TYPES: Final = {"i": ValType.i32, "I": ValType.i64}
-
-
-class Refused(Exception):
-    """The module cannot be begun."""
 
 
 class Order(NamedTuple):
@@ -53,7 +48,6 @@ class Slot(Generic[C]):
 
     def __init__(self, functions: Sequence[HostFunction[C]], gate: Gate, *, name: str) -> None:
         self.host_faults = 0
-        self._functions = functions
         self._gate = gate
         self._engine = new_engine()
         self._linker = Linker(self._engine)
@@ -121,42 +115,27 @@ class Slot(Generic[C]):
                 instance = self._load(run.job).instantiate(store)
                 guest.exports = instance.exports(store)
                 guest.memory.adopt(guest.exports.get("memory"))
-                start = guest.exports["_start"]
-                assert isinstance(start, Func)  # it was loaded
+                start = guest.exports.get("_start")
+                assert isinstance(start, Func)  # modules are checked before they are compiled
                 start(store)
         except Stopped:
             pass  # it was killed before it began
         except Trap as trap:
-            run.settle(verdict_of(trap))
+            run.settle(cause_of(trap))
         except WasmtimeError as exc:
-            run.settle(Verdict("module", f"it cannot be begun: {str(exc)[:MAX_MESSAGE]}"))
-        except Refused as exc:
-            run.settle(Verdict("module", str(exc)[:MAX_MESSAGE]))
+            run.settle(Cause("module", f"it cannot be begun: {str(exc)[:MAX_MESSAGE]}"))
         else:
-            run.settle(Verdict("exit", exit_code=0))
+            run.settle(Cause("exit", exit_code=0))
 
     def _load(self, job: Job[C]) -> InstancePre:
         found = self._loaded.pop(job.sha256, None)
         if found is None:
             module = Module.deserialize_file(self._engine, str(job.module))
-            _check_entry(module)
-            found = self._link(module)
+            found = self._linker.instantiate_pre(module)
         self._loaded[job.sha256] = found  # as the last that was used
         if len(self._loaded) > MAX_MODULES:
             self._loaded.popitem(last=False)
         return found
-
-    def _link(self, module: Module) -> InstancePre:
-        try:
-            return self._linker.instantiate_pre(module)
-        except WasmtimeError:
-            known = {(one.module, one.name) for one in self._functions}
-            unknown = [
-                f"`{one.module}.{one.name}`" for one in module.imports if (one.module, one.name) not in known
-            ]
-            if not unknown:
-                raise
-            raise Refused(f"it imports what is not here: {', '.join(unknown)}") from None
 
     def _define(self, function: HostFunction[C]) -> None:
         params, results = (
@@ -173,14 +152,3 @@ class Slot(Generic[C]):
 
     def _count_fault(self) -> None:
         self.host_faults += 1
-
-
-def _check_entry(module: Module) -> None:
-    exports = module.exports
-    if len(exports) > MAX_EXPORTS:
-        raise Refused(f"it exports more than {MAX_EXPORTS} things")
-    found = next((one.type for one in exports if one.name == "_start"), None)
-    if not isinstance(found, FuncType):
-        raise Refused("it exports no function `_start`: build it as a command of WASI, not as a library")
-    if found.params or found.results:
-        raise Refused("its `_start` is to take nothing and to give nothing")

@@ -5,7 +5,7 @@ from typing import Final
 from wasmtime import Trap, TrapCode
 
 from toolgate.model.invocations import EndedBy
-from toolgate.wasm.run import Verdict
+from toolgate.wasm.run import Cause
 
 MAX_MESSAGE: Final = 2_000
 """Guests name their functions themselves."""
@@ -19,14 +19,14 @@ _LIMITS: Final[dict[TrapCode, tuple[EndedBy, str]]] = {
 }
 
 
-def verdict_of(trap: Trap) -> Verdict:
+def cause_of(trap: Trap) -> Cause:
     """Of a trap that came back from the guest."""
     try:
         code = trap.trap_code
     except ValueError:  # one that the bindings do not know
         code = None
     ended_by, message = _LIMITS.get(code, ("trap", "")) if code else ("trap", "")
-    return Verdict(ended_by, message or render_trap(trap.message))
+    return Cause(ended_by, message or render_trap(trap.message))
 
 
 def render_trap(message: str) -> str:

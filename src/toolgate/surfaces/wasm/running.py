@@ -25,7 +25,7 @@ from toolgate.model.workloads import Workload
 from toolgate.registry.invocations import HEARTBEAT_S, LEASE_MS, Queue
 from toolgate.surfaces.wasm.context import CallLog, TaskContext
 from toolgate.upstream.models.client import Models
-from toolgate.wasm.run import Job, Run, Verdict
+from toolgate.wasm.run import Cause, Job, Run
 
 REVISION_S: Final = 30.0
 """How long a node may take to hear of what the registry held when an invocation was made."""
@@ -94,7 +94,7 @@ class Running:
         self._module = ""
         self._run: Run[TaskContext] | None = None
         self._work: asyncio.Task[Ending] | None = None
-        self._stopped: Verdict | None = None
+        self._stopped: Cause | None = None
         self._lines: list[LogLine] = []
         """Written, and not known to be heard of."""
         self._heard = asyncio.Event()
@@ -123,7 +123,7 @@ class Running:
         """End it, wherever it is. The first reason stays."""
         if self._stopped is not None:
             return
-        self._stopped = Verdict(ended_by, message)
+        self._stopped = Cause(ended_by, message)
         if self._run is not None:
             self._run.kill(ended_by, message)
         elif self._work is not None:
@@ -139,11 +139,11 @@ class Running:
             path = await self._means.modules.open(found.module)
         except TimeoutError:
             message = f"its node did not hear of revision {self._claimed.revision} of the registry in time"
-            return _ending_of(Verdict("internal", message))
+            return _ending_of(Cause("internal", message))
         except _Refused as refused:
-            return _ending_of(refused.verdict)
+            return _ending_of(refused.cause)
         except ToolgateError as exc:
-            return _ending_of(Verdict("module", f"{exc}: {exc.hint}"))
+            return _ending_of(Cause("module", f"{exc}: {exc.hint}"))
         await self._heard.wait()
         self._run = Run(self._job(found, path))
         return await self._means.slots.run(self._run)
@@ -195,10 +195,10 @@ class Running:
     def _ending(self, work: "asyncio.Task[Ending]") -> Ending:
         """How the work ended, with what only this side knows."""
         if work.cancelled():
-            ending = _ending_of(self._stopped or Verdict("node_stopped", "its node stopped"))
+            ending = _ending_of(self._stopped or Cause("node_stopped", "its node stopped"))
         elif (exc := work.exception()) is not None:
             _log.error("an invocation of `%s` failed inside the node", self._claimed.task_id, exc_info=exc)
-            ending = _ending_of(Verdict("internal", "the run failed inside its node, whose log says more"))
+            ending = _ending_of(Cause("internal", "the run failed inside its node, whose log says more"))
         else:
             ending = work.result()
         usage = replace(ending.usage, tool_calls=self._calls.total, model_asks=self._calls.model_asks)
@@ -304,7 +304,7 @@ class _Refused(Exception):
 
     def __init__(self, ended_by: EndedBy, message: str) -> None:
         super().__init__(message)
-        self.verdict = Verdict(ended_by, message)
+        self.cause = Cause(ended_by, message)
 
 
 def _proven_now(principal: Principal, keys: Mapping[str, Key]) -> Principal | None:
@@ -318,6 +318,6 @@ def _proven_now(principal: Principal, keys: Mapping[str, Key]) -> Principal | No
     return principal_of(key)
 
 
-def _ending_of(verdict: Verdict) -> Ending:
+def _ending_of(cause: Cause) -> Ending:
     """Of what did not come to run."""
-    return Ending(state=verdict.state, ended_by=verdict.ended_by, message=verdict.message)
+    return Ending(state=cause.state, ended_by=cause.ended_by, message=cause.message)
