@@ -1,4 +1,4 @@
-"""What the suites of links share, those of places to keep archives in, and those of the queue.
+"""What the suites of links share, those of places to keep archives in, of the queue, and of replicas.
 
 One that tries other links says so by a fixture `subject` of its own.
 """
@@ -11,11 +11,13 @@ from sqlalchemy import Connection
 
 from tests.contract.links import RELAYING, Ears, Subject
 from tests.contract.object_stores import KINDS, open_bucket, open_objects
-from tests.contract.stores import STORES, Clock
+from tests.contract.stores import STORES, Clock, open_postgres
 from toolgate.packages.objects import Objects
 from toolgate.registry.invocations import Invocations
 from toolgate.registry.store import Store
 from toolgate.upstream.link import Link
+
+MINUTE_MS = 60_000
 
 
 @pytest.fixture(params=RELAYING)
@@ -71,3 +73,20 @@ async def queue_store(
 @pytest.fixture
 def queue(queue_store: Store) -> Invocations:
     return queue_store.invocations
+
+
+@pytest.fixture
+def clocks() -> tuple[Clock, Clock]:
+    """WAT-11: ten minutes apart."""
+    return Clock(100 * MINUTE_MS), Clock(90 * MINUTE_MS)
+
+
+@pytest.fixture
+async def replicas(
+    tmp_path: Path, clocks: tuple[Clock, Clock], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Store, Store]]:
+    """They hear of each other by notification alone: nothing is looked at again within a test."""
+    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 3_600.0)
+    monkeypatch.setattr("toolgate.registry.invocation_steps.LOOK_AGAIN_S", 3_600.0)
+    async with open_postgres(tmp_path, clocks[0]) as one, open_postgres(tmp_path, clocks[1]) as other:
+        yield one, other

@@ -2,13 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from tests.contract.invocation_samples import SUCCESS, begin, claim_ids, found, invocation, line, make
-from tests.contract.stores import DEADLINE_S, Clock, open_postgres
+from tests.contract.stores import DEADLINE_S, Clock
 from tests.scenarios.soak import rounds
 from toolgate.errors import Conflict
 from toolgate.registry.invocations import LEASE_MS
@@ -17,23 +15,6 @@ from toolgate.registry.store import Store
 pytestmark = pytest.mark.anyio
 
 ROWS = rounds(suite=200, soak=1_000)
-MINUTE_MS = 60_000
-
-
-@pytest.fixture
-def clocks() -> tuple[Clock, Clock]:
-    return Clock(100 * MINUTE_MS), Clock(90 * MINUTE_MS)
-
-
-@pytest.fixture
-async def replicas(
-    tmp_path: Path, clocks: tuple[Clock, Clock], monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Store, Store]]:
-    """Their clocks are ten minutes apart, and they hear of each other by notification alone."""
-    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 3_600.0)
-    monkeypatch.setattr("toolgate.registry.invocation_steps.LOOK_AGAIN_S", 3_600.0)
-    async with open_postgres(tmp_path, clocks[0]) as one, open_postgres(tmp_path, clocks[1]) as other:
-        yield one, other
 
 
 async def test_ten_claimers_at_two_replicas_take_each_invocation_exactly_once(

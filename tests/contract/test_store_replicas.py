@@ -2,12 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from tests.contract.stores import DEADLINE_S, Clock, delete, open_postgres, put, read_watch
+from tests.contract.stores import DEADLINE_S, Clock, delete, put, read_watch
 from tests.contract.watch_guarantees import events
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, Conflict
@@ -18,22 +16,6 @@ pytestmark = pytest.mark.anyio
 
 MINUTE_MS = 60_000
 CAS_ROUNDS = rounds(suite=25, soak=1_000)
-
-
-@pytest.fixture
-def clocks() -> tuple[Clock, Clock]:
-    """WAT-11: ten minutes apart."""
-    return Clock(100 * MINUTE_MS), Clock(90 * MINUTE_MS)
-
-
-@pytest.fixture
-async def replicas(
-    tmp_path: Path, clocks: tuple[Clock, Clock], monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Store, Store]]:
-    """They hear of each other by notification alone: no poll comes within a test."""
-    monkeypatch.setattr("toolgate.registry.postgresql._POLL_S", 3_600.0)
-    async with open_postgres(tmp_path, clocks[0]) as one, open_postgres(tmp_path, clocks[1]) as other:
-        yield one, other
 
 
 async def test_replicas_are_one_registry(replicas: tuple[Store, Store]) -> None:
