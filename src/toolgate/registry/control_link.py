@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import grpc
 import grpc.aio
 import msgspec
+from google.protobuf.message import Message
 
 from toolgate.errors import (
     Compacted,
@@ -81,6 +82,8 @@ _UNREADABLE: Final[Body] = MappingProxyType(dict.fromkeys(ID_FIELDS.values()))
 """Stands for a body that is no JSON object. Nothing parses from it: the record is left out and reported."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
 C = TypeVar("C", bound="_Cancellable")
 
 
@@ -122,54 +125,42 @@ class _Line:
     def __init__(self, target: str, address: ControlAddress) -> None:
         self.target = target
         self.channel = _open_channel(target, address)
-        self.list_records: grpc.aio.UnaryStreamMultiCallable[
-            node_pb2.ListRecordsRequest, node_pb2.ListRecordsResponse
-        ] = self.channel.unary_stream(
-            f"{_SERVICE}ListRecords",
-            request_serializer=node_pb2.ListRecordsRequest.SerializeToString,
-            response_deserializer=node_pb2.ListRecordsResponse.FromString,
+        self.list_records = self._streamed(
+            "ListRecords", node_pb2.ListRecordsRequest, node_pb2.ListRecordsResponse
         )
-        self.watch_records: grpc.aio.UnaryStreamMultiCallable[
-            node_pb2.WatchRecordsRequest, node_pb2.WatchRecordsResponse
-        ] = self.channel.unary_stream(
-            f"{_SERVICE}WatchRecords",
-            request_serializer=node_pb2.WatchRecordsRequest.SerializeToString,
-            response_deserializer=node_pb2.WatchRecordsResponse.FromString,
+        self.watch_records = self._streamed(
+            "WatchRecords", node_pb2.WatchRecordsRequest, node_pb2.WatchRecordsResponse
         )
-        self.report: grpc.aio.UnaryUnaryMultiCallable[node_pb2.ReportRequest, node_pb2.ReportResponse] = (
-            self.channel.unary_unary(
-                f"{_SERVICE}Report",
-                request_serializer=node_pb2.ReportRequest.SerializeToString,
-                response_deserializer=node_pb2.ReportResponse.FromString,
-            )
+        self.report = self._single("Report", node_pb2.ReportRequest, node_pb2.ReportResponse)
+        self.read_artifact = self._streamed(
+            "ReadArtifact", node_pb2.ReadArtifactRequest, node_pb2.ReadArtifactResponse
         )
-        self.read_artifact: grpc.aio.UnaryStreamMultiCallable[
-            node_pb2.ReadArtifactRequest, node_pb2.ReadArtifactResponse
-        ] = self.channel.unary_stream(
-            f"{_SERVICE}ReadArtifact",
-            request_serializer=node_pb2.ReadArtifactRequest.SerializeToString,
-            response_deserializer=node_pb2.ReadArtifactResponse.FromString,
+        self.read_module = self._streamed(
+            "ReadModule", node_pb2.ReadModuleRequest, node_pb2.ReadModuleResponse
         )
-        self.read_module: grpc.aio.UnaryStreamMultiCallable[
-            node_pb2.ReadModuleRequest, node_pb2.ReadModuleResponse
-        ] = self.channel.unary_stream(
-            f"{_SERVICE}ReadModule",
-            request_serializer=node_pb2.ReadModuleRequest.SerializeToString,
-            response_deserializer=node_pb2.ReadModuleResponse.FromString,
+        self.claim_invocations = self._single(
+            "ClaimInvocations", node_pb2.ClaimInvocationsRequest, node_pb2.ClaimInvocationsResponse
         )
-        self.claim_invocations: grpc.aio.UnaryUnaryMultiCallable[
-            node_pb2.ClaimInvocationsRequest, node_pb2.ClaimInvocationsResponse
-        ] = self.channel.unary_unary(
-            f"{_SERVICE}ClaimInvocations",
-            request_serializer=node_pb2.ClaimInvocationsRequest.SerializeToString,
-            response_deserializer=node_pb2.ClaimInvocationsResponse.FromString,
+        self.report_invocation = self._single(
+            "ReportInvocation", node_pb2.ReportInvocationRequest, node_pb2.ReportInvocationResponse
         )
-        self.report_invocation: grpc.aio.UnaryUnaryMultiCallable[
-            node_pb2.ReportInvocationRequest, node_pb2.ReportInvocationResponse
-        ] = self.channel.unary_unary(
-            f"{_SERVICE}ReportInvocation",
-            request_serializer=node_pb2.ReportInvocationRequest.SerializeToString,
-            response_deserializer=node_pb2.ReportInvocationResponse.FromString,
+
+    def _single(
+        self, method: str, request: type[Q], response: type[A]
+    ) -> "grpc.aio.UnaryUnaryMultiCallable[Q, A]":
+        return self.channel.unary_unary(
+            f"{_SERVICE}{method}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+
+    def _streamed(
+        self, method: str, request: type[Q], response: type[A]
+    ) -> "grpc.aio.UnaryStreamMultiCallable[Q, A]":
+        return self.channel.unary_stream(
+            f"{_SERVICE}{method}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
         )
 
 

@@ -116,7 +116,7 @@ class Slot(Generic[C]):
                 guest.exports = instance.exports(store)
                 guest.memory.adopt(guest.exports.get("memory"))
                 start = guest.exports.get("_start")
-                assert isinstance(start, Func)  # modules are checked before they are compiled
+                assert isinstance(start, Func)  # its module was checked when it was compiled
                 start(store)
         except Stopped:
             pass  # it was killed before it began
