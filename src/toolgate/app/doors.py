@@ -5,10 +5,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from toolgate.app.guests import Work, open_invoker
 from toolgate.app.loop_lag import open_loop_lag
-from toolgate.app.parts import describe_gateway, egress_of, limits_of
+from toolgate.app.parts import describe_gateway, discovery_of, egress_of, limits_of
 from toolgate.audit.log import AuditLog
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import Identities
+from toolgate.gateway.signing import Signer
 from toolgate.model.servers import Transport
 from toolgate.model.snapshot import Snapshot
 from toolgate.packages.opener import PackagedOpener
@@ -17,11 +20,15 @@ from toolgate.settings import Settings
 from toolgate.surfaces.http.messages import Door, Request, Responder
 from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.target import is_mcp_path
+from toolgate.surfaces.openai.door import OpenAiDoor
+from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.target import is_openai_path
+from toolgate.surfaces.wasm.invoker import Invoker
 from toolgate.telemetry import Metrics
 from toolgate.upstream.children import Warden
 from toolgate.upstream.fetch import Fetcher
 from toolgate.upstream.link import Opener
+from toolgate.upstream.models.client import Models
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.opener import AuthorizedOpener
@@ -159,3 +166,22 @@ def describe_doors(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> No
     metrics.gauge("toolgate_calls_in_flight", "Calls at servers.", lambda: float(load().in_flight))
     metrics.gauge("toolgate_calls_queued", "Calls that wait for a slot.", lambda: float(load().queued))
     describe_gateway(metrics, gateway)
+
+
+@asynccontextmanager
+async def open_askers(
+    settings: Settings,
+    environ: Mapping[str, str],
+    gateway: Gateway,
+    *,
+    identities: Identities,
+    signer: Signer,
+    work: Work,
+) -> AsyncIterator[tuple[OpenAiDoor, Invoker]]:
+    """All that asks models, over the same connections: the door for chats, and what runs guests."""
+    async with (
+        Models(Secrets(environ, settings.secrets_dir), egress_of(settings)) as models,
+        open_invoker(settings, gateway, models, work) as invoker,
+    ):
+        parts = ChatParts(gateway=gateway, models=models, signer=signer, wall_s=time.time)
+        yield OpenAiDoor(identities, parts, discovery=discovery_of(settings)), invoker

@@ -1,30 +1,22 @@
 """What runs guests, in `up` and `node`. It is loaded with the first guest: most processes never have one."""
 
 import asyncio
-import socket
-import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from toolgate.app.parts import discovery_of, egress_of
+from toolgate.app.parts import node_id_of
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.identity import Identities
-from toolgate.gateway.signing import Signer
 from toolgate.model.invocations import Ending
-from toolgate.model.snapshot import Snapshot
 from toolgate.registry.invocations import Queue
 from toolgate.settings import Settings
-from toolgate.surfaces.openai.door import OpenAiDoor
-from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.invoker import Invoker
 from toolgate.surfaces.wasm.running import Means
 from toolgate.upstream.models.client import Models
-from toolgate.upstream.secrets import Secrets
 from toolgate.wasm.run import Run
 
 if TYPE_CHECKING:
@@ -85,26 +77,10 @@ class LazyRuntime:
         return await slots.run(run)
 
     def _named(self) -> Collection[str] | None:
-        return modules_in(self._gateway.snapshot)
-
-
-@asynccontextmanager
-async def open_askers(
-    settings: Settings,
-    environ: Mapping[str, str],
-    gateway: Gateway,
-    *,
-    identities: Identities,
-    signer: Signer,
-    work: Work,
-) -> AsyncIterator[tuple[OpenAiDoor, Invoker]]:
-    """All that asks models, over the same connections: the door for chats, and what runs guests."""
-    async with (
-        Models(Secrets(environ, settings.secrets_dir), egress_of(settings)) as models,
-        open_invoker(settings, gateway, models, work) as invoker,
-    ):
-        parts = ChatParts(gateway=gateway, models=models, signer=signer, wall_s=time.time)
-        yield OpenAiDoor(identities, parts, discovery=discovery_of(settings)), invoker
+        snapshot = self._gateway.snapshot
+        if not snapshot.revision:  # nothing is known of tasks yet
+            return None
+        return {task.workload.module for task in snapshot.tasks.values() if task.workload is not None}
 
 
 @asynccontextmanager
@@ -122,15 +98,3 @@ async def open_invoker(
         gateway.metrics.gauge("toolgate_guests", "Guests that run.", lambda: float(len(invoker)))
         async with invoker:
             yield invoker
-
-
-def node_id_of(settings: Settings) -> str:
-    """What this process is called where several are."""
-    return settings.node_id or socket.gethostname()
-
-
-def modules_in(snapshot: Snapshot) -> Collection[str] | None:
-    """The hashes of the modules that tasks run. None: nothing is known of tasks yet."""
-    if not snapshot.revision:
-        return None
-    return {task.workload.module for task in snapshot.tasks.values() if task.workload is not None}

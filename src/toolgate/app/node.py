@@ -15,11 +15,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolgate import __version__
-from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_gateway
-from toolgate.app.guests import Work, node_id_of, open_askers
+from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
+from toolgate.app.guests import Work
 from toolgate.app.parts import (
     SESSION_KEY_BYTES,
     discovery_of,
+    node_id_of,
     open_audit,
     open_identities,
     open_search_model,

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import (
@@ -59,6 +60,11 @@ _log = logging.getLogger(__name__)
 def wall_ms() -> int:
     """What records are dated by."""
     return int(time.time() * 1000)
+
+
+def node_id_of(settings: Settings) -> str:
+    """What this process is called where several are."""
+    return settings.node_id or socket.gethostname()
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from toolgate.app.archives import open_archives
-from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_gateway
-from toolgate.app.guests import Work, open_askers
+from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
+from toolgate.app.guests import Work
 from toolgate.app.parts import (
     discovery_of,
     follow_registry,
