@@ -8,6 +8,7 @@ LIVEMCPBENCH ?= ../shared/data/livemcpbench
 GUESTS := $(patsubst sdk/examples/%.c,build/guests/%.wasm,$(wildcard sdk/examples/*.c))
 READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready \
   $(GUESTS) build/guests/what_time.wasm
+AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 PIP := -m pip install --quiet --disable-pip-version-check --require-hashes -r
 
 .DEFAULT_GOAL := help
@@ -72,14 +73,14 @@ demo: $(VENV)/.run ## Start the product with real servers behind it and print wh
 	@$(BIN)/toolgate up --demo
 
 test: $(READY) ## All tests.
-	@$(BIN)/pytest -n 2 --dist loadfile
+	@$(BIN)/pytest $(AT_ONCE)
 
 check: $(READY) ## Format, lint, types, imports, sizes, tests, coverage.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=
+	@$(BIN)/pytest $(AT_ONCE) --cov --cov-report=
 	@$(BIN)/coverage report --fail-under=90
 	@$(BIN)/coverage report --include='*/errors/*,*/model/*,*/policy/*,*/catalog/*,*/chat/*' --fail-under=100
 

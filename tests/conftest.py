@@ -19,6 +19,14 @@ settings.register_profile(
 settings.load_profile("toolgate")
 
 
+LONG = ("tests/scenarios/", "tests/docs/", "tests/guests/", "tests/contract/", "tests/cli/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first: of the workers that share them, none has a long one left when the others are done."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 def pytest_unconfigure() -> None:
     remove_shared_server()
 
