@@ -13,7 +13,8 @@ from tests.wasm.wat import run_wat, spear
 from toolgate.errors import PolicyDenied
 from toolgate.model.invocations import Ending
 from toolgate.model.workloads import WorkloadLimits
-from toolgate.wasm.abi import Errno, Fault, Guest, HostFunction, OnThread
+from toolgate.wasm.abi import Guest, HostFunction, OnThread
+from toolgate.wasm.faults import Errno, Fault
 from toolgate.wasm.guest import RunningGuest
 
 pytestmark = pytest.mark.anyio

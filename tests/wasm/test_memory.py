@@ -11,7 +11,8 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import compiled, job, run_wat, spear
 from toolgate.model.workloads import WorkloadLimits
-from toolgate.wasm.abi import Errno, Fault, Guest
+from toolgate.wasm.abi import Guest
+from toolgate.wasm.faults import Errno, Fault
 from toolgate.wasm.slots import Run, Slots
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,8 @@ from tests.scenarios.soak import rounds
 from tests.wasm.wat import IDLE, LIMITS, TRAP, compiled, job, run_wat, spear
 from toolgate.errors import CallTimedOut, PolicyDenied
 from toolgate.model.invocations import Ending
-from toolgate.wasm.abi import SPEAR, Errno, Fault, Guest, HostFunction, Stopped
+from toolgate.wasm.abi import SPEAR, Guest, HostFunction
+from toolgate.wasm.faults import Errno, Fault, Stopped
 from toolgate.wasm.fds import Entry
 from toolgate.wasm.slots import Run, Slots
 

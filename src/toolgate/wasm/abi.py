@@ -11,21 +11,8 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from toolgate.model.invocations import LogLevel
 from toolgate.model.workloads import WorkloadLimits
-from toolgate.wasm.faults import Errno, Fault, Stopped
+from toolgate.wasm.faults import Errno
 from toolgate.wasm.fds import FdTable
-
-__all__ = [
-    "SPEAR",
-    "WASI",
-    "Errno",
-    "Fault",
-    "Guest",
-    "HostFunction",
-    "OnThread",
-    "Output",
-    "Stopped",
-    "negated",
-]
 
 SPEAR: Final = "spear"
 WASI: Final = "wasi_snapshot_preview1"

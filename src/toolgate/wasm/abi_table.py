@@ -7,7 +7,8 @@ themselves are elsewhere, and have their types from here.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolgate.wasm.abi import SPEAR, WASI, Errno, HostFunction, negated
+from toolgate.wasm.abi import SPEAR, WASI, HostFunction, negated
+from toolgate.wasm.faults import Errno
 
 Signature = tuple[str, str]
 """The types of the parameters, and that of the result, if there is one."""

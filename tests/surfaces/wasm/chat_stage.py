@@ -16,7 +16,7 @@ from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL, CHAT_FUNCTIONS
 from toolgate.surfaces.wasm.context import TaskContext
 from toolgate.surfaces.wasm.descriptors import DESCRIPTOR_FUNCTIONS
 from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
-from toolgate.wasm.abi import Fault
+from toolgate.wasm.faults import Fault
 
 T = TypeVar("T")
 

@@ -23,7 +23,8 @@ from toolgate.surfaces.wasm.context import CallLog, TaskContext
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.models.client import Models
 from toolgate.upstream.secrets import Secrets
-from toolgate.wasm.abi import Errno, Fault, HostFunction, OnThread
+from toolgate.wasm.abi import HostFunction, OnThread
+from toolgate.wasm.faults import Errno, Fault
 from toolgate.wasm.fds import FdTable
 from toolgate.wasm.trampoline import errno_of
 

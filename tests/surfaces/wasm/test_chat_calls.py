@@ -11,7 +11,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from tests.upstream.scripted_model import calls, text
 from toolgate.surfaces.wasm import chat_session
 from toolgate.surfaces.wasm.chat_calls import AUTO_TOOL_CALL, ENABLE_METRICS, GET_METRICS, SET_PARAM
-from toolgate.wasm.abi import Errno, Fault
+from toolgate.wasm.faults import Errno, Fault
 
 pytestmark = pytest.mark.anyio
 

@@ -22,8 +22,9 @@ from toolgate.surfaces.wasm.chat_session import (
 from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
 from toolgate.surfaces.wasm.guest_tools import GuestTool, call_guest_tool, parse_guest_tool
 from toolgate.surfaces.wasm.session_params import MAX_PARAM_BYTES, SessionParams, parse_param
-from toolgate.wasm.abi import SPEAR, Errno, Fault, HostFunction
+from toolgate.wasm.abi import SPEAR, HostFunction
 from toolgate.wasm.abi_table import host_functions
+from toolgate.wasm.faults import Errno, Fault
 
 SET_PARAM: Final = 1
 GET_METRICS: Final = 2

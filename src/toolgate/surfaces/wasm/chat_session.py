@@ -15,7 +15,7 @@ from toolgate.errors import BodyTooLarge
 from toolgate.model.raw import Members, encode_raw
 from toolgate.surfaces.wasm.guest_tools import Arena, GuestTool
 from toolgate.surfaces.wasm.session_params import SessionParams
-from toolgate.wasm.abi import Errno, Fault
+from toolgate.wasm.faults import Errno, Fault
 from toolgate.wasm.fds import EPOLLIN, EPOLLOUT, Entry, FdTable
 
 MAX_SESSION_BYTES: Final = 4 * 1024 * 1024

@@ -13,8 +13,9 @@ import msgspec
 from toolgate.model.raw import UNREADABLE
 from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
 from toolgate.surfaces.wasm.texts import decode_text
-from toolgate.wasm.abi import SPEAR, Errno, Fault, HostFunction
+from toolgate.wasm.abi import SPEAR, HostFunction
 from toolgate.wasm.abi_table import host_functions
+from toolgate.wasm.faults import Errno, Fault
 from toolgate.wasm.fds import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, Entry, FdTable
 
 EPOLL_CTL_ADD: Final = 1

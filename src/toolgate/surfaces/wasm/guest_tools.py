@@ -16,7 +16,7 @@ from toolgate.chat.declarations import parse_tools
 from toolgate.gateway.tool_runs import OwnToolFailed
 from toolgate.model.raw import UNREADABLE, Members, decode_members, encode_raw
 from toolgate.surfaces.wasm.context import TaskGuest
-from toolgate.wasm.abi import Errno, Fault
+from toolgate.wasm.faults import Errno, Fault
 
 MAX_OUTPUT_BYTES: Final = 1_048_576
 _FUNCTION: Final = msgspec.Raw(b'"function"')

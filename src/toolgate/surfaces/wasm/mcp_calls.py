@@ -31,8 +31,9 @@ from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
 from toolgate.surfaces.wasm.texts import decode_text, read_text
 from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
-from toolgate.wasm.abi import SPEAR, Errno, Fault, HostFunction
+from toolgate.wasm.abi import SPEAR, HostFunction
 from toolgate.wasm.abi_table import host_functions
+from toolgate.wasm.faults import Errno, Fault
 from toolgate.wasm.fds import EPOLLIN, Entry
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024

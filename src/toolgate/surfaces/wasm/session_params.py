@@ -16,7 +16,7 @@ from toolgate.model.raw import UNREADABLE, Members
 from toolgate.policy.layers import parse_session_params
 from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
 from toolgate.surfaces.wasm.texts import decode_text, has_nul
-from toolgate.wasm.abi import Errno, Fault
+from toolgate.wasm.faults import Errno, Fault
 
 MAX_PARAM_BYTES: Final = 1_048_576
 """Of all parameters of a session together."""

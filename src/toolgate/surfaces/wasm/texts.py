@@ -1,7 +1,7 @@
 """Texts that guests hand over as names, keys and JSON: UTF-8 without NUL, or nothing."""
 
 from toolgate.surfaces.wasm.context import TaskGuest
-from toolgate.wasm.abi import Errno, Fault
+from toolgate.wasm.faults import Errno, Fault
 
 
 def read_text(guest: TaskGuest, pointer: int, length: int, *, most: int) -> str:
