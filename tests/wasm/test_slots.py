@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import os
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from toolgate.model.invocations import Ending
 from toolgate.wasm.abi import SPEAR, Guest, HostFunction
 from toolgate.wasm.faults import Errno, Fault, Stopped
 from toolgate.wasm.fds import Entry
+from toolgate.wasm.slot import NICENESS
 from toolgate.wasm.slots import Run, Slots
 
 pytestmark = pytest.mark.anyio
@@ -354,3 +358,18 @@ async def test_a_stop_without_a_reason_is_a_fault_too(tmp_path: Path) -> None:
     ending = await run_wat(CALL, tmp_path, functions=[spear("call", "", "i", raising(Stopped())), EXIT])
 
     assert ending.ended_by == "internal"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own elsewhere")
+async def test_was_1_guests_run_after_all_that_serves_callers(tmp_path: Path) -> None:
+    niceness = []
+
+    def ask(_guest: Guest[Any]) -> int:
+        niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return 0
+
+    wat = """(module (import "spear" "ask" (func $ask (result i32)))
+      (func (export "_start") (drop (call $ask))))"""
+    await run_wat(wat, tmp_path, functions=[spear("ask", "", "i", ask)])
+
+    assert niceness == [min(os.getpriority(os.PRIO_PROCESS, 0) + NICENESS, 19)]

@@ -6,10 +6,13 @@ used for one run and dropped, however that ended. A slot is never lost: what goe
 
 import asyncio
 import logging
+import os
+import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -32,6 +35,10 @@ C = TypeVar("C")
 MAX_MODULES: Final = 4
 """How many a slot keeps loaded; their code is mapped, and shared with other slots' by the system."""
 MAX_TABLES: Final = 8
+NICENESS: Final = 3
+"""Of the threads of guests: each has half the share of what serves callers. With less, one that is in a call and
+holds the interpreter would wait for its turn on a busy machine, and all others for the interpreter.
+"""
 _TYPES: Final = {"i": ValType.i32, "I": ValType.i64}
 
 
@@ -74,6 +81,7 @@ class Slot(Generic[C]):
         self._thread.join()
 
     def _work(self) -> None:
+        _yield_to_the_loop()
         while (order := self._orders.get()) is not None:
             self._execute(order.run, order.loop)
             order.loop.call_soon_threadsafe(order.ended)
@@ -152,3 +160,11 @@ class Slot(Generic[C]):
 
     def _count_fault(self) -> None:
         self.host_faults += 1
+
+
+def _yield_to_the_loop() -> None:
+    """Let all other threads go before this one: guests may spin, and the event loop serves all callers."""
+    if sys.platform == "linux":  # where a thread has a priority of its own
+        thread = threading.get_native_id()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
