@@ -36,8 +36,8 @@ MAX_MODULES: Final = 4
 """How many a slot keeps loaded; their code is mapped, and shared with other slots' by the system."""
 MAX_TABLES: Final = 8
 NICENESS: Final = 3
-"""Of the threads of guests: each has half the share of what serves callers. With less, one that is in a call and
-holds the interpreter would wait for its turn on a busy machine, and all others for the interpreter.
+"""Of the threads of guests: each has half the share of what serves callers. With less, one that is in a call
+and holds the interpreter would wait for its turn on a busy machine, and all others for the interpreter.
 """
 _TYPES: Final = {"i": ValType.i32, "I": ValType.i64}
 
