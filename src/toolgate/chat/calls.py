@@ -19,6 +19,7 @@ INVALID_KEY: Final = "__invalid__"
 _MAX_SHOWN: Final = 200
 _MAX_NAME: Final = 64
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
+_CONTAINERS: Final = (dict, list)
 
 _decode = msgspec.json.Decoder().decode
 
@@ -111,8 +112,12 @@ def _measure(value: dict[str, Any]) -> tuple[int, int]:
     while level:
         depth += 1
         members += sum(len(one) for one in level if isinstance(one, dict))
-        children = (child for one in level for child in (one.values() if isinstance(one, dict) else one))
-        level = [child for child in children if isinstance(child, dict | list)]
+        level = [
+            child
+            for one in level
+            for child in (one.values() if isinstance(one, dict) else one)
+            if isinstance(child, _CONTAINERS)
+        ]
     return depth, members
 
 

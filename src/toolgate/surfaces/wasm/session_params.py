@@ -55,10 +55,10 @@ def parse_param(data: bytes) -> tuple[str, msgspec.Raw]:
         raise Fault(Errno.EINVAL)
     try:
         param = _decode_param(data)
-        value = msgspec.json.decode(param.value)
+        msgspec.json.decode(param.value)
     except UNREADABLE as exc:
         raise Fault(Errno.EIO) from exc
-    if has_nul(param.key) or has_nul(value):
+    if has_nul(data):
         raise Fault(Errno.EINVAL)
     if not param.key:
         raise Fault(Errno.EIO)
