@@ -9,7 +9,7 @@ import pytest
 from tests.scenarios.soak import rounds
 from tests.wasm.wat import SPIN, compiled, job, spear
 from toolgate.wasm.abi import Guest
-from toolgate.wasm.gate import REST_S, Gate
+from toolgate.wasm.gate import REST_S, Gate, Passage
 from toolgate.wasm.slots import Run, Slots
 
 pytestmark = pytest.mark.soak
@@ -118,7 +118,7 @@ def test_the_gate_rests_when_calls_have_had_their_share() -> None:
         nonlocal now_s
         now_s += seconds
 
-    gate = Gate(clock_s=lambda: now_s, rest=advance)
+    gate = Passage(Gate(clock_s=lambda: now_s, rest=advance), lambda: False)
     for _ in range(100):
         with gate:
             advance(0.001)
@@ -134,7 +134,7 @@ def test_the_gate_does_not_rest_for_calls_that_wait() -> None:
         nonlocal now_s
         now_s += seconds
 
-    gate = Gate(clock_s=lambda: now_s, rest=rests.append)
+    gate = Passage(Gate(clock_s=lambda: now_s, rest=rests.append), lambda: False)
     for _ in range(100):
         with gate:
             advance(0.001)

@@ -146,6 +146,27 @@ async def test_a_run_can_be_killed_wherever_it_is_and_its_slot_goes_on(tmp_path:
     assert after.ended_by == "exit"
 
 
+async def test_was_1_a_run_that_waits_for_the_calls_of_others_ends_at_its_deadline(tmp_path: Path) -> None:
+    is_held, is_let_go = threading.Event(), threading.Event()
+
+    def hold(_guest: Guest[Any], _: int) -> int:
+        is_held.set()
+        is_let_go.wait(30)
+        return 0
+
+    module, limits = compiled(CALLING, tmp_path), WorkloadLimits(wall_clock_ms=100)
+    async with Slots([spear("call", "i", "i", hold)], max_guests=2) as slots:
+        holding = asyncio.ensure_future(slots.run(Run(job(module, None))))
+        await asyncio.to_thread(is_held.wait, 30)
+        waiting = asyncio.ensure_future(slots.run(Run(job(module, None, limits=limits))))
+        ended, _ = await asyncio.wait({waiting}, timeout=10)
+        is_let_go.set()
+
+        assert ended == {waiting}
+        assert ((await waiting).ended_by, (await holding).ended_by) == ("deadline", "exit")
+        assert slots.host_faults == 0
+
+
 async def test_a_run_that_was_killed_before_does_nothing(tmp_path: Path) -> None:
     called: list[object] = []
 

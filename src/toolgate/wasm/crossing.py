@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from toolgate.wasm.abi import OnThread
 from toolgate.wasm.faults import Stopped
-from toolgate.wasm.gate import Gate
+from toolgate.wasm.gate import Passage
 from toolgate.wasm.run import Run
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ R = TypeVar("R")
 Inbox = SimpleQueue[Callable[[], None] | None]
 
 
-def sleep(run: Run[Any], gate: Gate, seconds: float | None) -> None:
+def sleep(run: Run[Any], gate: Passage, seconds: float | None) -> None:
     """Until then, or until the run is to end: Stopped."""
     inbox: Inbox = SimpleQueue()
     with run.interruptible(partial(inbox.put, None)):
@@ -41,7 +41,7 @@ class Crossing(Generic[T]):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        gate: Gate,
+        gate: Passage,
         work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]],
     ) -> None:
         self._loop = loop

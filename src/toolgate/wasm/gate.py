@@ -13,12 +13,14 @@ SHARE: Final = 0.5
 """Of the time, for all guests together."""
 REST_S: Final = 0.005
 """How far they may be ahead of it, and how long the gate is closed then."""
+LOOK_S: Final = 0.05
+"""How often who waits at the gate looks whether its run is to end: that does not wait for others' calls."""
 AROUND_S: Final = 0.000_010
 """What the bindings take for a call, before it comes here and after."""
 
 
 class Gate:
-    """Held as a context manager; `left` is one too, for who holds it and is about to wait."""
+    """The one of all guests; each goes through by a `Passage` of its own."""
 
     def __init__(
         self, *, clock_s: Callable[[], float] = time.monotonic, rest: Callable[[float], object] = time.sleep
@@ -29,6 +31,30 @@ class Gate:
         self._entered_s = 0.0
         self._earned_at_s = 0.0
         """When the time that was used is their share of the time that has passed."""
+
+    def enter(self, is_ending: Callable[[], bool]) -> bool:
+        """Whether it is held now; not where the run is to end, which may go on without it."""
+        while not self._lock.acquire(timeout=LOOK_S):
+            if is_ending():
+                return False
+        if self._earned_at_s > self._clock_s() + REST_S:
+            self._rest(REST_S)  # all others wait: it is the event loop's turn
+        self._entered_s = self._clock_s()
+        return True
+
+    def leave(self, around_s: float) -> None:
+        used_s = self._clock_s() - self._entered_s + around_s
+        self._earned_at_s = max(self._earned_at_s, self._entered_s) + used_s / SHARE
+        self._lock.release()
+
+
+class Passage:
+    """Held as a context manager; `left` is one too, for who holds it and is about to wait."""
+
+    def __init__(self, gate: Gate, is_ending: Callable[[], bool]) -> None:
+        self._gate = gate
+        self._is_ending = is_ending
+        self._is_held = False
         self.left = _Left(self)
 
     def __enter__(self) -> None:
@@ -38,23 +64,20 @@ class Gate:
         self.leave(AROUND_S)
 
     def enter(self) -> None:
-        self._lock.acquire()
-        if self._earned_at_s > self._clock_s() + REST_S:
-            self._rest(REST_S)  # all others wait: it is the event loop's turn
-        self._entered_s = self._clock_s()
+        self._is_held = self._gate.enter(self._is_ending)
 
     def leave(self, around_s: float = 0.0) -> None:
-        used_s = self._clock_s() - self._entered_s + around_s
-        self._earned_at_s = max(self._earned_at_s, self._entered_s) + used_s / SHARE
-        self._lock.release()
+        if self._is_held:
+            self._is_held = False
+            self._gate.leave(around_s)
 
 
 class _Left:
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, passage: Passage) -> None:
+        self._passage = passage
 
     def __enter__(self) -> None:
-        self._gate.leave()
+        self._passage.leave()
 
     def __exit__(self, *exc_info: object) -> None:
-        self._gate.enter()
+        self._passage.enter()

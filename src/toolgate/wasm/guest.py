@@ -10,7 +10,7 @@ from toolgate.wasm.abi import OnThread
 from toolgate.wasm.crossing import Crossing, sleep
 from toolgate.wasm.faults import Errno, Fault, Stopped
 from toolgate.wasm.fds import FdTable
-from toolgate.wasm.gate import Gate
+from toolgate.wasm.gate import Gate, Passage
 from toolgate.wasm.memory import GuestMemory
 from toolgate.wasm.run import Cause, Run
 from toolgate.wasm.traps import cause_of
@@ -38,7 +38,7 @@ class RunningGuest(Generic[C]):
         self.exports: Mapping[str, object] = {}
         """What it exports, from when it has been made."""
         self.hostcalls = 0
-        self.gate = gate
+        self.gate = Passage(gate, lambda: run.is_ending)
         self._run = run
         self._store = store
         self._loop = loop
