@@ -1,5 +1,7 @@
 """Guests that want too much: of the processor, of memory, of tables, of the stack."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from toolgate.wasm.slots import Run, Slots
 pytestmark = pytest.mark.anyio
 
 PAGE = 65_536
+DEEPER = '(module (func $deeper (call $deeper) (call $deeper)) (func (export "_start") (call $deeper)))'
 
 
 def leave(guest: Guest[Any], code: int) -> None:
@@ -125,13 +128,26 @@ async def test_was_2_many_functions_and_as_many_exports_as_may_be_are_gone_throu
 
 async def test_was_9_deep_recursion_ends_the_guest_and_not_the_host(tmp_path: Path) -> None:
     """WAS-9"""
-    wat = '(module (func $deeper (call $deeper) (call $deeper)) (func (export "_start") (call $deeper)))'
-    deep, idle = compiled(wat, tmp_path), compiled(IDLE, tmp_path)
+    deep, idle = compiled(DEEPER, tmp_path), compiled(IDLE, tmp_path)
     async with Slots[None]([], max_guests=1) as slots:
         endings = [await slots.run(Run(job(one, None))) for _ in range(20) for one in (deep, idle)]
 
     assert [one.ended_by for one in endings] == ["stack_overflow", "exit"] * 20
     assert "recurses" in endings[0].message
+
+
+def test_was_9_deep_recursion_ends_the_guest_where_threads_have_small_stacks(tmp_path: Path) -> None:
+    """WAS-9: in a process of its own, which would crash."""
+    program = f"""if True:
+        import asyncio, pathlib, threading
+        from tests.wasm.wat import run_wat
+        threading.stack_size(131_072)
+        print(asyncio.run(run_wat({DEEPER!r}, pathlib.Path({str(tmp_path)!r}))).ended_by)"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, check=False
+    )
+
+    assert (ran.returncode, ran.stdout) == (0, b"stack_overflow\n")
 
 
 async def test_was_9_calls_from_the_bottom_of_the_stack_have_room(tmp_path: Path) -> None:

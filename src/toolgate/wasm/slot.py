@@ -20,7 +20,7 @@ from wasmtime import Func, FuncType, InstancePre, Linker, Module, Store, Trap, V
 
 from toolgate.model.invocations import RunUsage
 from toolgate.wasm.abi import HostFunction
-from toolgate.wasm.engine import new_engine
+from toolgate.wasm.engine import MAX_STACK_BYTES, new_engine
 from toolgate.wasm.faults import Stopped
 from toolgate.wasm.gate import Gate
 from toolgate.wasm.guest import RunningGuest
@@ -35,6 +35,7 @@ C = TypeVar("C")
 MAX_MODULES: Final = 4
 """How many a slot keeps loaded; their code is mapped, and shared with other slots' by the system."""
 MAX_TABLES: Final = 8
+THREAD_STACK_BYTES: Final = 8 * MAX_STACK_BYTES
 NICENESS: Final = 3
 """Of the threads of guests: each has half the share of what serves callers. With less, one that is in a call
 and holds the interpreter would wait for its turn on a busy machine, and all others for the interpreter.
@@ -64,7 +65,7 @@ class Slot(Generic[C]):
         for function in functions:
             self._define(function)
         self._thread = threading.Thread(target=self._work, name=name)
-        self._thread.start()
+        _start_with_room(self._thread)
 
     def has_loaded(self, sha256: str) -> bool:
         return sha256 in self._loaded
@@ -160,6 +161,15 @@ class Slot(Generic[C]):
 
     def _count_fault(self) -> None:
         self.host_faults += 1
+
+
+def _start_with_room(thread: threading.Thread) -> None:
+    """With a stack for the guest and for our calls below it, however small those of threads are here."""
+    usual = threading.stack_size(THREAD_STACK_BYTES)
+    try:
+        thread.start()
+    finally:
+        threading.stack_size(usual)
 
 
 def _yield_to_the_loop() -> None:
