@@ -123,6 +123,22 @@ def test_input_comes_from_a_file_and_may_be_anything(gateway: FakeGateway, run: 
     assert run("run", "sum", "--input-file", "x", "--input", "y").code == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--idempotency-key", "é"),
+        ("--idempotency-key", "a\nb"),
+        ("--idempotency-key", ""),
+        ("--input", "\udcff"),
+        ("--input", "a", "--input-file", "b"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(gateway: FakeGateway, run: Run, words: tuple[str, ...]) -> None:
+    ran = run("run", "sum", *words)
+
+    assert (ran.code, ran.err.partition(": ")[0], gateway.asked) == (2, "error", [])
+
+
 def test_what_ends_a_run_from_outside_is_told_with_what_to_do(gateway: FakeGateway, run: Run) -> None:
     message = "it used up its fuel: raise `limits.fuel` of its workload, or do less"
     stage(gateway, ended_by="out_of_fuel", exit_code=None, message=message, stdout="")

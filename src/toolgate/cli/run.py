@@ -1,6 +1,7 @@
 """`toolgate run`: a task's workload, run on a node, as if it ran here."""
 
 import base64
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from toolgate.model.invocations import MAX_INPUT_BYTES
 
 app = typer.Typer(add_completion=False)
 
+_KEY: Final = re.compile(r"[!-~]{1,200}")
 INTERRUPTED: Final = 130
 """The exit code of what Ctrl-C has ended."""
 
@@ -44,9 +46,26 @@ class RunOptions:
         """What is sent. Raises CommandFailed."""
         if self.text is not None and self.input_file is not None:
             raise CommandFailed("of --input and --input-file, one is enough", exit_code=Exit.USAGE)
+        if self.idempotency_key is not None and not _KEY.fullmatch(self.idempotency_key):
+            raise CommandFailed(
+                "--idempotency-key is up to 200 visible characters of ASCII, without spaces",
+                exit_code=Exit.USAGE,
+            )
+        if self.text is not None and not _is_text(self.text):
+            raise CommandFailed(
+                "--input is not UTF-8", hint="give bytes with --input-file", exit_code=Exit.USAGE
+            )
         if self.input_file is None:
             return {"mode": "async", "input": self.text or ""}
         return {"mode": "async", "input_base64": base64.b64encode(_read(self.input_file)).decode()}
+
+
+def _is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:  # it came as other bytes
+        return False
+    return True
 
 
 def _read(name: str) -> bytes:
