@@ -18,7 +18,7 @@ from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
 from toolgate.surfaces.wasm.texts import decode_text, has_nul
 from toolgate.wasm.faults import Errno, Fault
 
-MAX_PARAM_BYTES: Final = 1_048_576
+MAX_PARAM_BYTES: Final = 262_144
 """Of all parameters of a session together."""
 MAX_PARAMS: Final = 256
 MAX_CONTAINERS: Final = 20_000
