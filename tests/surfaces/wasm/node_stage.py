@@ -69,6 +69,9 @@ class Line:
         self.deafness = 0
         """How many reports are not heard."""
         self.endings_unheard = 0
+        self.is_hanging = False
+        """What is reported of those that run is not answered."""
+        self.has_hung = asyncio.Event()
 
     async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
         self._check()
@@ -82,6 +85,9 @@ class Line:
         if self.deafness:
             self.deafness -= 1
             raise ControlUnavailable("not heard")
+        if self.is_hanging and ending is None:
+            self.has_hung.set()
+            await asyncio.Event().wait()
         if ending is not None and self.endings_unheard:
             self.endings_unheard -= 1
             raise ControlUnavailable("its end is not heard")

@@ -124,6 +124,18 @@ async def test_a_run_ends_with_the_key_that_it_was_begun_with(tmp_path: Path, ke
     assert (found.state, ending.ended_by) == ("cancelled", "revoked")
 
 
+async def test_a_run_ends_with_its_key_also_while_a_report_hangs(tmp_path: Path) -> None:
+    async with open_node(tmp_path) as node, node.invoker():
+        invocation_id = await node.begin("wait")
+        await node.waits(invocation_id)
+        node.line.is_hanging = True
+        await node.line.has_hung.wait()
+        node.house.apply(keys={})
+        _, ending = await node.ended(invocation_id)
+
+    assert ending.ended_by == "revoked"
+
+
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [

@@ -8,6 +8,7 @@ by then the queue may have given the invocation to another node.
 import asyncio
 import logging
 import time
+from asyncio import FIRST_COMPLETED
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -207,14 +208,25 @@ class Running:
     # The reports
 
     async def _attend(self, work: "asyncio.Task[Ending]") -> None:
-        """Report while the work goes on, and end it where it may not."""
-        while not work.done():
-            self._look()
+        """Report while the work goes on, and end it where it may not. A report that hangs delays no look."""
+        reporting = asyncio.create_task(self._keep_reporting())
+        try:
+            while not (work.done() or reporting.done()):
+                self._look()
+                await asyncio.wait({work, reporting}, timeout=self._pace.look_s, return_when=FIRST_COMPLETED)
+        finally:
+            reporting.cancel()
+            await asyncio.wait({reporting})
+        if not reporting.cancelled():
+            reporting.result()
+
+    async def _keep_reporting(self) -> None:
+        while True:
             self._gather()
             is_due = asyncio.get_running_loop().time() >= self._next_report_s
             if is_due or (self._lines and not self._is_failing):
                 await self._report()
-            await asyncio.wait({work}, timeout=self._pace.look_s)
+            await asyncio.sleep(self._pace.look_s)
 
     def _look(self) -> None:
         """Whether it may go on."""
