@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from re import Pattern
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
@@ -170,20 +171,17 @@ def make_router(
     by_path: dict[str, list[Endpoint[Any]]] = defaultdict(list)
     for endpoint in endpoints:
         by_path[endpoint.path].append(endpoint)
-    routes = [_route(path, _Path(control, found), by_path) for path, found in by_path.items()]
+    templates = {path: compile_path(path)[0] for path in by_path if "{" in path}
+    routes = [_route(path, _Path(control, found), templates) for path, found in by_path.items()]
     # First those with methods of their own, which leave the others to a path with an id.
     routes.sort(key=lambda route: route.methods is None)
     return Router(routes, redirect_slashes=False, default=_Path(control, (), elsewhere))
 
 
-def _route(path: str, app: "_Path", paths: Iterable[str]) -> Route:
+def _route(path: str, app: "_Path", templates: Mapping[str, Pattern[str]]) -> Route:
     """Where an id could stand in another path of the table, this one has its own methods alone."""
-    is_action = any(_could_mean(other, path) for other in paths if other != path)
+    is_action = any(template.match(path) for other, template in templates.items() if other != path)
     return Route(path, app, methods=app.methods if is_action else None)
-
-
-def _could_mean(template: str, path: str) -> bool:
-    return "{" in template and compile_path(template)[0].match(path) is not None
 
 
 class _Path:
