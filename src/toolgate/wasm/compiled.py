@@ -61,7 +61,7 @@ class CompiledModules:
         self._opened_s: dict[str, float] = {}
         self._wanted_s: dict[str, float] = {}
         """When some record last named a module, or somebody asked for it."""
-        self._slots = asyncio.Semaphore(MAX_MAKING)
+        self._places = asyncio.Semaphore(MAX_MAKING)
         self._sweeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -137,7 +137,7 @@ class CompiledModules:
         if refusal is not None and self._clock_s() < until_s:
             return refusal
         try:
-            async with self._slots:
+            async with self._places:
                 found = await asyncio.to_thread(self._files.find, sha256)
                 return found or await self._compile(sha256)
         except InvalidModule as exc:
