@@ -8,8 +8,7 @@ LIVEMCPBENCH ?= ../shared/data/livemcpbench
 GUESTS := $(patsubst sdk/examples/%.c,build/guests/%.wasm,$(wildcard sdk/examples/*.c))
 READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready \
   $(GUESTS) build/guests/what_time.wasm
-# One worker more than the smallest machine has processors: some tests mostly wait.
-AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
+AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 PIP := -m pip install --quiet --disable-pip-version-check --require-hashes -r
 
 .DEFAULT_GOAL := help

@@ -132,7 +132,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     async with open_opener() as opener:
         starting = asyncio.ensure_future(opener(faulty("silent", f"pids={pids}"), Listener(), known_era=None))
-        await until(pids.exists)
+        await until(lambda: pids.exists() and bool(pids.read_text()))
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
