@@ -29,11 +29,6 @@ MAX_KEPT_BYTES: Final = 32 * 1024 * 1024
 class ChatEntry(Entry):
     """A session or an answer."""
 
-    @property
-    def kept_bytes(self) -> int:
-        """What the host keeps for it."""
-        raise NotImplementedError
-
 
 class ChatSession(ChatEntry):
     """Messages, parameters and tools of a guest's own, from which requests are made."""
@@ -51,6 +46,7 @@ class ChatSession(ChatEntry):
 
     @property
     def kept_bytes(self) -> int:
+        """What the host keeps for it."""
         return self._bytes + self._tool_bytes + self.params.size
 
     @property
@@ -142,6 +138,6 @@ class ChatResponse(ChatEntry):
 
 def check_kept(fds: FdTable) -> None:
     """Fault ENOMEM where a guest has as much open as it may."""
-    entries = fds.entries().values()
-    if sum(entry.kept_bytes for entry in entries if isinstance(entry, ChatEntry)) >= MAX_KEPT_BYTES:
+    chats = (entry for entry in fds.entries().values() if isinstance(entry, ChatSession | ChatResponse))
+    if sum(chat.kept_bytes for chat in chats) >= MAX_KEPT_BYTES:
         raise Fault(Errno.ENOMEM)
