@@ -9,17 +9,29 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from toolgate.errors import StartRefused
 from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.model.principals import Role
+from toolgate.model.servers import AuditedArguments
 from toolgate.model.tasks import Environment
+from toolgate.registry.field_texts import Documented
+from toolgate.upstream.egress import EgressRefused, parse_target
 
 PREFIX: Final = "TOOLGATE_"
 ALIASES: Final = {"SMS_MCP_REGISTRY_DIR": "mcp_registry_dir"}
+OTLP_PROTOCOL: Final = "http/protobuf"
 OnTooMany = Literal["refuse", "find"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LAUNCHERS: Final = ("npx", "bunx", "uvx", "uv", "pipx", "node", "deno", "bun", "python", "python3", "docker")
@@ -27,10 +39,10 @@ LAUNCHERS: Final = ("npx", "bunx", "uvx", "uv", "pipx", "node", "deno", "bun", "
 mistakes and programs that were never meant as servers, and the role `admin` keeps out strangers."""
 
 
-class OidcSettings(BaseModel):
+class OidcSettings(Documented, BaseModel):
     """An issuer whose tokens are taken beside keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     issuer: str
     """Its URL, exactly as in the `iss` of its tokens."""
@@ -68,11 +80,95 @@ class OidcSettings(BaseModel):
     leeway_s: float = Field(default=30.0, ge=0, le=300)
     """How far the issuer's clock may be ahead. A token is never good for longer than it says."""
 
+    client_id: str | None = Field(default=None, min_length=1)
+    """Who the console is at the issuer: a public client (no secret, PKCE) that may return to
+    `<this gateway>/console/login`. Set: people log in to the console there. Unset: they show a key."""
 
-class Settings(BaseModel):
+    scopes: tuple[str, ...] = ("openid",)
+    """What the console asks the issuer for: what makes it put `audience` and `role_claim` into its tokens."""
+
+
+class AuditSettings(Documented, BaseModel):
+    """What the audit has of calls, and how much of it is kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    days: int = Field(default=90, ge=1, le=3_650)
+    """How long what happened can be looked up."""
+
+    rows: int = Field(default=10_000_000, ge=1_000, le=1_000_000_000)
+    """How many events can be looked up at most: the oldest are dropped first."""
+
+    file_mb: int = Field(default=64, ge=1, le=16_384)
+    """At how many MiB the log begins a new file."""
+
+    files: int = Field(default=10, ge=1, le=1_000)
+    """How many full files of the log are kept beside the one that is written to."""
+
+    arguments: AuditedArguments = "redacted"
+    """What the audit has of the arguments of calls: what is not hidden in them (`redacted`), or `none`."""
+
+
+class OtlpSettings(Documented, BaseModel):
+    """A collector that takes traces, and the audit where it is wanted there, by OTLP over HTTP (protobuf)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    endpoint: str
+    """Its URL; `/v1/traces` and `/v1/logs` are added. Also from `OTEL_EXPORTER_OTLP_ENDPOINT`, where nothing
+    of this is set."""
+
+    headers_file: Path | None = None
+    """File with the headers it wants to see, such as a token: `Name: value`, one a line. They are sent over
+    TLS, or to this very machine."""
+
+    headers: SecretStr | None = None
+    """The same as text, as `OTEL_EXPORTER_OTLP_HEADERS` has them: `name=value,…`. Better in a file."""
+
+    traces: bool = True
+    """Whether it gets a trace of every request, from the door to the server."""
+
+    audit: bool = False
+    """Whether it gets what the audit log has, as log records: each at least once, in order."""
+
+    sample: float = Field(default=1.0, ge=0, le=1)
+    """The part of traces that begin here and are sent. Callers who trace decide for their own."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _check_endpoint(cls, value: str) -> str:
+        try:
+            parse_target(value)
+        except EgressRefused as exc:
+            raise ValueError(f"{exc}; a collector is at `http://127.0.0.1:4318`, or the like") from exc
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _check_secrecy(self) -> Self:
+        target = parse_target(self.endpoint)
+        has_headers = self.headers is not None or self.headers_file is not None
+        if has_headers and not target.is_tls and not is_loopback(target.host):
+            raise ValueError("`headers` are sent to an `https` URL, or to this very machine")
+        return self
+
+
+class ApprovalWebhookSettings(Documented, BaseModel):
+    """A program that is told of calls that wait for a person, and may decide on them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str
+    """Where it takes requests: `https`, or `http` on this machine. Held to what servers' addresses are held
+    to; redirects are not followed."""
+
+    secret_file: Path
+    """File that holds the secret of at least 32 characters that requests are signed with, both ways."""
+
+
+class Settings(Documented, BaseModel):
     """The configuration, checked."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     listen: str = "127.0.0.1:8080"
     """Address and port to bind. Anything but loopback needs keys. Port 0 takes a free one."""
@@ -118,6 +214,9 @@ class Settings(BaseModel):
     oidc: OidcSettings | None = None
     """An OpenID Connect issuer whose tokens are taken beside keys. Unset: keys only."""
 
+    approval_webhook: ApprovalWebhookSettings | None = None
+    """Who is told of each call that waits for a person, by `up` or `control`. Unset: nobody is."""
+
     database: str | None = None
     """Where `control` keeps the registry: `postgresql://…`. Unset: SQLite in the data directory. Leave the
     password to `PGPASSWORD` or a password file."""
@@ -161,6 +260,13 @@ class Settings(BaseModel):
     """Where the archives of packages are kept: a directory, or `s3://BUCKET/PREFIX` (variables of AWS).
     Unset: `artifacts` in the data directory. Replicas of control need one that all of them see."""
 
+    audit: AuditSettings = AuditSettings()
+    """How much of the audit is kept, in the log and to be looked up."""
+
+    redact_arguments: tuple[str, ...] = Field(default=(), max_length=256)
+    """Names of arguments that are hidden in the audit and from whoever approves calls, at any depth, beside
+    those that look like the names of secrets; patterns with `*` and `?`. No server's record shows them."""
+
     semantic_model: Path | None = None
     """Directory of a sentence embedding model (MiniLM). Set: search also goes by meaning; needs the extra
     `toolgate[semantic]`. Unset: by words alone."""
@@ -183,16 +289,27 @@ class Settings(BaseModel):
     drain_s: float = Field(default=10.0, ge=0, le=300)
     """How long a stopping node waits for calls and guests in flight."""
 
+    otlp: OtlpSettings | None = None
+    """A collector of OpenTelemetry that takes traces, and the audit where it is wanted there. Unset: none,
+    unless `OTEL_EXPORTER_OTLP_ENDPOINT` names one."""
+
     log_level: LogLevel = "info"
     """How much is logged: `debug`, `info`, `warning` or `error`."""
 
-    @field_validator("allowed_hosts", "allowed_commands", "allowed_upstream_hosts", "control", mode="before")
+    @field_validator(
+        "allowed_hosts",
+        "allowed_commands",
+        "allowed_upstream_hosts",
+        "control",
+        "redact_arguments",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         """A variable holds a list as text: names separated by commas."""
         return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
 
-    @field_validator("oidc", mode="before")
+    @field_validator("oidc", "otlp", "approval_webhook", "audit", mode="before")
     @classmethod
     def _decode(cls, value: Any) -> Any:
         """A variable holds a table as JSON."""
@@ -254,6 +371,8 @@ def load_settings(
             values[field] = environ[variable]
     values |= {name: environ[PREFIX + name.upper()] for name in names if PREFIX + name.upper() in environ}
     values |= {name: value for name, value in (overrides or {}).items() if value is not None}
+    if "otlp" not in values and (standard := _standard_otlp(environ)):
+        values["otlp"] = standard
     try:
         return Settings.model_validate(values)
     except ValidationError as exc:
@@ -262,6 +381,28 @@ def load_settings(
         if first["type"] == "extra_forbidden":
             raise _unknown(where) from exc
         raise StartRefused(f"setting `{where}`: {first['msg'].removeprefix('Value error, ')}") from exc
+
+
+def _standard_otlp(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What the variables that OpenTelemetry defines for every program say; empty: nothing."""
+    endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
+    if not endpoint or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return {}
+    spoken = environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or OTLP_PROTOCOL
+    if spoken != OTLP_PROTOCOL:
+        raise StartRefused(
+            f"`OTEL_EXPORTER_OTLP_PROTOCOL` is `{spoken}`, and only `{OTLP_PROTOCOL}` is spoken here",
+            hint="name the collector's HTTP port, mostly 4318, or set `OTEL_SDK_DISABLED=true`",
+        )
+    found: dict[str, Any] = {"endpoint": endpoint}
+    if environ.get("OTEL_EXPORTER_OTLP_HEADERS"):
+        found["headers"] = environ["OTEL_EXPORTER_OTLP_HEADERS"]
+    sampler = environ.get("OTEL_TRACES_SAMPLER", "").removeprefix("parentbased_")
+    if sampler == "always_off":
+        found["sample"] = 0.0
+    elif sampler == "traceidratio":
+        found["sample"] = environ.get("OTEL_TRACES_SAMPLER_ARG", "1")
+    return found
 
 
 def _unknown(name: str) -> StartRefused:

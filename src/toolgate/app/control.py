@@ -9,16 +9,21 @@ from functools import partial
 from typing import Final
 
 from toolgate.app.archives import open_archives
+from toolgate.app.audits import describe_journal, open_index
 from toolgate.app.doors import Supplies, authorizer_of, open_openers, packages_in
+from toolgate.app.loop_lag import open_loop_lag
 from toolgate.app.parts import (
+    console_door,
+    console_reached,
     describe_gateway,
     discovery_of,
+    first_snapshot,
     follow_registry,
     keeper_of,
     limits_of,
     load_directory,
     model_trials_of,
-    open_audit,
+    oidc_login_of,
     open_identities,
     open_search_model,
     own_hosts,
@@ -29,14 +34,16 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
+from toolgate.app.tracing import open_exported_journal
 from toolgate.app.upkeep import open_upkeep
+from toolgate.app.webhooks import open_webhook
 from toolgate.audit.log import AuditLog
 from toolgate.errors import StartRefused, StorageUnavailable
+from toolgate.gateway.approving import Approving
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.reported import ReportedServers
-from toolgate.govern.control import Control, Standing
+from toolgate.govern.control import Control, Standing, Trouble
 from toolgate.model.addresses import is_loopback, parse_address
-from toolgate.model.snapshot import Snapshot
 from toolgate.packages.unpacked import Fetch
 from toolgate.registry.engines import open_store
 from toolgate.registry.store import Store
@@ -62,23 +69,28 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             open_store(settings.database or settings.registry_file, wall_ms)
         )
         await refuse_open_door(settings, store, admin_key)
-        audit = stack.enter_context(open_audit(settings.data_dir))
+        journal = await stack.enter_async_context(open_exported_journal(settings))
+        audit, index = journal.log, await stack.enter_async_context(open_index(settings, journal))
         meaning = await stack.enter_async_context(open_search_model(settings))
         await session_key(store)
         metrics = Metrics()
+        describe_journal(metrics, journal)
+        stack.enter_context(open_loop_lag(metrics))
         archives = await stack.enter_async_context(open_archives(settings, environ))
         gateway, servers = await stack.enter_async_context(
             _open_gateway(settings, environ, store, audit, metrics=metrics, fetch=archives.fetch)
         )
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
-        loader = await load_directory(settings, store)
+        loader = await load_directory(settings, store, audit)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
-        await stack.enter_async_context(open_upkeep(store, metrics))
+        await stack.enter_async_context(open_upkeep(store, metrics, audit))
         keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
         control = Control(
             gateway=gateway,
             store=store,
             identities=identities,
+            oidc_login=oidc_login_of(settings, identities),
+            calls_tools=False,
             loader=loader,
             clock_ms=wall_ms,
             standing=partial(_standing, store),
@@ -91,18 +103,22 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
             uploads=archives.uploads,
             modules=archives.modules,
             keeper=keeper,
+            audit_index=index,
+            webhook=await stack.enter_async_context(open_webhook(settings, store, gateway)),
         )
         describe_gateway(metrics, gateway)
         grpc_address = await stack.enter_async_context(
             open_grpc_server(control, settings.grpc_listen, tls=tls)
         )
-        front = Guard(AsgiDoor(rest_app(control, elsewhere=_ELSEWHERE)), own_hosts(settings))
+        rest = console_door(AsgiDoor(rest_app(control, elsewhere=_ELSEWHERE)))
         yield App(
             settings=settings,
             gateway=gateway,
-            front=front,
+            front=Guard(rest, own_hosts(settings)),
+            console=rest.path,
             loader=loader,
             end_streams=control.watches.close,
+            on_listening=console_reached(settings, gateway),
             details={"grpc": grpc_address},
         )
 
@@ -123,7 +139,7 @@ async def _open_gateway(
         return packages_in(gateway.snapshot)
 
     supplies = Supplies(authorizer=authorizer_of(settings, environ), fetch=fetch)
-    async with open_openers(settings, environ, supplies, named=named) as openers:
+    async with open_openers(settings, environ, supplies, named=named, audit=audit) as openers:
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
@@ -134,8 +150,9 @@ async def _open_gateway(
             audit,
             metrics=metrics,
             limits=limits_of(settings),
-            snapshot=Snapshot(environment=settings.environment),
+            snapshot=first_snapshot(settings),
         )
+        gateway.sending.approving = Approving(audit, console_url=settings.public_url or "")
         async with servers:
             yield gateway, servers
 
@@ -144,7 +161,7 @@ def _standing(store: Store) -> Standing:
     """A control without its database has nothing to say that nodes and clients could rely on."""
     if store.is_current:
         return Standing()
-    return Standing(is_degraded=True, degraded_by=StorageUnavailable.code, obstacle=StorageUnavailable.code)
+    return Standing((Trouble.of(StorageUnavailable, blocks=True),))
 
 
 def _read_tls(settings: Settings) -> Tls | None:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from toolgate.app.guests import Work, open_invoker
 from toolgate.app.loop_lag import open_loop_lag
-from toolgate.app.parts import describe_gateway, discovery_of, egress_of, limits_of
+from toolgate.app.parts import describe_gateway, discovery_of, egress_of, first_snapshot, limits_of, wall_ms
+from toolgate.app.token_telling import open_token_telling
+from toolgate.app.tracing import open_traces
 from toolgate.audit.log import AuditLog
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.signing import Signer
-from toolgate.model.servers import Transport
+from toolgate.gateway.spawning import spawned
+from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.snapshot import Snapshot
 from toolgate.packages.opener import PackagedOpener
 from toolgate.packages.unpacked import Fetch, Named, UnpackedPackages
@@ -27,7 +30,7 @@ from toolgate.surfaces.wasm.invoker import Invoker
 from toolgate.telemetry import Metrics
 from toolgate.upstream.children import Warden
 from toolgate.upstream.fetch import Fetcher
-from toolgate.upstream.link import Opener
+from toolgate.upstream.link import Opener, Purpose
 from toolgate.upstream.models.client import Models
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.grants import GrantFiles
@@ -87,12 +90,16 @@ def _client_url(public_url: str | None) -> str | None:
 
 @asynccontextmanager
 async def open_openers(
-    settings: Settings, environ: Mapping[str, str], supplies: Supplies, *, named: Named
+    settings: Settings, environ: Mapping[str, str], supplies: Supplies, *, named: Named, audit: AuditLog
 ) -> AsyncIterator[Mapping[Transport, Opener]]:
-    """How servers are reached, with the warden that keeps their processes.
+    """How servers are reached, with the warden that keeps their processes, each on record before it exists.
 
     `named` says which packages are in use: the files of others are removed.
     """
+
+    def spawning(record: ServerRecord, purpose: Purpose, /) -> None:
+        audit.record(spawned(record, purpose, at_ms=wall_ms()))
+
     resolved = Secrets(environ, settings.secrets_dir)
     egress = egress_of(settings)
     warden = Warden(max_children=settings.max_children)
@@ -101,7 +108,7 @@ async def open_openers(
         await warden.start()
         async with unpacked:
             yield {
-                "stdio": PackagedOpener(StdioOpener(warden, resolved), unpacked),
+                "stdio": PackagedOpener(StdioOpener(warden, resolved, on_spawn=spawning), unpacked),
                 "streamable_http": AuthorizedOpener(
                     StreamableOpener(resolved, egress), supplies.authorizer, clock_s=time.time
                 ),
@@ -124,11 +131,14 @@ async def open_gateway(
     """The pipeline over a pool of its own. `on_change` is told that the tools of a server have changed."""
     async with AsyncExitStack() as stack:
         stack.enter_context(open_loop_lag(metrics))
+        tracing = await stack.enter_async_context(open_traces(settings, environ))
 
         def named() -> Collection[str] | None:
             return packages_in(gateway.snapshot)
 
-        openers = await stack.enter_async_context(open_openers(settings, environ, supplies, named=named))
+        openers = await stack.enter_async_context(
+            open_openers(settings, environ, supplies, named=named, audit=audit)
+        )
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
@@ -143,8 +153,12 @@ async def open_gateway(
             audit,
             metrics=metrics,
             limits=limits_of(settings),
-            snapshot=Snapshot(environment=settings.environment),
+            snapshot=first_snapshot(settings),
         )
+        await stack.enter_async_context(open_token_telling(gateway))
+        if tracing is not None:
+            pool.tracing = tracing
+            gateway.trace(tracing)
         await stack.enter_async_context(pool)
         yield gateway
 
@@ -163,8 +177,12 @@ def describe_doors(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> No
     metrics.gauge("toolgate_sessions", "Legacy sessions open.", lambda: float(len(sessions)))
     metrics.gauge("toolgate_streams", "Event streams open.", lambda: float(len(gateway.subscriptions)))
     metrics.gauge("toolgate_children", "Child processes.", lambda: float(load().children))
-    metrics.gauge("toolgate_calls_in_flight", "Calls at servers.", lambda: float(load().in_flight))
-    metrics.gauge("toolgate_calls_queued", "Calls that wait for a slot.", lambda: float(load().queued))
+    metrics.gauge(
+        "toolgate_calls_in_flight", "Calls at servers.", lambda: load().in_flight, labels=("server_id",)
+    )
+    metrics.gauge(
+        "toolgate_calls_queued", "Calls that wait for a slot.", lambda: load().queued, labels=("server_id",)
+    )
     describe_gateway(metrics, gateway)
 
 
@@ -183,5 +201,6 @@ async def open_askers(
         Models(Secrets(environ, settings.secrets_dir), egress_of(settings)) as models,
         open_invoker(settings, gateway, models, work) as invoker,
     ):
+        models.tracing = gateway.tracing
         parts = ChatParts(gateway=gateway, models=models, signer=signer, wall_s=time.time)
         yield OpenAiDoor(identities, parts, discovery=discovery_of(settings)), invoker

@@ -15,13 +15,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolgate import __version__
+from toolgate.app.audits import describe_journal
 from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
+from toolgate.app.forwarding import open_forwarding
 from toolgate.app.guests import Work
 from toolgate.app.parts import (
     SESSION_KEY_BYTES,
     discovery_of,
     node_id_of,
-    open_audit,
     open_identities,
     open_search_model,
     own_hosts,
@@ -29,18 +30,23 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
-from toolgate.errors import StartRefused
+from toolgate.app.tracing import open_exported_journal
+from toolgate.errors import ControlUnavailable, StartRefused
+from toolgate.gateway.approving import Approving
 from toolgate.gateway.finding import Finding
 from toolgate.gateway.freshness import Freshness
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.reporting import Reporter
 from toolgate.gateway.searching import Searching
-from toolgate.govern.control import Serving, Standing
+from toolgate.gateway.spending import Spending
+from toolgate.govern.control import Serving, Standing, Trouble
 from toolgate.model.addresses import parse_address
 from toolgate.model.reports import NodeReport
+from toolgate.registry.control_approvals import ControlDesk
 from toolgate.registry.control_link import ControlAddress, open_control_link
 from toolgate.registry.control_queue import ControlQueue
+from toolgate.registry.control_spending import ControlBank
 from toolgate.registry.source import RegistryState
 from toolgate.registry.sync import ControlLink, NodeSync
 from toolgate.settings import Settings
@@ -60,10 +66,13 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
     address = _address(settings)
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
     async with AsyncExitStack() as stack:
-        audit = stack.enter_context(open_audit(settings.data_dir))
+        journal = await stack.enter_async_context(open_exported_journal(settings))
+        audit = journal.log
         meaning = await stack.enter_async_context(open_search_model(settings))
         metrics = Metrics()
+        describe_journal(metrics, journal)
         link = await stack.enter_async_context(open_control_link(address))
+        await stack.enter_async_context(open_forwarding(settings, journal, link))
 
         def tools_changed() -> None:
             following.reporter.on_change()
@@ -79,6 +88,9 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
             )
         )
         gateway.finding = Finding(Searching(meaning))
+        gateway.sending.approving = Approving(audit, ControlDesk(link))
+        gateway.sending.spending = Spending(ControlBank(link), metrics=metrics)
+        await stack.enter_async_context(gateway.sending.spending.running())
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
         sessions = Sessions(secrets.token_bytes(SESSION_KEY_BYTES), clock_s=time.monotonic, wall_s=time.time)
         following = Following(settings, link, gateway=gateway, identities=identities, sessions=sessions)
@@ -166,11 +178,12 @@ class Following:
     def standing(self) -> Standing:
         """How the node stands, for those who watch over it."""
         obstacle, status = self._gateway.obstacle, self._sync.status
-        return Standing(
-            is_degraded=status.is_degraded,
-            degraded_by=status.code if status.is_degraded else None,
-            obstacle=None if obstacle is None else obstacle.code,
-        )
+        troubles = []
+        if obstacle is not None:
+            troubles.append(Trouble.of(obstacle, blocks=True))
+        if status.is_degraded:
+            troubles.append(Trouble(code=status.code, hint=ControlUnavailable.default_hint))
+        return Standing(tuple(troubles))
 
     def on_listening(self, url: str) -> None:
         """The node is reported under `url`, unless it has a public one."""
@@ -217,6 +230,8 @@ def _address(settings: Settings) -> ControlAddress:
         raise StartRefused(f"cannot read `control_ca_file` `{ca}`: {exc.strerror}") from exc
     if settings.mcp_registry_dir is not None:
         _log.warning("`mcp_registry_dir` is not used by a node: server files belong to its control")
+    if settings.approval_webhook is not None:
+        _log.warning("`approval_webhook` is not used by a node: its control tells of calls that wait")
     return ControlAddress(
         targets=settings.control,
         key=read_key_file(settings.control_key_file, "control_key_file"),

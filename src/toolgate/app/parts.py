@@ -2,43 +2,42 @@
 
 import asyncio
 import logging
-import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    ExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from toolgate.audit.events import AdminRecorded
 from toolgate.audit.log import AuditLog
-from toolgate.audit.sinks import JsonLinesSink, last_sequence
 from toolgate.errors import Conflict, StartRefused, StorageFailed, ToolgateError
 from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import MIN_KEY_CHARS, Identities, TokenVerifier, may_come
+from toolgate.gateway.oidc_login import OidcClient, OidcLogin
 from toolgate.gateway.refusals import Refusals
 from toolgate.gateway.searching import Searching, open_meaning
 from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.govern.quarantine import keep_pins
 from toolgate.govern.terms import Terms
 from toolgate.model.revisions import Write
+from toolgate.model.servers import RedactionRules
+from toolgate.model.snapshot import Snapshot
 from toolgate.packages.artifacts import Artifacts
 from toolgate.policy.limits import Limits
-from toolgate.registry.locks import lock_beside
 from toolgate.registry.reload import DirectoryLoader
+from toolgate.registry.reload_plan import ReloadReport
 from toolgate.registry.source import SIGNS_SESSIONS, RegistryState, watch_registry
 from toolgate.registry.store import Store
 from toolgate.settings import Settings
+from toolgate.surfaces.console.door import ConsoleDoor
+from toolgate.surfaces.console.files import find_console, load_console
 from toolgate.surfaces.http.guard import LOOPBACK_NAMES
+from toolgate.surfaces.http.messages import Door
 from toolgate.telemetry import Metrics
 from toolgate.upstream.egress import Egress
 from toolgate.upstream.fetch import Fetcher
@@ -49,7 +48,6 @@ from toolgate.upstream.secrets import Secrets
 if TYPE_CHECKING:
     from toolgate.gateway.meaning import Meaning
 
-AUDIT_FILE: Final = "audit.jsonl"
 VECTORS_FILE: Final = "vectors.sqlite3"
 COMPACT_EVERY_S: Final = 600
 SESSION_KEY_BYTES: Final = 32
@@ -73,6 +71,14 @@ def limits_of(settings: Settings) -> Limits:
         max_tools=settings.max_tools,
         max_definition_tokens=settings.max_definition_tokens,
         on_too_many=settings.on_too_many,
+    )
+
+
+def first_snapshot(settings: Settings) -> Snapshot:
+    """What is served before anything is known of the registry: nothing, by the rules of this process."""
+    return Snapshot(
+        environment=settings.environment,
+        redaction=RedactionRules(hide=settings.redact_arguments, arguments=settings.audit.arguments),
     )
 
 
@@ -107,9 +113,8 @@ async def open_identities(
         if settings.oidc is not None:
             # Only where it is used: what verifies tokens takes a tenth of a second to load.
             oidc = import_module("toolgate.gateway.oidc")
-            config = oidc.OidcConfig(**settings.oidc.model_dump())
-            fetcher = Fetcher(Egress(allow_private=settings.allow_private_upstreams))
-            verifier = await stack.enter_async_context(oidc.open_oidc(config, fetcher))
+            config = oidc.OidcConfig(**settings.oidc.model_dump(exclude={"client_id", "scopes"}))
+            verifier = await stack.enter_async_context(oidc.open_oidc(config, issuer_fetcher_of(settings)))
         yield Identities(
             admin_key=admin_key,
             trusts_local=settings.trust_loopback and settings.is_loopback,
@@ -117,6 +122,20 @@ async def open_identities(
             verifier=verifier,
             refusals=Refusals(audit),
         )
+
+
+def issuer_fetcher_of(settings: Settings) -> Fetcher:
+    """What reaches the issuer: an operator named it, so it is not held to where servers may be."""
+    return Fetcher(Egress(allow_private=settings.allow_private_upstreams))
+
+
+def oidc_login_of(settings: Settings, identities: Identities) -> OidcLogin | None:
+    """How people log in to the console with a browser; None where the issuer does not know it."""
+    oidc = settings.oidc
+    if oidc is None or oidc.client_id is None:
+        return None
+    client = OidcClient(issuer=oidc.issuer, client_id=oidc.client_id, scopes=oidc.scopes)
+    return OidcLogin(client, issuer_fetcher_of(settings), identities)
 
 
 def open_search_model(settings: Settings) -> AbstractAsyncContextManager["Meaning | None"]:
@@ -179,23 +198,6 @@ async def session_key(store: Store) -> bytes:
     return await session_key(store)
 
 
-@contextmanager
-def open_audit(directory: Path) -> Iterator[AuditLog]:
-    """The audit log of one process, in a directory that is its own. Raises StartRefused."""
-    path = directory / AUDIT_FILE
-    with ExitStack() as stack:
-        # Two processes that number the records of one log would each undo the other's order.
-        stack.callback(os.close, lock_beside(path))
-        try:
-            audit = AuditLog(JsonLinesSink(path), first_sequence=last_sequence(path) + 1)
-        except OSError as exc:
-            raise StartRefused(
-                f"cannot read the audit log `{path}`: {exc.strerror}", hint="mend it, or move it away"
-            ) from exc
-        stack.callback(audit.close)
-        yield audit
-
-
 def own_hosts(settings: Settings) -> set[str]:
     """The names a caller may call this process by."""
     if settings.is_everywhere and not settings.allowed_hosts:
@@ -207,15 +209,46 @@ def own_hosts(settings: Settings) -> set[str]:
     return {settings.address[0], *LOOPBACK_NAMES, *settings.allowed_hosts}
 
 
-async def load_directory(settings: Settings, store: Store) -> DirectoryLoader | None:
+def console_reached(settings: Settings, gateway: Gateway) -> Callable[[str], None]:
+    """Takes the base URL this process listens on: people are sent there, unless they have a public one."""
+
+    def on_listening(url: str) -> None:
+        if not settings.is_everywhere:
+            gateway.sending.approving.reached_at(url)
+
+    return on_listening
+
+
+def console_door(beyond: Door) -> ConsoleDoor:
+    """The console of this installation, in front of `beyond`. Raises StartRefused where it cannot be read."""
+    directory = find_console()
+    return ConsoleDoor(None if directory is None else load_console(directory), beyond)
+
+
+async def load_directory(settings: Settings, store: Store, audit: AuditLog) -> DirectoryLoader | None:
     """The directory of server files, read once; None where none is configured."""
     if settings.mcp_registry_dir is None:
         return None
+
+    def note(report: ReloadReport, by: str) -> None:
+        for change in report.applied:
+            audit.record(
+                AdminRecorded(
+                    at_ms=wall_ms(),
+                    principal=by,
+                    operation="reload",
+                    kind="server",
+                    record_id=change.server_id,
+                    revision=report.revision,
+                )
+            )
+
     loader = DirectoryLoader(
         store,
         settings.mcp_registry_dir.expanduser(),
         strict=settings.strict,
         recursive=settings.registry_recursive,
+        on_applied=note,
     )
     await loader.reload()
     return loader
@@ -275,3 +308,10 @@ async def _compact(store: Store) -> None:
 def describe_gateway(metrics: Metrics, gateway: Gateway) -> None:
     """The gauges of every process, read when somebody looks."""
     metrics.gauge("toolgate_registry_revision", "Revision served.", lambda: float(gateway.snapshot.revision))
+
+    def states() -> Mapping[tuple[str, str], float]:
+        return dict.fromkeys(gateway.servers.load().states.items(), 1.0)
+
+    metrics.gauge(
+        "toolgate_server_state", "1 for the state that a server is in.", states, labels=("server_id", "state")
+    )

@@ -39,11 +39,17 @@ class App:
     """Every route, behind the guard."""
     end_streams: Callable[[], None]
     """Gives each open stream its proper last word."""
+    console: str | None = None
+    """The path of the console. None: there is none."""
     loader: DirectoryLoader | None = None
     on_listening: Callable[[str], None] = _ignore
     """Gets the base URL once it listens."""
     details: Mapping[str, str] = field(default_factory=dict)
     """For whoever started it: what else it listens on."""
+
+    def console_url(self, url: str) -> str | None:
+        """Where people look, of a process with the base URL `url`."""
+        return None if self.console is None else url + self.console
 
 
 OpenApp = Callable[[Settings, Mapping[str, str]], AbstractAsyncContextManager[App]]

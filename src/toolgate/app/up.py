@@ -5,15 +5,18 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from toolgate.app.archives import open_archives
+from toolgate.app.audits import describe_journal, open_index
 from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
 from toolgate.app.guests import Work
 from toolgate.app.parts import (
+    console_door,
+    console_reached,
     discovery_of,
     follow_registry,
     keeper_of,
     load_directory,
     model_trials_of,
-    open_audit,
+    oidc_login_of,
     open_identities,
     open_search_model,
     own_hosts,
@@ -24,10 +27,14 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
+from toolgate.app.tracing import open_exported_journal
 from toolgate.app.upkeep import open_upkeep
+from toolgate.app.webhooks import open_webhook
 from toolgate.errors import StartRefused
+from toolgate.gateway.approving import Approving
 from toolgate.gateway.finding import Finding
 from toolgate.gateway.searching import Searching
+from toolgate.gateway.spending import Spending
 from toolgate.govern.control import Control
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.settings import Settings
@@ -49,38 +56,34 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_sqlite_store(settings.registry_file, wall_ms))
         await refuse_open_door(settings, store, admin_key)
-        audit = stack.enter_context(open_audit(settings.data_dir))
+        journal = await stack.enter_async_context(open_exported_journal(settings))
+        audit, index = journal.log, await stack.enter_async_context(open_index(settings, journal))
         meaning = await stack.enter_async_context(open_search_model(settings))
         sessions = Sessions(await session_key(store), clock_s=time.monotonic, wall_s=time.time)
         metrics = Metrics()
+        describe_journal(metrics, journal)
         grants = GrantFiles(settings.data_dir / "logins")
         authorizer = authorizer_of(settings, environ, grants)
         archives = await stack.enter_async_context(open_archives(settings, environ))
+        supplies = Supplies(authorizer=authorizer, fetch=archives.fetch)
         gateway = await stack.enter_async_context(
-            open_gateway(
-                settings,
-                environ,
-                audit,
-                metrics,
-                supplies=Supplies(authorizer=authorizer, fetch=archives.fetch),
-            )
+            open_gateway(settings, environ, audit, metrics, supplies=supplies)
         )
         gateway.finding = Finding(Searching(meaning))
+        gateway.sending.approving = Approving(audit, store.approvals, console_url=settings.public_url or "")
+        gateway.sending.spending = Spending(store.spending, metrics=metrics)
+        await stack.enter_async_context(gateway.sending.spending.running())
         identities = await stack.enter_async_context(open_identities(settings, admin_key, audit))
-        loader = await load_directory(settings, store)
+        loader = await load_directory(settings, store, audit)
         logins = Logins(authorizer, grants, clock_s=time.time)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader, logins=logins))
-        await stack.enter_async_context(open_upkeep(store, metrics))
+        await stack.enter_async_context(open_upkeep(store, metrics, audit))
         keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
-        mcp = McpDoor(gateway, identities, sessions=sessions, discovery=discovery_of(settings))
-        signer, work = sessions.signer, Work(queue=store.invocations, fetch=archives.modules.read)
-        chat, invoker = await stack.enter_async_context(
-            open_askers(settings, environ, gateway, identities=identities, signer=signer, work=work)
-        )
         control = Control(
             gateway=gateway,
             store=store,
             identities=identities,
+            oidc_login=oidc_login_of(settings, identities),
             loader=loader,
             clock_ms=wall_ms,
             discovery=discovery_of(settings),
@@ -92,16 +95,42 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
             uploads=archives.uploads,
             modules=archives.modules,
             keeper=keeper,
+            audit_index=index,
+            webhook=await stack.enter_async_context(open_webhook(settings, store, gateway)),
         )
+        describe_doors(metrics, gateway, sessions)
+        work = Work(queue=store.invocations, fetch=archives.modules.read)
+        yield await stack.enter_async_context(
+            _open_app(settings, environ, control, sessions=sessions, work=work)
+        )
+
+
+@asynccontextmanager
+async def _open_app(
+    settings: Settings, environ: Mapping[str, str], control: Control, *, sessions: Sessions, work: Work
+) -> AsyncIterator[App]:
+    """Every door over what is governed and served here."""
+    gateway, identities = control.gateway, control.identities
+    mcp = McpDoor(gateway, identities, sessions=sessions, discovery=control.discovery)
+    async with open_askers(
+        settings, environ, gateway, identities=identities, signer=sessions.signer, work=work
+    ) as (chat, invoker):
 
         def end_streams() -> None:
             mcp.close()
             control.watches.close()
             invoker.stop()
 
-        describe_doors(metrics, gateway, sessions)
-        front = Guard(Doors(mcp, chat, AsgiDoor(rest_app(control))), own_hosts(settings))
-        yield App(settings=settings, gateway=gateway, front=front, loader=loader, end_streams=end_streams)
+        rest = console_door(AsgiDoor(rest_app(control)))
+        yield App(
+            settings=settings,
+            gateway=gateway,
+            front=Guard(Doors(mcp, chat, rest), own_hosts(settings)),
+            console=rest.path,
+            loader=control.loader,
+            end_streams=end_streams,
+            on_listening=console_reached(settings, gateway),
+        )
 
 
 def _refuse_database(settings: Settings) -> None:

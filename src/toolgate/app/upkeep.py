@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from toolgate.app.parts import wall_ms
+from toolgate.audit.log import AuditLog
 from toolgate.errors import ToolgateError
+from toolgate.govern.decisions import record_of
 from toolgate.registry.store import Store
 from toolgate.telemetry import Metrics
 
@@ -16,14 +18,21 @@ FORGET_AFTER_MS: Final = 24 * 3600 * 1000
 """A node that has been silent for so long is taken for gone."""
 LEASES_EVERY_S: Final = 5
 """How late an invocation is known to be lost where no node asks for work."""
+APPROVALS_EVERY_S: Final = 5
+"""How late the audit tells that nobody has decided in time. Nothing passes meanwhile."""
 
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_upkeep(store: Store, metrics: Metrics) -> AsyncIterator[None]:
-    """Drop what is too old to be kept, see to invocations whose nodes are lost, and count those that wait."""
-    waiting = 0
+async def open_upkeep(store: Store, metrics: Metrics, audit: AuditLog) -> AsyncIterator[None]:
+    """Drop what is too old to be kept, see to invocations whose nodes are lost and to approvals whose time is
+    over, and count those that wait.
+    """
+    waiting = pending = 0
+    metrics.gauge(
+        "toolgate_approvals_pending", "Calls that wait for a person to agree.", lambda: float(pending)
+    )
     metrics.gauge(
         "toolgate_invocations_queued", "Runs of tasks that wait for a node.", lambda: float(waiting)
     )
@@ -39,7 +48,16 @@ async def open_upkeep(store: Store, metrics: Metrics) -> AsyncIterator[None]:
         await store.invocations.claim("", limit=0)
         waiting = await store.invocations.waiting()
 
+    async def end_approvals() -> None:
+        nonlocal pending
+        for one in await store.approvals.expire():
+            audit.record(record_of(one, "expired", at_ms=wall_ms()))
+        pending = await store.approvals.pending()
+
     tasks = [
+        asyncio.create_task(_repeat(store.approvals.forget, every_s=FORGET_EVERY_S)),
+        asyncio.create_task(_repeat(store.spending.forget, every_s=FORGET_EVERY_S)),
+        asyncio.create_task(_repeat(end_approvals, every_s=APPROVALS_EVERY_S)),
         asyncio.create_task(_repeat(forget_reports, every_s=FORGET_EVERY_S)),
         asyncio.create_task(_repeat(forget_invocations, every_s=FORGET_EVERY_S)),
         asyncio.create_task(_repeat(end_leases, every_s=LEASES_EVERY_S)),

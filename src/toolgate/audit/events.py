@@ -1,20 +1,69 @@
-"""What is written down about a call or a denial. Arguments and results never are; their sizes are."""
+"""What is written down of calls, denials, changes, runs, approvals and processes.
 
-from typing import Literal
+Of arguments, what the rules of redaction leave; of results, their size and what they cost.
+"""
+
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-Outcome = Literal["ok", "tool_error", "error", "denied", "cancelled"]
+Outcome = Literal["ok", "tool_error", "error", "denied", "cancelled", "unknown"]
+"""`unknown`: the call was begun, and the process ended before it did."""
+ApprovalStep = Literal["asked", "approved", "denied", "expired", "used"]
+
+
+MAX_NUMBER: Final = 2**53
+Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+"""What a log that came from elsewhere may say: checked where it is read."""
+
+UNSEEN: Final = msgspec.Raw()
+"""Arguments that are not written down. Always this one: it is left out by being it."""
+
+
+class CallStarted(msgspec.Struct, frozen=True, gc=False, tag="start", tag_field="type", omit_defaults=True):
+    """A call that is about to be sent: written before it is, so that nothing runs of which nothing is known.
+
+    What came of it is a CallRecorded with this one's number.
+    """
+
+    at_ms: Number
+    door: str
+    principal: str
+    tool: str
+    server_id: str
+    task_id: str = ""
+    session: str = ""
+    request_id: str = ""
+    layer: str = ""
+    rule: str = ""
+    revision: Number = 0
+    definition: str = ""
+    argument_bytes: Number = 0
+    arguments: msgspec.Raw = UNSEEN
+    shadow: str = ""
+    trace_id: str = ""
+
+
+class CallEnded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field="type", omit_defaults=True):
+    """What came of a call that was sent. With what its CallStarted says, it is a CallRecorded."""
+
+    at_ms: Number
+    outcome: Outcome
+    start: Number
+    code: str = ""
+    duration_us: Number = 0
+    result_bytes: Number = 0
+    result_tokens: Number = 0
 
 
 class CallRecorded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field="type", omit_defaults=True):
     """One call that was asked for: who, which tool, what came of it."""
 
-    at_ms: int
+    at_ms: Number
     door: str
     principal: str
     tool: str
-    """The name the caller used: bounded, and never trusted."""
+    """Its own name, beside its server's; of what is unknown, what its caller wrote: never trusted."""
     outcome: Outcome
     server_id: str = ""
     task_id: str = ""
@@ -25,29 +74,39 @@ class CallRecorded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field=
     layer: str = ""
     rule: str = ""
     """The layer and rule that admitted or denied it."""
-    revision: int = 0
+    revision: Number = 0
     definition: str = ""
     """Digest of the definition the caller was shown."""
-    duration_us: int = 0
-    argument_bytes: int = 0
-    result_bytes: int = 0
+    duration_us: Number = 0
+    argument_bytes: Number = 0
+    result_bytes: Number = 0
+    start: Number = 0
+    """The number of its CallStarted; 0 where nothing was sent."""
+    arguments: msgspec.Raw = UNSEEN
+    """Redacted: one JSON object."""
+    result_tokens: Number = 0
+    """What its result costs a model, by estimate."""
+    shadow: str = ""
+    """The rule that would have denied it, were its task's policy enforced."""
+    trace_id: str = ""
+    """Of the OpenTelemetry trace it is part of."""
 
 
 class AdminRecorded(msgspec.Struct, frozen=True, tag="admin", tag_field="type", omit_defaults=True):
     """One change to what is governed."""
 
-    at_ms: int
+    at_ms: Number
     principal: str
     operation: str
     kind: str
     record_id: str
-    revision: int = 0
+    revision: Number = 0
 
 
 class CredentialRefused(msgspec.Struct, frozen=True, tag="credential", tag_field="type", omit_defaults=True):
     """A credential that proves nothing was shown. Nothing of it is kept."""
 
-    at_ms: int
+    at_ms: Number
     peer: str
     """The address it came from."""
     code: str
@@ -56,7 +115,7 @@ class CredentialRefused(msgspec.Struct, frozen=True, tag="credential", tag_field
 class DefinitionChanged(msgspec.Struct, frozen=True, tag="definition", tag_field="type", omit_defaults=True):
     """A tool is no longer what was approved. It is not offered until somebody approves it again."""
 
-    at_ms: int
+    at_ms: Number
     server_id: str
     tool: str
     approved: str
@@ -68,17 +127,69 @@ class DefinitionChanged(msgspec.Struct, frozen=True, tag="definition", tag_field
 class InvocationEnded(msgspec.Struct, frozen=True, tag="invocation", tag_field="type", omit_defaults=True):
     """One run of a task is over on this node. In the records of its calls, its id is the session."""
 
-    at_ms: int
+    at_ms: Number
     principal: str
     task_id: str
     invocation_id: str
-    attempt: int
+    attempt: Number
     state: str
     ended_by: str
     module: str = ""
     """SHA-256 of what was run; empty where it did not come to that."""
-    duration_ms: int = 0
-    tool_calls: int = 0
+    duration_ms: Number = 0
+    tool_calls: Number = 0
 
 
-AuditEvent = CallRecorded | AdminRecorded | CredentialRefused | DefinitionChanged | InvocationEnded
+class ApprovalRecorded(msgspec.Struct, frozen=True, tag="approval", tag_field="type", omit_defaults=True):
+    """One step of an approval: it was asked for, decided on, used up, or nobody decided in time."""
+
+    at_ms: Number
+    approval_id: str
+    state: ApprovalStep
+    principal: str
+    """Who asked."""
+    task_id: str
+    server_id: str
+    tool: str
+    decided_by: str = ""
+    reason: str = ""
+
+
+class ProcessSpawned(msgspec.Struct, frozen=True, tag="spawn", tag_field="type", omit_defaults=True):
+    """A process is about to be started for a server: written before it is."""
+
+    at_ms: Number
+    server_id: str
+    command: str
+    """The program and its arguments as the record has them: references to secrets are not resolved."""
+    reason: Literal["start", "trial"] = "start"
+    package: str = ""
+    """SHA-256 of the package it comes from."""
+
+
+class TokensCounted(msgspec.Struct, frozen=True, tag="tokens", tag_field="type", omit_defaults=True):
+    """What a task's lists and results cost models since the last such event of this process."""
+
+    at_ms: Number
+    task_id: str
+    """Empty: of callers without a task."""
+    lists: Number = 0
+    definition_tokens: Number = 0
+    """What the definitions in those lists cost."""
+    full_tokens: Number = 0
+    """What the definitions of all registered tools would have cost."""
+    calls: Number = 0
+    result_tokens: Number = 0
+
+
+AuditEvent = (
+    CallStarted
+    | CallRecorded
+    | AdminRecorded
+    | CredentialRefused
+    | DefinitionChanged
+    | InvocationEnded
+    | ApprovalRecorded
+    | ProcessSpawned
+    | TokensCounted
+)

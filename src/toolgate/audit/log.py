@@ -1,52 +1,133 @@
 """The audit log: events in, numbered and in order, handed to a sink in batches.
 
-Recording never waits and never fails a call: events gather in memory and leave together, at the
-latest after `FLUSH_S`. A sink that fails is reported once and the events are kept for the next try.
+Recording never waits: an event becomes a line at once, the line is kept where the end of this process does
+not reach it (`ahead`), and lines leave together for the sink, at the latest after `FLUSH_S`. A sink that
+fails is reported once, and tried again. Calls go on while there is room for what is held; then none is begun,
+because nothing is to run of which nothing is known.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from toolgate.audit.events import AuditEvent
+import msgspec
+
+from toolgate.audit.ahead import ROOM, Ahead, Nowhere
+from toolgate.audit.events import AuditEvent, CallEnded
+from toolgate.errors import ServerUnavailable
 
 FLUSH_S: Final = 0.2
-FLUSH_EVENTS: Final = 128
-MAX_HELD: Final = 100_000
-"""Events held while a sink fails. Past it the oldest go, and their number is logged."""
+FLUSH_BYTES: Final = 64 * 1024
+RETRY_S: Final = 1.0
+"""How soon a sink that failed is tried again."""
+MAX_BYTES: Final = ROOM
+"""Bytes of lines held while a sink fails. What comes after is lost, and counted in the log."""
+BEGIN_BYTES: Final = 4 * 1024 * 1024
+"""Held at most where a call may begin: the rest is for what comes of those that have, and for all else."""
 
 _log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
 
 
 class Sink(Protocol):
-    """Where audit events go. `write` gets (sequence, event) pairs, in order, each once."""
+    """Where audit events go, as lines: each once, in order."""
 
-    def write(self, events: Sequence[tuple[int, AuditEvent]]) -> None:
-        """Take all of `events`, or raise OSError and take none."""
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Take all of `lines`, of which there is one at least, or raise OSError and take none."""
 
     def close(self) -> None:
         """Release what is held. Idempotent."""
 
 
+def _nothing() -> None:
+    """For a log that nobody follows."""
+
+
 class AuditLog:
     """Numbers events and passes them on in batches."""
 
-    def __init__(self, sink: Sink, *, first_sequence: int = 1) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        ahead: Ahead | None = None,
+        first_sequence: int = 1,
+        on_written: Callable[[], None] = _nothing,
+    ) -> None:
+        """`on_written` is told after each batch that the sink took."""
         self._sink = sink
+        self._ahead = ahead or Nowhere()
+        self._keep = self._ahead.append
         self._next = first_sequence
-        self._held: list[tuple[int, AuditEvent]] = []
+        self._on_written = on_written
+        self._held: list[bytes] = []
+        self._size = 0
+        self._begun: dict[int, bytes] = {}
+        """Calls that have not ended, in order, with what their ends say as well."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_failing = False
+        self._is_closed = False
+        self._lost = 0
 
-    def record(self, event: AuditEvent) -> None:
-        """Take note of `event`. Must be called on the event loop."""
-        self._held.append((self._next, event))
-        self._next += 1
+    @property
+    def last_sequence(self) -> int:
+        """The number of the newest event."""
+        return self._next - 1
+
+    @property
+    def is_failing(self) -> bool:
+        """The sink takes nothing for now, and events are held."""
+        return self._is_failing
+
+    @property
+    def is_full(self) -> bool:
+        """So much is held that no call is begun."""
+        return self._size > BEGIN_BYTES
+
+    def begin(self, at_ms: int, said: bytes) -> int:
+        """Take note of a call that is about to be sent; its number. Raises ServerUnavailable.
+
+        `said`: what its end says as well, see `encode_said`.
+        """
+        text = b'"type":"start","at_ms":%d,%b' % (at_ms, said)
+        if self._size > BEGIN_BYTES or not (number := self._take(text)):
+            raise ServerUnavailable(
+                "the audit log cannot be written, and no call is sent without its record",
+                hint="free space in the data directory of the gateway; it goes on by itself",
+            )
+        self._begun[number] = said
+        return number
+
+    def end(self, event: CallEnded) -> None:
+        """Take note of what came of a call that began."""
+        # What its start says is not encoded again: that is most of what a record costs.
+        if self._take(b"%b,%b" % (_encode(event)[1:-1], self._begun[event.start])):
+            del self._begun[event.start]
+
+    def record(self, event: AuditEvent) -> int:
+        """Take note of `event`, safely when this returns; its number. Must be called on the event loop.
+
+        0: it is lost, as nothing could be written for long.
+        """
+        return self._take(_encode(event)[1:])
+
+    def _take(self, text: bytes) -> int:
+        """`text`: an event without its first brace."""
+        number = self._next
+        line = b'{"seq":%d,%b\n' % (number, text)
+        size = self._size + len(line)
+        if size > MAX_BYTES:
+            return self._lose()
+        self._keep(line)
+        self._held.append(line)
+        self._next = number + 1
+        self._size = size
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
-        elif len(self._held) == FLUSH_EVENTS:
+        elif size >= FLUSH_BYTES and not self._is_failing:
             self.flush()
+        return number
 
     def flush(self) -> None:
         """Hand over what is held."""
@@ -61,18 +142,34 @@ class AuditLog:
             self._on_failure(exc)
             return
         self._held = []
-        self._is_failing = False
+        self._size = 0
+        self._ahead.clear(next(iter(self._begun), self._next))
+        if self._is_failing:
+            self._is_failing = False
+            _log.error("the audit log is written again; events lost meanwhile: %d", self._lost)
+            self._lost = 0
+        self._on_written()
+
+    def resume_after(self, sequence: int) -> None:
+        """Number what comes above `sequence`: somebody has that many already, and the file lost some."""
+        self._next = max(self._next, sequence + 1)
 
     def close(self) -> None:
-        """Flush and close the sink."""
+        """Flush and close the sink. What is left to be done is done by the next process."""
+        self._is_closed = True
         self.flush()
         self._sink.close()
+        self._ahead.close(is_done=not self._held and not self._begun)
 
     def _on_failure(self, exc: OSError) -> None:
         if not self._is_failing:
-            _log.error("audit sink fails, events are held: %s", exc)
+            _log.error("the audit log cannot be written, events are held: %s", exc)
         self._is_failing = True
-        excess = len(self._held) - MAX_HELD
-        if excess > 0:
-            _log.error("audit events lost: %d", excess)
-            del self._held[:excess]
+        if not self._is_closed:
+            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.flush)
+
+    def _lose(self) -> int:
+        if not self._lost:
+            _log.error("audit events are lost from now on: too many are held")
+        self._lost += 1
+        return 0

@@ -6,45 +6,49 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from toolgate.audit.events import AuditEvent
+from toolgate.audit.chain import GENESIS, encode_seal, find_last_seal, make_seal
+from toolgate.audit.files import age_of, list_files, number_of, rotated
+from toolgate.audit.lines import Line, parse_line
 
 ROTATE_BYTES: Final = 64 * 1024 * 1024
+KEEP_FILES: Final = 10
 
 
 class MemorySink:
     """Keeps the newest events."""
 
     def __init__(self, *, keep: int = 10_000) -> None:
-        self.events: deque[tuple[int, AuditEvent]] = deque(maxlen=keep)
+        self.events: deque[Line] = deque(maxlen=keep)
 
-    def write(self, events: Sequence[tuple[int, AuditEvent]]) -> None:
-        self.events.extend(events)
+    def write(self, lines: Sequence[bytes]) -> None:
+        self.events.extend(line for raw in lines if (line := parse_line(raw)) is not None)
 
     def close(self) -> None:
         """Nothing to release."""
 
 
 class JsonLinesSink:
-    """One JSON object a line, the sequence first. At `rotate_bytes` the file moves to `<name>.1`."""
+    """One JSON object a line, the sequence first, and a seal after each batch.
 
-    def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES) -> None:
+    A file that is full moves to `<name>.1`, that one to `<name>.2`, and so on, up to `keep` of them.
+    """
+
+    def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES, keep: int = KEEP_FILES) -> None:
         self._path = path
         self._rotate_bytes = rotate_bytes
+        self._keep = keep
         self._fd: int | None = None
-        self._encoder = msgspec.json.Encoder()
+        self._prev = GENESIS
 
-    def write(self, events: Sequence[tuple[int, AuditEvent]]) -> None:
-        encode = self._encoder.encode
-        lines = b"".join([b'{"seq":%d,%b\n' % (number, encode(event)[1:]) for number, event in events])
+    def write(self, lines: Sequence[bytes]) -> None:
         fd = self._open()
-        if os.fstat(fd).st_size + len(lines) > self._rotate_bytes:
+        seal = make_seal(self._prev, lines, upto=number_of(lines[-1]))
+        batch = b"".join([*lines, encode_seal(seal)])
+        size = os.fstat(fd).st_size
+        if size and size + len(batch) > self._rotate_bytes:
             fd = self._rotate()
-        start = os.fstat(fd).st_size
-        if os.write(fd, lines) != len(lines):
-            os.ftruncate(fd, start)
-            raise OSError(f"short write to {self._path.name}")
+        self._append(fd, batch)
+        self._prev = seal.sha256
 
     def close(self) -> None:
         if self._fd is not None:
@@ -53,26 +57,43 @@ class JsonLinesSink:
 
     def _open(self) -> int:
         if self._fd is None:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                self._resume(fd)
+            except OSError:
+                os.close(fd)
+                raise
+            self._fd = fd
         return self._fd
+
+    def _resume(self, fd: int) -> None:
+        """Go on with the chain of seals where it ends. What was left without one gets it now."""
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            self._append(fd, b"\n")  # a crash tore the last line: what follows is not part of it
+        seals = (find_last_seal(file).seal for file in list_files(self._path))
+        last = next(filter(None, seals), None)
+        self._prev = GENESIS if last is None else last.sha256
+        rest = [line + b"\n" for line in find_last_seal(self._path).rest.split(b"\n")[:-1]]
+        if rest:
+            upto = max(last.upto if last else 0, *map(number_of, rest))
+            seal = make_seal(self._prev, rest, upto=upto)
+            self._append(fd, encode_seal(seal))
+            self._prev = seal.sha256
+
+    def _append(self, fd: int, text: bytes) -> None:
+        start = os.fstat(fd).st_size
+        if os.write(fd, text) != len(text):
+            os.ftruncate(fd, start)
+            raise OSError(f"short write to {self._path.name}")
 
     def _rotate(self) -> int:
         self.close()
-        if self._path.exists():
-            self._path.replace(self._path.with_name(self._path.name + ".1"))
+        # The oldest first: a crash in between leaves a gap in the row, and none is written over.
+        for file in reversed(list_files(self._path)):
+            age = age_of(self._path, file) + 1
+            if age > self._keep:
+                file.unlink()
+            else:
+                file.replace(rotated(self._path, age))
         return self._open()
-
-
-def last_sequence(path: Path) -> int:
-    """The newest sequence number in a JSON lines file, or 0: where a restarted log goes on."""
-    if not path.exists():
-        return 0
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 64 * 1024))
-        lines = file.read().splitlines()
-    for line in reversed(lines):
-        try:
-            return int(msgspec.json.decode(line)["seq"])
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-            continue
-    return 0

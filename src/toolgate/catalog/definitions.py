@@ -135,8 +135,13 @@ def _define(ref: ToolRef, raw: bytes, sent: Members) -> ToolDefinition:
         tokens=estimate_tokens(msgspec.json.encode(_pick(members, _SEEN_BY_MODELS))),
         description=members.get("description", ""),
         is_legacy_safe=all(legacy_form(schema) is schema for schema in schemas),
+        is_read_only=_is_read_only(members.get("annotations", {})),
         param_headers=parse_param_headers(members["inputSchema"]),
     )
+
+
+def _is_read_only(hints: Members) -> bool:
+    return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
 
 
 def pick_digested(members: Members) -> Members:

@@ -1,17 +1,73 @@
 """What a conversation has used: the numbers of its rounds, added up."""
 
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from toolgate.model.raw import Members, decode_members, encode_raw
+from toolgate.model.raw import UNREADABLE, Members, decode_members, encode_raw
 
 MAX_DEPTH: Final = 8
 """Real ones have two levels."""
 
 _decode_number = msgspec.json.Decoder(int | float).decode
 _NULL: Final = b"null"
+
+
+class _Used(msgspec.Struct, gc=False):
+    total_tokens: int | None = None
+
+
+class _Answer(msgspec.Struct, gc=False):
+    usage: _Used | None = None
+
+
+class _Event(_Answer, gc=False):
+    """A completion, a piece of one, a response, or what ends the events of one."""
+
+    response: _Answer | None = None
+
+
+class _Piece(msgspec.Struct, gc=False):
+    choices: list[msgspec.Raw] | None = None
+
+
+_decode_piece = msgspec.json.Decoder(_Piece).decode
+_decode_options = msgspec.json.Decoder(dict[str, Any] | None).decode
+_decode_event = msgspec.json.Decoder(_Event).decode
+
+
+def reported_tokens(data: bytes) -> int:
+    """How many tokens a model's server says an answer took, or an event of one; 0 where it does not say."""
+    if b'"total_tokens"' not in data:
+        return 0
+    try:
+        event = _decode_event(data)
+    except UNREADABLE:
+        return 0
+    used = event.usage or (event.response and event.response.usage)
+    return max((used and used.total_tokens) or 0, 0)
+
+
+def asking_for_usage(body: bytes) -> bytes | None:
+    """A request for a streamed chat, with a demand for what it takes. None: that need not be added."""
+    try:
+        members = decode_members(body)
+        options = _decode_options(members.get("stream_options", _NULL)) or {}
+    except UNREADABLE:
+        return None
+    is_streamed = "messages" in members and bytes(members.get("stream", b"")) == b"true"
+    if not is_streamed or options.get("include_usage") is True:
+        return None
+    return msgspec.json.encode({**members, "stream_options": {**options, "include_usage": True}})
+
+
+def is_usage_alone(data: bytes) -> bool:
+    """Whether an event of a chat says what it took, and nothing else."""
+    try:
+        return bool(reported_tokens(data)) and _decode_piece(data).choices == []
+    except UNREADABLE:
+        return False
 
 
 def add_usage(total: Members | None, one: Members | None) -> Members | None:

@@ -104,6 +104,10 @@ class RestClient:
         headers = {"content-type": "application/octet-stream"}
         return self._send("PUT", path, content=content, headers=headers)
 
+    def put_path(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Replace what is a part of a record."""
+        return self._send("PUT", path, body=body)
+
     def delete_path(
         self, path: str, query: Mapping[str, str] | None = None, *, terms: Terms = UNCONDITIONAL
     ) -> Any:
@@ -123,6 +127,14 @@ class RestClient:
         """Have a task run."""
         headers = {} if idempotency_key is None else {"idempotency-key": idempotency_key}
         return self._send("POST", invocations_path(task_id), body=body, headers=headers)
+
+    def chunks(self, path: str, query: Mapping[str, str]) -> Iterator[bytes]:
+        """What is not JSON, a piece at a time."""
+        with self._translating(), self._http.stream("GET", path, params=query) as answer:
+            if not answer.is_success:
+                answer.read()
+                raise _refused(answer, self.url)
+            yield from answer.iter_bytes()
 
     def events(
         self, path: str, query: Mapping[str, str], *, silence_s: float | None = None

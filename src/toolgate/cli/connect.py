@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.assistants import PROGRAMS, Assistant, Door, Program, door_url
+from toolgate.catalog.assistants import PROGRAMS, Assistant, Door, Program
 from toolgate.cli.config_merge import merge_entry
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection, ScopeOptions
 from toolgate.cli.render.connect import render_connection, render_merged
 from toolgate.cli.spreading import spread_options
 from toolgate.model.addresses import is_loopback
+from toolgate.surfaces.rest.links import door_url
 
 app = typer.Typer(add_completion=False)
 
@@ -49,15 +50,14 @@ def connect_command(
         needs_key=connection.load_key() is not None or not is_loopback(host or ""),
     )
     if write:
-        _write(program, door, connection, Path.cwd() if project else None)
+        _write(program, door, connection, is_for_project=project)
         return
-    file = program.file(home=Path.home(), platform=sys.platform)
     shown = {"client": client, "name": door.name, "url": door.url, "config": program.document(door)}
-    connection.output.show(shown, render_connection(program, door, file))
+    connection.output.show(shown, render_connection(program, door, _users_file(program)))
 
 
-def _write(program: Program, door: Door, connection: Connection, project: Path | None) -> None:
-    file = program.file(home=Path.home(), platform=sys.platform, project=project)
+def _write(program: Program, door: Door, connection: Connection, *, is_for_project: bool) -> None:
+    file = _project_file(program) if is_for_project else _users_file(program)
     if file is None:
         raise CommandFailed(
             f"{program.title} has no settings file to write to here",
@@ -74,3 +74,12 @@ def _write(program: Program, door: Door, connection: Connection, project: Path |
         "url": door.url,
     }
     connection.output.show(shown, render_merged(program, door, merged))
+
+
+def _users_file(program: Program) -> Path | None:
+    below_home = program.file_below_home(sys.platform)
+    return None if below_home is None else Path.home() / below_home
+
+
+def _project_file(program: Program) -> Path | None:
+    return None if program.project_file is None else Path.cwd() / program.project_file

@@ -74,5 +74,8 @@ def control_command(
 
 
 async def _announce(output: Output, started: App, url: str) -> None:
-    grpc = started.details["grpc"]
-    output.show({"url": url, "grpc": grpc, "version": __version__}, render_control_ready(url, grpc))
+    grpc, console = started.details["grpc"], started.console_url(url)
+    output.show(
+        {"url": url, "console": console, "grpc": grpc, "version": __version__},
+        render_control_ready(url, grpc, console=console),
+    )

@@ -4,7 +4,6 @@ from shlex import quote
 from typing import Final
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
-KEY_VARIABLE: Final = "TOOLGATE_KEY"
 
 
 def url_option(url: str) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from toolgate.cli.client import RestClient, open_client
 from toolgate.cli.demo_install import install, is_installed
@@ -32,6 +32,13 @@ CONNECT_WITHIN_S: Final = 30.0
 POLL_EVERY_S: Final = 0.1
 
 _SETTLED: Final = frozenset({"connected", "down", "disabled"})
+
+
+class Started(Protocol):
+    """The gateway, as far as the demo looks into it: the rest it asks for, as anybody does."""
+
+    def console_url(self, url: str) -> str | None:
+        """Where its console is, if it has one."""
 
 
 class Demo:
@@ -74,7 +81,7 @@ class Demo:
                     self._announced = stack.enter_context(self._model.running())
             yield
 
-    async def present(self, _app: object, url: str) -> None:
+    async def present(self, started: Started, url: str) -> None:
         """Once the gateway listens: its tasks, its servers, and then the table."""
         try:
             with open_client(url, None) as client:
@@ -92,7 +99,9 @@ class Demo:
         model = None if self._announced is None else str(self._announced["model"])
         if model is not None:
             value["model"] = model
-        self._output.show(value, render_demo(url, servers, views, program=_program(), model=model))
+        value["console"] = console = started.console_url(url)
+        shown = render_demo(url, servers, views, console=console, program=_program(), model=model)
+        self._output.show(value, shown)
 
     def _tasks(self) -> list[Record]:
         return load_tasks() if self._announced is None else load_tasks(TASK)

@@ -35,8 +35,11 @@ class Finding:
 
 
 def judge_gateway(health: Facts, *, own_version: str) -> Finding:
-    """Whether this program and the gateway belong together."""
-    version = str(health.get("version"))
+    """Whether the gateway is well, and it and this program belong together."""
+    reasons, version = health.get("reasons") or (), str(health.get("version"))
+    if reasons:
+        codes = ", ".join(f"`{one['code']}`" for one in reasons)
+        return Finding("warning", "gateway", f"it is degraded: {codes}", str(reasons[0]["hint"]))
     if version != own_version:
         return Finding(
             "warning",
@@ -124,6 +127,18 @@ def judge_open_files(limit: int) -> Finding:
             "raise it: ulimit -n 4096, then start again",
         )
     return Finding("ok", "limits", f"{limit:,} open files")
+
+
+def judge_collector(endpoint: str, trouble: str | None) -> Finding:
+    """Whether the collector of the settings takes what it is sent. `trouble`: why not."""
+    if trouble is None:
+        return Finding("ok", "collector", f"it takes what is sent to `{endpoint}`")
+    return Finding(
+        "warning",
+        "collector",
+        f"nothing is taken at `{endpoint}`: {trouble}",
+        "see that it runs and takes OTLP over HTTP, mostly at port 4318, or correct `otlp`",
+    )
 
 
 def judge_port(address: str, *, is_free: bool) -> Finding:

@@ -1,5 +1,6 @@
 """`toolgate doctor`: what is wrong with this installation and its servers, and what to do."""
 
+import asyncio
 import os
 import resource
 import socket
@@ -14,9 +15,11 @@ import typer
 from typer import Option
 
 from toolgate import __version__
+from toolgate.app.collector import collector_of
 from toolgate.cli.client import RestClient
 from toolgate.cli.diagnosis import (
     Finding,
+    judge_collector,
     judge_data_directory,
     judge_gateway,
     judge_node,
@@ -31,7 +34,9 @@ from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
 from toolgate.cli.render.findings import render_findings
 from toolgate.cli.spreading import spread_options
-from toolgate.settings import load_settings
+from toolgate.errors import StartRefused
+from toolgate.settings import OtlpSettings, load_settings
+from toolgate.telemetry.spans import NotTaken
 
 app = typer.Typer(add_completion=False)
 
@@ -46,8 +51,12 @@ def doctor_command(
 ) -> None:
     """Look for what is wrong and say what to do; exit code 1 if something is."""
     overrides = {} if data is None else {"data_dir": str(data)}
-    data_dir = load_settings(None, os.environ, overrides).data_dir
-    findings = [*_look_around(Path(data_dir)), *_ask_gateway(connection)]
+    settings = load_settings(None, os.environ, overrides)
+    findings = [
+        *_look_around(Path(settings.data_dir)),
+        *([] if settings.otlp is None else [_ask_collector(settings.otlp)]),
+        *_ask_gateway(connection),
+    ]
     connection.output.show([asdict(one) for one in findings], render_findings(findings))
     if worst(findings) == "problem":
         raise typer.Exit(Exit.FAILED)
@@ -61,6 +70,16 @@ def _look_around(data_dir: Path) -> list[Finding]:
         judge_data_directory(str(data_dir), mode, is_writable=os.access(data_dir, os.W_OK)),
         judge_open_files(soft_limit),
     ]
+
+
+def _ask_collector(otlp: OtlpSettings) -> Finding:
+    """Whether traces, or logs, would be taken: nothing is sent, which is a request as good as any."""
+    try:
+        collector = collector_of(otlp)
+        asyncio.run((collector.send_traces if otlp.traces else collector.send_logs)(b""))
+    except (NotTaken, StartRefused) as exc:
+        return judge_collector(otlp.endpoint, str(exc))
+    return judge_collector(otlp.endpoint, None)
 
 
 def _ask_gateway(connection: Connection) -> Iterator[Finding]:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from typer import Argument
 
-from toolgate.cli.assistants import door_url
 from toolgate.cli.client import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
@@ -27,6 +26,7 @@ from toolgate.cli.spreading import spread_options
 from toolgate.cli.uploading import open_progress
 from toolgate.packages.archive import normalise
 from toolgate.packages.manifest import parse_manifest
+from toolgate.surfaces.rest.links import door_url
 
 app = typer.Typer(add_completion=False)
 

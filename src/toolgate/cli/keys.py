@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.client import COLLECTIONS, UNCONDITIONAL
+from toolgate.cli.client import COLLECTIONS, UNCONDITIONAL, record_path
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
 from toolgate.cli.record_commands import IdArgument, add_history_command, delete_record
+from toolgate.cli.render.budgets import render_key_budgets
 from toolgate.cli.render.records import render_keys, render_new_key
 from toolgate.cli.spreading import spread_options
 from toolgate.model.principals import Role
@@ -42,7 +43,28 @@ class CeilingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UsageOptions:
+class BudgetOptions:
+    """What a key may use over time, at all nodes together."""
+
+    calls_per_minute: Annotated[
+        int | None, Option("--calls-per-minute", min=1, help="Calls in each minute of the clock, at most.")
+    ] = None
+    calls_per_day: Annotated[
+        int | None, Option("--calls-per-day", min=1, help="Calls in each day (UTC), at most.")
+    ] = None
+    tokens_per_day: Annotated[
+        int | None,
+        Option("--tokens-per-day", min=1, help="Tokens of results and chats in each day, at most."),
+    ] = None
+
+    @property
+    def budgets(self) -> dict[str, int]:
+        names = ("calls_per_minute", "calls_per_day", "tokens_per_day")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageOptions(BudgetOptions):
     """How a key is used."""
 
     default_task: Annotated[
@@ -56,6 +78,7 @@ class UsageOptions:
         given = {
             "default_task": self.default_task,
             "expires_at_s": int(now_s) + self.expires_in_days * _DAY_S if self.expires_in_days else None,
+            "budgets": self.budgets or None,
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -83,13 +106,32 @@ def add_command(
         Option("--out", metavar="FILE", help="Write the key into this new file, for its owner only."),
     ] = None,
 ) -> None:
-    """Make a key and show it, once, or write it into a file."""
+    """Make a key and show it, once, or write it into a file.
+
+    \b
+    toolgate keys add ada --tasks review --expires-in-days 30
+    toolgate keys add ci --calls-per-minute 60 --calls-per-day 5000
+    """
     body = {"key_id": key_id, "role": role, "ceiling": ceiling.body, **usage.body(time.time())}
     with _key_file(out) as write, connection.open() as client:
         key = client.post(COLLECTIONS["key"], body)
         write(key["secret"])
     shown = key if out is None else {name: value for name, value in key.items() if name != "secret"}
     connection.output.show(shown, render_new_key(key, out))
+
+
+@app.command("budgets")
+@spread_options
+def budgets_command(key_id: IdArgument, budgets: BudgetOptions, connection: Connection) -> None:
+    """Replace what a key may use over time. What is not given is not limited any more.
+
+    \b
+    toolgate keys budgets ci --calls-per-minute 120 --calls-per-day 10000
+    toolgate budgets
+    """
+    with connection.open() as client:
+        key = client.put_path(f"{record_path('key', key_id)}/budgets", budgets.budgets)
+    connection.output.show(key, render_key_budgets(key))
 
 
 @app.command("revoke")

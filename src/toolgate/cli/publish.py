@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.assistants import door_url
 from toolgate.cli.client import RestClient
 from toolgate.cli.escape import escape_block
 from toolgate.cli.failure import CommandFailed
@@ -30,6 +29,7 @@ from toolgate.cli.render.packages import render_install_plan, render_published
 from toolgate.cli.spreading import spread_options
 from toolgate.cli.uploading import open_progress
 from toolgate.packages.tar_writer import Packed
+from toolgate.surfaces.rest.links import door_url
 
 app = typer.Typer(add_completion=False)
 

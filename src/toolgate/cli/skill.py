@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
+from toolgate.catalog.assistants import PROGRAMS, Door
 from toolgate.catalog.naming import door_name
 from toolgate.catalog.skills import Skill, parse_skill
-from toolgate.cli.assistants import PROGRAMS, Door, door_url
 from toolgate.cli.change_sets import APPLY, PLAN, change_set, post_changes
 from toolgate.cli.client import RestClient
 from toolgate.cli.failure import CommandFailed, Exit
@@ -24,6 +24,7 @@ from toolgate.cli.spreading import spread_options
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef
 from toolgate.policy.patterns import Patterns
+from toolgate.surfaces.rest.links import door_url
 
 MAX_URL_CHARS: Final = 4_000
 """Longer ones are cut or refused by one program or another between an agent and a gateway."""

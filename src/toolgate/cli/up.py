@@ -67,8 +67,9 @@ def up_command(
         run(open_up, settings.load(), os.environ, partial(_announce, Output(as_json=as_json)))
 
 
-async def _announce(output: Output, _app: App, url: str) -> None:
-    output.show({"url": url, "version": __version__}, render_ready(url))
+async def _announce(output: Output, started: App, url: str) -> None:
+    console = started.console_url(url)
+    output.show({"url": url, "console": console, "version": __version__}, render_ready(url, console=console))
 
 
 def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> None:

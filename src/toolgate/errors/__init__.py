@@ -25,6 +25,11 @@ class ToolgateError(Exception):
         return WIRE[self.code]
 
     @property
+    def retry_after_s(self) -> int | None:
+        """When to try again, where that is known."""
+        return self.data.get("retry_after_s")
+
+    @property
     def detail(self) -> Mapping[str, Any]:
         """All that is said of it, on every wire that has room for it."""
         said = {"code": self.code, "message": str(self), "hint": self.hint}
@@ -361,6 +366,13 @@ class ServerBusy(ToolgateError):
     retryable = True
 
 
+class ServerRefused(ToolgateError):
+    """The server answered the call with an error of its own."""
+
+    code = "mcp_refused"
+    default_hint = "what the server says is in the message"
+
+
 class InvalidArguments(ToolgateError):
     """Arguments that are not an object, or not what the tool takes."""
 
@@ -382,6 +394,13 @@ class ApprovalRequired(ToolgateError):
     default_hint = "ask an operator of this gateway to approve the call"
 
 
+class ApprovalDenied(ToolgateError):
+    """A person was asked about this call, and denied it."""
+
+    code = "mcp_approval_denied"
+    default_hint = "do not repeat the call as it is: that would ask again"
+
+
 class CallCancelled(ToolgateError):
     """The caller took the call back; the server was told to stop."""
 
@@ -394,6 +413,15 @@ class ToolCallLimit(ToolgateError):
 
     code = "tool_call_limit"
     default_hint = "finish with what is there, or start a new session"
+
+
+class BudgetExceeded(ToolgateError):
+    """A key or a task has used up what it may use in a day. `data` says which budget, of whom, and when it
+    opens again."""
+
+    code = "budget_exceeded"
+    default_hint = "try again after `data.retry_after_s` seconds, or ask an operator for a larger budget"
+    retryable = True
 
 
 class InvalidChat(ToolgateError):

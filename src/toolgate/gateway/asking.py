@@ -14,7 +14,7 @@ from toolgate.gateway.conversing import Heard
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.raw import Members
 from toolgate.telemetry import Metrics
-from toolgate.upstream.models.client import ModelAnswer, Models
+from toolgate.upstream.models.client import AskedModels, ModelAnswer
 
 PATH: Final = "/chat/completions"
 
@@ -25,7 +25,7 @@ OnDelta = Callable[[Delta], Awaitable[None]]
 class Asking:
     """The model's side of one conversation."""
 
-    models: Models
+    models: AskedModels
     upstream: ChatUpstream
     transcript: Transcript
     loop: ToolLoop

@@ -40,3 +40,7 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
     door: str
     session: str = ""
     request_id: str = ""
+    round: int = 0
+    """Of a call in which its server asked its client something: how often it was sent before."""
+    trace_id: str = ""
+    """Of the OpenTelemetry trace it is part of; empty while nothing is traced."""

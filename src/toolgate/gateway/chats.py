@@ -16,14 +16,17 @@ from toolgate.chat.loop import ToolLoop
 from toolgate.chat.requests import ChatRequest, check_choice
 from toolgate.chat.transcript import Transcript
 from toolgate.errors import InvalidChat, ToolgateError
+from toolgate.errors.wires import WIRE
 from toolgate.gateway.asking import Asking
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.chat_scope import ChatScope, tool_table
 from toolgate.gateway.conversing import Ask, Outcome, Talk
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.metering import metered
 from toolgate.gateway.tool_runs import Errand, OwnTool
 from toolgate.gateway.view import View
 from toolgate.model.raw import Members
+from toolgate.telemetry.spans import MAX_NAME_CHARS, Span
 from toolgate.upstream.models.client import Models
 
 OWN: Final = "own/"
@@ -57,7 +60,7 @@ class Chat:
             choice=request.choice,
         )
         self.asking = Asking(
-            models=models,
+            models=metered(gateway, models, scope.caller),
             upstream=scope.upstream,
             transcript=self.transcript,
             loop=self.loop,
@@ -114,7 +117,7 @@ class Chat:
 async def offer(gateway: Gateway, request: ChatRequest, scope: ChatScope) -> tuple[View, Injection]:
     """The caller's view, and what of it the model is offered. Raises InvalidChat, and as `gateway.view`."""
     view = await gateway.settled_view(scope.caller)
-    gateway.metrics.injections.update(view.injections)
+    gateway.listed(view)
     table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
     offered = inject(table, request.declared.own)
     if not request.declared.other_kinds:
@@ -141,3 +144,12 @@ def counted(gateway: Gateway, scope: ChatScope) -> Iterator[list[str]]:
         raise
     finally:
         gateway.metrics.chats[scope.upstream.upstream_id, outcome] += 1
+        if gateway.tracing is not None:
+            _note_outcome(gateway.tracing.current, scope, outcome)
+
+
+def _note_outcome(span: Span, scope: ChatScope, outcome: str) -> None:
+    span.note("gen_ai.request.model", scope.model[:MAX_NAME_CHARS])
+    span.note("toolgate.outcome", outcome)
+    if outcome in WIRE:  # a stream that has begun breaks off, and nothing is raised
+        span.fail(outcome)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from toolgate.errors import Forbidden, InvalidRecord, StartRefused, Unauthenticated
 from toolgate.model.names import parse_task_id
 from toolgate.model.principals import Ceiling, Principal, Role
-from toolgate.registry.bodies import CeilingBody
+from toolgate.registry.key_bodies import CeilingBody
 from toolgate.upstream.egress import EgressRefused
 from toolgate.upstream.fetch import parse_secure_target
 

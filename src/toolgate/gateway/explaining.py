@@ -11,6 +11,7 @@ from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.roles import reaches
 from toolgate.model.principals import Principal
+from toolgate.model.snapshot import Snapshot
 from toolgate.policy.explain import Explanation, explain
 from toolgate.policy.offers import is_unlisted, may_hold
 from toolgate.policy.patterns import Patterns
@@ -18,9 +19,10 @@ from toolgate.policy.scope import Decision, Scope
 
 
 def explain_to(gateway: Gateway, asker: Principal, caller: Caller) -> Explanation:
-    """The scope of `caller` spelled out, without what is not for `asker`."""
+    """The scope of `caller` spelled out, without what is not for `asker`. May be asked in a thread."""
+    snapshot = gateway.snapshot
     found = explain(
-        gateway.snapshot,
+        snapshot,
         caller.principal.ceiling,
         task=gateway.task_policy(caller),
         request=caller.request,
@@ -30,28 +32,30 @@ def explain_to(gateway: Gateway, asker: Principal, caller: Caller) -> Explanatio
         found,
         tools=visible_decisions(found.tools, asker),
         servers=visible_decisions(found.servers, asker),
-        pending=tuple(one for one in found.pending if may_show(gateway, asker, one)),
+        pending=tuple(one for one in found.pending if may_show(snapshot, asker, one)),
     )
 
 
 def visible_decisions(decisions: Iterable[Decision], asker: Principal) -> tuple[Decision, ...]:
     """Those that are for `asker`."""
-    knows_all = reaches(asker.role, "viewer")
-    return tuple(one for one in decisions if one.allowed or knows_all)
+    if reaches(asker.role, "viewer"):
+        return tuple(decisions)
+    # Nor is it for an agent to know that a rule is not enforced.
+    return tuple(replace(one, shadow=None) for one in decisions if one.allowed)
 
 
-def visible_servers(gateway: Gateway, asker: Principal, scope: Scope) -> list[str]:
+def visible_servers(snapshot: Snapshot, asker: Principal, scope: Scope) -> list[str]:
     """The servers of a scope that are for `asker`."""
     named = {ref.server_id for ref in scope.refs}
-    return [one for one in scope.servers if one in named or may_show(gateway, asker, one)]
+    return [one for one in scope.servers if one in named or may_show(snapshot, asker, one)]
 
 
-def may_show(gateway: Gateway, principal: Principal, server_id: str) -> bool:
+def may_show(snapshot: Snapshot, principal: Principal, server_id: str) -> bool:
     """Whether a server without a tool for the caller, so far, may be named to it.
 
     To an agent only while its tools are not known, and only if its key allows for one of them.
     """
-    offer, allow = gateway.snapshot.servers[server_id], principal.ceiling.allow
+    offer, allow = snapshot.servers[server_id], principal.ceiling.allow
     if reaches(principal.role, "viewer"):
         return True
     return is_unlisted(offer) and (allow is None or may_hold(offer, Patterns.of(allow)))

@@ -17,24 +17,37 @@ from toolgate.audit.events import DefinitionChanged, Outcome
 from toolgate.audit.log import AuditLog
 from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_meant, parse_search
 from toolgate.catalog.results import failure_result
-from toolgate.errors import InvalidArguments, NotFound, PolicyDenied, ToolgateError, TooManyTools, UnknownTool
+from toolgate.errors import (
+    InvalidArguments,
+    NotFound,
+    PolicyDenied,
+    ToolgateError,
+    TooManyTools,
+    UnknownTool,
+)
+from toolgate.gateway.approving import Approving
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift, Drifted
 from toolgate.gateway.fetches import find_wanted
 from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool
-from toolgate.gateway.identity import principal_of
+from toolgate.gateway.identity import has_lapsed, principal_of
 from toolgate.gateway.recording import Ending, Recording
 from toolgate.gateway.roles import reaches
-from toolgate.gateway.routes import FIND_ROUTES, Route
+from toolgate.gateway.routes import FIND_ROUTES, Route, name_on_door
 from toolgate.gateway.searching import Searching
+from toolgate.gateway.sending import Sending
 from toolgate.gateway.servers import Servers
+from toolgate.gateway.spending import Spending
 from toolgate.gateway.subscriptions import Subscriptions
+from toolgate.gateway.tokens import TokenCounts, estimate_result
 from toolgate.gateway.view import View
 from toolgate.gateway.views import Views
+from toolgate.model.allowances import Allowance
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.raw import Members
 from toolgate.model.snapshot import Snapshot
+from toolgate.policy.allowances import allowances_of
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.limits import Limits
@@ -42,11 +55,13 @@ from toolgate.policy.offers import Registered, registered
 from toolgate.policy.scope import Decision, Refusal, Scope
 from toolgate.registry.source import RegistryState
 from toolgate.telemetry import Metrics
+from toolgate.telemetry.spans import Tracing
 from toolgate.upstream.link import ClientSide, Params, Reply
 from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
 
 PAGE_SIZE: Final = 500
+NO_ARGUMENTS: Final = "`arguments` must be an object"
 
 Telling = Callable[[], Coroutine[Any, Any, Members]]
 """Makes what a find tool says."""
@@ -78,15 +93,28 @@ class Gateway:
         self._views = Views()
         self.drift = Drift()
         """What is held back because it changed after it was approved."""
+        self.tokens = TokenCounts(audit)
+        """What lists and results cost models."""
         self._recording = Recording(audit, metrics, decide=self.decide)
         self.finding = Finding(Searching())
         """Finds tools. One that goes by meaning too may take its place before anybody calls."""
+        self.sending = Sending(
+            servers, self._recording, Approving(audit), Spending(metrics=metrics), recheck=self.recheck
+        )
+        """The one way to a server, with what stands in front of it."""
+        self.tracing: Tracing | None = None
+        """What makes spans of requests, at every door. None: nothing is traced."""
         self._counted = (-1, Registered(0, 0))
         """What all servers have together, and the serial of the snapshot in which they have it."""
         self._is_swap_due = False
         self._applied = asyncio.Event()
         self._swapped = asyncio.Event()
         self._obstacle: Callable[[], ToolgateError] | None = None
+
+    def trace(self, tracing: Tracing) -> None:
+        """Make spans of all that is asked for. To be called before a door is built."""
+        self.tracing = tracing
+        self.sending.trace(tracing)
 
     # The snapshot
 
@@ -103,6 +131,7 @@ class Gateway:
             chat_upstreams=state.chat_upstreams,
         )
         self.drift.follow(state.pins)
+        self.metrics.keep(state.servers, state.tasks, state.chat_upstreams)
         self.servers.apply(state.servers)
         self._swap()
         applied, self._applied = self._applied, asyncio.Event()
@@ -240,6 +269,10 @@ class Gateway:
             raise NotFound(f"no task `{task_id}`", hint="list the tasks with `toolgate tasks list`")
         return parse_task_policy(task)
 
+    def allowances(self, caller: Caller) -> tuple[Allowance, ...]:
+        """What the caller may use over time. Raises as `task_policy`."""
+        return allowances_of(caller.principal, self.task_policy(caller))
+
     def _compile(self, caller: Caller) -> View:
         scope = self._compose(caller)
         if scope.refusal is not None:
@@ -253,12 +286,22 @@ class Gateway:
             decide=partial(self.decide, caller),
             on_growth=self._views.on_growth,
         )
+        view.allowances = self.allowances(caller)
+        view.tokens = self.tokens.of(caller.effective_task_id or "")
         if reaches(caller.principal.role, "viewer"):
             view.registered = self._registered()
         for warning in view.warnings:
             _log.warning("%s: %s", caller.principal.id, warning)
+        if shadowed := scope.shadowed:
+            unenforced = "%s: task `%s` is not enforced, and would deny %d of what is let through"
+            _log.warning(unenforced, caller.principal.id, caller.effective_task_id, len(shadowed))
         self._views.add(view)
         return view
+
+    def listed(self, view: View) -> None:
+        """Take note that the tools of a view were shown, in a list or to a model."""
+        self.metrics.injections.update(view.injections)
+        view.tokens.listed(view.list_tokens, self._registered().tokens)
 
     def _registered(self) -> Registered:
         """What all servers have together, counted once for a snapshot."""
@@ -281,8 +324,9 @@ class Gateway:
     def _count(self, caller: Caller, scope: Scope) -> None:
         metrics = self.metrics
         for decision in scope.decisions:
-            if not decision.allowed and decision.reason and decision.server_id in self.snapshot.servers:
-                metrics.denials[decision.server_id, decision.reason] += 1
+            if decision.reason:
+                is_registered = decision.server_id in self.snapshot.servers
+                metrics.denials[decision.server_id if is_registered else "", decision.reason] += 1
         task_id = caller.effective_task_id or ""
         metrics.effective_servers[task_id] = len(scope.servers)
         metrics.empty_scopes += not scope.tools
@@ -303,10 +347,11 @@ class Gateway:
                 return self._use(view, name, params, trace=trace, client=client)
             self._recording.unknown(view, name, trace, code="unknown_tool")
             raise UnknownTool(f"Unknown tool: {name}")
-        _check_arguments(params)
+        if not _are_arguments(params):
+            raise self._malformed(view, route, trace)
         params.pop("task", None)  # nobody is told that tasks are carried: the call is a plain one
         params["name"] = route.upstream_name
-        return self._request(view, route, "tools/call", params, trace=trace, client=client)
+        return self.sending.send(view, route, "tools/call", params, trace=trace, client=client)
 
     def _use(
         self, view: View, tool: str, params: Params, *, trace: Trace, client: ClientSide | None
@@ -328,16 +373,16 @@ class Gateway:
             return self._tell(view, tool, params, trace, partial(describe_tool, name, route))
         meant.pop("task", None)
         meant["name"] = route.upstream_name
-        return self._request(view, route, "tools/call", meant, trace=trace, client=client)
+        return self.sending.send(view, route, "tools/call", meant, trace=trace, client=client)
 
     def fetch(
         self, view: View, method: str, params: Params, *, trace: Trace, client: ClientSide | None = None
     ) -> Coroutine[Any, Any, Answer]:
         """Ask for a prompt, a resource or a completion; `params` are those of `method`."""
         route = self._find(view, method, params, trace)
-        if method == "prompts/get":
-            _check_arguments(params)
-        return self._request(view, route, method, params, trace=trace, client=client)
+        if method == "prompts/get" and not _are_arguments(params):
+            raise self._malformed(view, route, trace)
+        return self.sending.send(view, route, method, params, trace=trace, client=client)
 
     def server_of(self, view: View, method: str, params: Params, *, trace: Trace) -> str:
         """Where `call` or `fetch` would go with these. Raises as they do."""
@@ -350,73 +395,58 @@ class Gateway:
             raise wanted.unknown
         return wanted.route
 
-    async def _request(
-        self,
-        view: View,
-        route: Route,
-        method: str,
-        params: Params,
-        *,
-        trace: Trace,
-        client: ClientSide | None,
-    ) -> Answer:
-        arguments = params.get("arguments")
-        began = time.perf_counter()
-        outcome: Outcome = "ok"
-        code, size = "", 0
-        sent = 0 if arguments is None else memoryview(arguments).nbytes
-        try:
-            answer = await self.servers.call(
-                route.server_id,
-                method,
-                params,
-                tool=route.tool,
-                client=client,
-                session=trace.session or view.session_key,
-            )
-            reply = answer.reply
-            size = reply.size
-            if reply.members is None:
-                outcome, code = "error", "server_error"
-            elif route.tool is not None and is_tool_error(reply.members):
-                outcome = "tool_error"
-        except ToolgateError as exc:
-            outcome, code = "error", exc.code
-            raise
-        except asyncio.CancelledError:
-            outcome, code = "cancelled", "cancelled"
-            raise
-        finally:
-            took_s = time.perf_counter() - began
-            self._recording.ended(view, route, trace, Ending(outcome, code, took_s, sent, size))
-        return answer
+    def recheck(self, caller: Caller, route: Route) -> bool:
+        """Whether a call that was let through a while ago is still of the tool it was then.
+
+        Raises what it would be refused with by now.
+        """
+        principal, ref = caller.principal, ToolRef(route.server_id, route.name)
+        key = self.snapshot.keys.get(principal.id.removeprefix("key:"))
+        if principal.id.startswith("key:") and (key is None or principal_of(key) != principal):
+            raise has_lapsed()
+        if not self.view(caller).scope.holds(ref):
+            raise UnknownTool(f"Unknown tool: {name_on_door(caller, ref)}")
+        return self.snapshot.servers[ref.server_id].tools[ref.name].digest == route.digest
 
     async def _tell(self, view: View, tool: str, params: Params, trace: Trace, telling: Telling, /) -> Answer:
         """What one of the find tools says itself, recorded like what a server says."""
         began = time.perf_counter()
         outcome: Outcome = "cancelled"
-        code, size = "cancelled", 0
+        code, size, tokens = "cancelled", 0, 0
         try:
             answer = await _answer(telling)
             outcome, code = "ok", ""
             if is_tool_error(answer.reply.members or {}):
                 outcome = "tool_error"
-            size = answer.reply.size
+            size, tokens = answer.reply.size, estimate_result(answer.reply)
         except ToolgateError as exc:
             outcome, code = "error", exc.code
             raise
         finally:
             took_s, sent = time.perf_counter() - began, len(params.get("arguments", b""))
-            self._recording.ended(view, FIND_ROUTES[tool], trace, Ending(outcome, code, took_s, sent, size))
+            ending = Ending(outcome, code, took_s, sent, size, result_tokens=tokens)
+            self._recording.ended(view, FIND_ROUTES[tool], trace, ending)
         return answer
 
-    def record_unknown(self, view: View, name: str, *, trace: Trace) -> None:
-        """Take note of a call of what the caller does not have, where `call` was not asked for it."""
-        self._recording.unknown(view, name, trace, code=UnknownTool.code)
+    def record_unmade(self, view: View, name: str, *, trace: Trace, code: str) -> None:
+        """Take note of a call that was turned away for `code`, where `call` was not asked for it."""
+        route = None if code == UnknownTool.code else view.tools.get(name)
+        if route is None:
+            self._recording.unknown(view, name, trace, code=code)
+        else:
+            self._recording.unmade(view, route, trace, code=code)
 
-    def record_refused(self, principal: Principal, code: str, *, door: str) -> None:
-        """Take note of a request that was turned away before it came to a call."""
-        self._recording.refused(principal, code, door=door, revision=self.snapshot.revision)
+    def _malformed(self, view: View, route: Route, trace: Trace) -> InvalidArguments:
+        self._recording.unmade(view, route, trace, code=InvalidArguments.code)
+        return InvalidArguments(NO_ARGUMENTS)
+
+    def record_refused(
+        self, principal: Principal, code: str, *, trace: Trace, task_id: str | None = None
+    ) -> None:
+        """Take note of a request under a task that was turned away before it came to a call."""
+        self._recording.refused(
+            principal, code, trace, task_id=task_id or "", revision=self.snapshot.revision
+        )
 
 
 async def _answer(telling: Telling) -> Answer:
@@ -428,9 +458,14 @@ async def _refuse_use(exc: ToolgateError) -> Members:
 
 
 def _check_arguments(params: Params) -> None:
+    if not _are_arguments(params):
+        raise InvalidArguments(NO_ARGUMENTS)
+
+
+def _are_arguments(params: Params) -> bool:
+    """Whether the arguments are an object, or there are none."""
     arguments = params.get("arguments")
-    if arguments is not None and memoryview(arguments)[0] != ord("{"):
-        raise InvalidArguments("`arguments` must be an object")
+    return arguments is None or memoryview(arguments)[0] == ord("{")
 
 
 def _refused(refusal: Refusal) -> ToolgateError:

@@ -8,7 +8,7 @@ on loopback and is told to trust it.
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from toolgate.errors import NotReady, Unauthenticated
 from toolgate.gateway.refusals import Refusals
@@ -20,6 +20,13 @@ MAX_TOKENS: Final = 10_000
 """Verified tokens remembered; past it the one verified first is verified anew."""
 LOCAL_ADMIN: Final = Principal(id="local", role="admin")
 KEYED_ADMIN: Final = Principal(id="admin", role="admin")
+
+
+class Credential(NamedTuple):
+    """What a caller proved itself by, and until when that holds; None: until it is revoked."""
+
+    kind: Literal["key", "token", "loopback"]
+    expires_at_s: float | None = None
 
 
 def hash_key(secret: str) -> str:
@@ -107,10 +114,27 @@ class Identities:
         if authorization is None:
             raise Unauthenticated("this gateway needs a key")
         try:
-            return await self._verified(_secret_in(authorization))
+            return (await self._verified(_secret_in(authorization))).principal
         except Unauthenticated:
             self._refusals.note(peer, authorization, place=place)
             raise
+
+    def credential(self, authorization: str | None) -> Credential:
+        """What a header is that was admitted. Raises Unauthenticated if it has lapsed since."""
+        if authorization is None:
+            return Credential("loopback")
+        digest = _digest(_secret_in(authorization))
+        proof = self._proof(digest)
+        if proof is None:
+            raise _proves_nothing()
+        return Credential("key" if digest in self._keys else "token", proof.expires_at_s)
+
+    async def prove(self, token: str) -> Proof:
+        """Whom a token proves that its issuer gave to us. What it lacks is nobody's attempt to guess.
+
+        Raises Unauthenticated, and what `TokenVerifier.verify` raises.
+        """
+        return await self._verified(token)
 
     @contextmanager
     def until_lapsed(self, authorization: str | None, on_lapse: Callable[[], None]) -> Iterator[None]:
@@ -136,14 +160,14 @@ class Identities:
             return proof
         return None
 
-    async def _verified(self, secret: str) -> Principal:
+    async def _verified(self, secret: str) -> Proof:
         if self._verifier is None or not _may_be_token(secret):
             raise _proves_nothing()
         proof = await self._verifier.verify(secret)
         if len(self._tokens) >= MAX_TOKENS:
             self._tokens.pop(next(iter(self._tokens)))
         self._tokens[_digest(secret)] = proof
-        return proof.principal
+        return proof
 
     def _forget_tokens(self) -> None:
         """Whoever comes with one is verified anew; open streams end, so that theirs are, too."""
@@ -159,6 +183,7 @@ def principal_of(key: Key) -> Principal:
         ceiling=key.ceiling,
         default_task=key.default_task,
         expires_at_s=key.expires_at_s,
+        budgets=key.budgets,
     )
 
 

@@ -13,6 +13,7 @@ import jwt
 
 from toolgate.errors import IssuerUnavailable, Unauthenticated
 from toolgate.gateway.claims import OidcConfig, principal_of_claims
+from toolgate.gateway.issuer import read_metadata
 from toolgate.gateway.jwks import SigningKey, SigningKeys, Source
 from toolgate.gateway.tenures import Proof
 from toolgate.upstream.fetch import Fetcher, FetchFailed
@@ -108,12 +109,7 @@ def published_by(config: OidcConfig, fetcher: Fetcher) -> Source:
         return await fetcher.get_json(config.jwks_url or await discover())
 
     async def discover() -> str:
-        document = await fetcher.get_json(f"{config.issuer.rstrip('/')}/.well-known/openid-configuration")
-        found = document if isinstance(document, dict) else {}
-        # Else anybody who can answer for the address could speak for another issuer (OIDC Discovery 4.3).
-        if found.get("issuer") != config.issuer:
-            raise FetchFailed("the issuer calls itself by another name than the configuration does")
-        url = found.get("jwks_uri")
+        url = (await read_metadata(config.issuer, fetcher)).get("jwks_uri")
         if not isinstance(url, str):
             raise FetchFailed("the issuer does not say where its keys are")
         return url

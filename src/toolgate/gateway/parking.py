@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.errors import InputStateRefused, SessionLimit, ToolgateError
+from toolgate.gateway.in_place import Agreement, Asking
 from toolgate.gateway.inputs import (
     CANNOT,
     MAX_ROUNDS,
@@ -58,9 +59,21 @@ class Waiting:
 class ParkableCall:
     """One call, and the client behind it as far as it can be reached. Also the call's `ClientSide`."""
 
-    def __init__(self, principal_id: str, capabilities: bytes, log_level: str, *, size: int = 0) -> None:
+    def __init__(
+        self,
+        principal_id: str,
+        capabilities: bytes,
+        log_level: str,
+        *,
+        size: int = 0,
+        agreement: Agreement | None = None,
+    ) -> None:
         """`size` is what the request has in bytes."""
         self.size = size
+        self.agreement = agreement
+        """What its client says to what it was asked the time before: whether the call may be made."""
+        self.asking: Asking | None = None
+        """What the client is to be asked before the call is made: it was refused for now."""
         self.principal_id = principal_id
         self.capabilities = capabilities
         self.log_level = log_level

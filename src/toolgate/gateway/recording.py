@@ -6,19 +6,25 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from toolgate.audit.events import CallRecorded, Outcome
+from toolgate.audit.events import UNSEEN, CallEnded, CallRecorded, CallStarted, Outcome
+from toolgate.audit.lines import encode_said
 from toolgate.audit.log import AuditLog
 from toolgate.errors import ToolgateError
 from toolgate.gateway.caller import Caller, Trace
+from toolgate.gateway.redacting import BUILT_IN
 from toolgate.gateway.routes import Route, meant_ref
 from toolgate.gateway.view import View
-from toolgate.model.names import ToolRef
+from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
 from toolgate.model.principals import Principal
 from toolgate.policy.scope import Decision
 from toolgate.telemetry import Metrics
 
-MAX_AUDITED_NAME: Final = 200
+MAX_NAME: Final = 2_048
+"""Of what is unknown, so much is looked at."""
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):
@@ -29,6 +35,21 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
     took_s: float
     argument_bytes: int
     result_bytes: int
+    start: int = 0
+    """The number under which its beginning is on record; 0 where nothing was sent."""
+    arguments: msgspec.Raw = UNSEEN
+    """Redacted."""
+    result_tokens: int = 0
+
+
+class _Own(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a start says of its call alone, by the names of CallStarted."""
+
+    argument_bytes: int = 0
+    session: str = ""
+    request_id: str = ""
+    arguments: msgspec.Raw = UNSEEN
+    trace_id: str = ""
 
 
 class Recording:
@@ -41,54 +62,102 @@ class Recording:
         self._metrics = metrics
         self._decide = decide
 
+    def began(
+        self, view: View, route: Route, trace: Trace, arguments: msgspec.Raw, argument_bytes: int, /
+    ) -> int:
+        """A call is about to be sent: on record, whatever becomes of this process, when this returns.
+
+        Gives the number of the record. Raises ServerUnavailable: what cannot be recorded is not sent.
+        """
+        own = _encode(_Own(argument_bytes, trace.session, trace.request_id, arguments, trace.trace_id))
+        mark = b"," if len(own) > len(b"{}") else b""
+        said = b"%b%b%b" % (_said_of_all(view, route, trace.door), mark, own[1:])
+        return self._audit.begin(int(time.time() * 1e3), said)
+
     def ended(self, view: View, route: Route, trace: Trace, ending: Ending, /) -> None:
         """A call that came to its tool has ended, well or not."""
-        self._metrics.tool(route.server_id, route.label).add(
-            ending.took_s * 1e3, ending.result_bytes, ending.code
-        )
+        stats = self._metrics.tool(route.server_id, route.label)
+        if ending.outcome == "denied":
+            stats.refuse(ending.code)
+        else:
+            code = "tool_error" if ending.outcome == "tool_error" else ending.code
+            stats.add(ending.took_s * 1e3, ending.result_bytes, code)
+        if route.shadow:
+            self._metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
+        if not ending.code:
+            view.tokens.answered(ending.result_tokens)
+        at_ms, took_us = int(time.time() * 1e3), int(ending.took_s * 1e6)
+        if ending.start:
+            self._audit.end(
+                CallEnded(
+                    at_ms,
+                    ending.outcome,
+                    ending.start,
+                    ending.code,
+                    took_us,
+                    ending.result_bytes,
+                    ending.result_tokens,
+                )
+            )
+            return
         caller = view.caller
-        # By position: to match seventeen names takes longer than to make the record.
-        record = CallRecorded(
-            int(time.time() * 1e3),
-            trace.door,
-            caller.principal.id,
-            route.name[:MAX_AUDITED_NAME],
-            ending.outcome,
-            route.server_id,
-            caller.effective_task_id or "",
-            trace.session,
-            trace.request_id,
-            ending.code,
-            route.layer,
-            route.rule,
-            view.revision,
-            route.digest,
-            int(ending.took_s * 1e6),
-            ending.argument_bytes,
-            ending.result_bytes,
+        self._audit.record(
+            CallRecorded(
+                at_ms=at_ms,
+                door=trace.door,
+                principal=caller.principal.id,
+                tool=_shown(route),
+                outcome=ending.outcome,
+                server_id=route.server_id,
+                task_id=caller.effective_task_id or "",
+                session=trace.session,
+                request_id=trace.request_id,
+                code=ending.code,
+                layer=route.layer,
+                rule=route.rule,
+                revision=view.revision,
+                definition=route.digest,
+                duration_us=took_us,
+                argument_bytes=ending.argument_bytes,
+                result_bytes=ending.result_bytes,
+                arguments=ending.arguments,
+                result_tokens=ending.result_tokens,
+                shadow=route.shadow,
+                trace_id=trace.trace_id,
+            )
         )
-        self._audit.record(record)
 
-    def refused(self, principal: Principal, code: str, *, door: str, revision: int) -> None:
+    def unmade(self, view: View, route: Route, trace: Trace, *, code: str) -> None:
+        """A call of what the caller has was turned away before it was made, and by no rule."""
+        self.ended(view, replace(route, layer="", rule=""), trace, Ending("denied", code, 0.0, 0, 0))
+
+    def refused(
+        self, principal: Principal, code: str, trace: Trace, /, *, task_id: str, revision: int
+    ) -> None:
         """A request was turned away before it came to a call."""
+        self._metrics.denials["", code] += 1
         self._audit.record(
             CallRecorded(
                 at_ms=int(time.time() * 1e3),
-                door=door,
+                door=trace.door,
                 principal=principal.id,
                 tool="",
                 outcome="denied",
+                task_id=task_id,
+                session=trace.session,
+                request_id=trace.request_id,
                 code=code,
                 revision=revision,
+                trace_id=trace.trace_id,
             )
         )
 
     def unknown(self, view: View, name: str, trace: Trace, *, code: str) -> None:
         """A caller called what it does not have."""
-        self._metrics.tool("", "").errors[code] += 1
+        self._metrics.tool("", "").refuse(code)
         # After the answer: how long it takes must not tell what is denied from what does not exist.
         asyncio.get_running_loop().call_soon(
-            self._denied, view, name[:MAX_AUDITED_NAME], trace, code, int(time.time() * 1e3)
+            self._denied, view, name[:MAX_NAME], trace, code, int(time.time() * 1e3)
         )
 
     def _denied(self, view: View, name: str, trace: Trace, code: str, at_ms: int, /) -> None:
@@ -98,7 +167,7 @@ class Recording:
                 at_ms=at_ms,
                 door=trace.door,
                 principal=view.caller.principal.id,
-                tool=name,
+                tool=BUILT_IN.name(name, MAX_AUDITED_NAME),
                 outcome="denied",
                 task_id=view.caller.effective_task_id or "",
                 session=trace.session,
@@ -107,6 +176,7 @@ class Recording:
                 layer=layer,
                 rule=rule,
                 revision=view.revision,
+                trace_id=trace.trace_id,
             )
         )
 
@@ -118,3 +188,33 @@ class Recording:
         except ToolgateError:  # its task is gone
             decision = None
         return ("", "") if decision is None or decision.allowed else (decision.layer, decision.rule)
+
+
+def _said_of_all(view: View, route: Route, door: str) -> bytes:
+    """What the starts of all calls by this way say. Encoded once: that is most of what a record costs."""
+    key = door, route.server_id, route.name
+    said = view.said.get(key)
+    if said is None:
+        caller = view.caller
+        start = CallStarted(
+            at_ms=0,
+            door=door,
+            principal=caller.principal.id,
+            tool=route.name if route.tool is not None else _shown(route),
+            server_id=route.server_id,
+            task_id=caller.effective_task_id or "",
+            layer=route.layer,
+            rule=route.rule,
+            revision=view.revision,
+            definition=route.digest,
+            shadow=route.shadow,
+        )
+        said = encode_said(start)[:-1]
+        if route.tool is not None:  # of others there may be as many as callers can think of
+            view.said[key] = said
+    return said
+
+
+def _shown(route: Route) -> str:
+    """What the audit calls it: a URI may hold a password, and it may be long."""
+    return route.redaction.name(route.name, MAX_AUDITED_NAME)

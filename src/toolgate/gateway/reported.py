@@ -140,7 +140,7 @@ class ReportedServers:
         return self._told.door_url
 
     def load(self) -> Load:
-        return Load(children=0, in_flight=0, queued=0)
+        return Load(states={server_id: one.state for server_id, one in self._health.items()})
 
     async def settled(self, server_ids: Iterable[str]) -> None:
         """Returns at once: nobody here can hasten a list, and nobody calls by it."""
@@ -171,8 +171,11 @@ class ReportedServers:
         del client, session
         raise ServerUnavailable(
             f"`{server_id if tool is None else tool.ref}` runs on nodes, and this control is none",
-            hint="send the call to a node; `GET /admin/api/nodes` lists them",
+            hint=f"send the call to a node{self._such_as()}; `GET /admin/api/nodes` lists them",
         )
+
+    def _such_as(self) -> str:
+        return "" if self._told.door_url is None else f", such as `{self._told.door_url}`"
 
     def end_session(self, _session: str, /) -> None:
         """Nothing is kept here."""

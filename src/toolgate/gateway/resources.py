@@ -14,10 +14,11 @@ from urllib.parse import quote, unquote
 
 from toolgate.catalog.listings import MAX_URI_BYTES, SCHEME
 from toolgate.catalog.templates import Uri, UriTemplate
-from toolgate.gateway.routes import Route, route_to
+from toolgate.gateway.routes import Route, redactions_of, route_to
 from toolgate.gateway.uris import plain_uri
 from toolgate.model.names import RESOURCE, ToolRef
 from toolgate.model.snapshot import Snapshot
+from toolgate.model.tools import Listing
 from toolgate.policy.scope import Decision, Scope
 
 Decide = Callable[[ToolRef], Decision]
@@ -61,19 +62,29 @@ def decide_unlisted(decide: Decide, server_id: str, uri: str) -> Decision | None
 class Resources:
     """The resources of one view."""
 
-    __slots__ = ("_announcing", "_by_ref", "_decide", "_matchers", "_shared", "listed", "templates")
+    __slots__ = (
+        "_announcing",
+        "_by_ref",
+        "_decide",
+        "_matchers",
+        "_redactions",
+        "_shared",
+        "listed",
+        "templates",
+    )
 
     def __init__(
         self, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision], decide: Decide
     ) -> None:
         servers = snapshot.servers
+        self._redactions = redactions_of(scope, snapshot)
         resources = {
-            ToolRef(ref.server_id, uri): route_to(admitted[ref], servers[ref.server_id].resources[uri])
+            ToolRef(ref.server_id, uri): self._route(admitted[ref], servers[ref.server_id].resources[uri])
             for ref in scope.resources
             if (uri := ref.name[len(RESOURCE) :])
         }
         templates = {
-            ToolRef(ref.server_id, uri): route_to(admitted[ref], servers[ref.server_id].templates[uri])
+            ToolRef(ref.server_id, uri): self._route(admitted[ref], servers[ref.server_id].templates[uri])
             for ref in scope.templates
             if (uri := ref.name[len(RESOURCE) :])
         }
@@ -110,7 +121,10 @@ class Resources:
         """The way to the one of these servers whose `uri` the caller may have. None where there are more."""
         decisions = [decide_unlisted(self._decide, one, uri) for one in server_ids if one in self._announcing]
         allowed = [decision for decision in decisions if decision is not None and decision.allowed]
-        return route_to(allowed[0]) if len(allowed) == 1 else None
+        return self._route(allowed[0]) if len(allowed) == 1 else None
+
+    def _route(self, decision: Decision, listing: Listing | None = None) -> Route:
+        return route_to(decision, listing, redaction=self._redactions[decision.server_id])
 
 
 def _several(refs: Iterable[ToolRef]) -> frozenset[str]:

@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.catalog.find_tools import FIND_TOOLS
 from toolgate.catalog.naming import door_name, parse_door_name
 from toolgate.gateway.caller import Caller
+from toolgate.gateway.redacting import BUILT_IN, Redaction, redaction_of
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import Listing, ToolDefinition
-from toolgate.policy.scope import Decision, Scope
+from toolgate.policy.scope import Decision, Demand, Scope
 
 
 class Route(msgspec.Struct, frozen=True, gc=False):
@@ -31,6 +33,13 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     """Of its definition; empty for a resource that is not listed."""
     tool: ToolDefinition | None = None
     listing: Listing | None = None
+    approval: Demand | None = None
+    """By which rule a person must agree to a call. None: nobody need."""
+    redaction: Redaction = BUILT_IN
+    """What of its arguments may be written down."""
+    shadow: str = ""
+    """The rule that would deny it, were the policy of its task enforced."""
+    shadow_reason: str = ""
 
     @property
     def upstream_uri(self) -> str:
@@ -38,7 +47,13 @@ class Route(msgspec.Struct, frozen=True, gc=False):
         return self.name[len(RESOURCE) :]
 
 
-def route_to(decision: Decision, definition: ToolDefinition | Listing | None = None) -> Route:
+def route_to(
+    decision: Decision,
+    definition: ToolDefinition | Listing | None = None,
+    *,
+    approval: Demand | None = None,
+    redaction: Redaction = BUILT_IN,
+) -> Route:
     """The way to what `decision` admits."""
     name = decision.tool or ""
     kind = kind_of(name)
@@ -52,7 +67,17 @@ def route_to(decision: Decision, definition: ToolDefinition | Listing | None = N
         digest="" if definition is None else definition.digest,
         tool=definition if isinstance(definition, ToolDefinition) else None,
         listing=definition if isinstance(definition, Listing) else None,
+        approval=approval,
+        redaction=redaction,
+        shadow="" if decision.shadow is None else decision.shadow.rule,
+        shadow_reason="" if decision.shadow is None else decision.shadow.reason or "",
     )
+
+
+def demanding(route: Route) -> Route:
+    """The same way, with the rule by which its call waits in place of the one that admitted it."""
+    demand = route.approval
+    return route if demand is None else replace(route, layer=demand.layer, rule=demand.rule)
 
 
 FIND_ROUTES: Final[Mapping[str, Route]] = {
@@ -84,8 +109,14 @@ def tool_routes(
     caller: Caller, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision]
 ) -> Mapping[str, Route]:
     """The tools of a scope by the door's names for them, in their order."""
+    redactions = redactions_of(scope, snapshot)
     routes = {
-        _name_on_door(caller, ref): route_to(admitted[ref], snapshot.servers[ref.server_id].tools[ref.name])
+        name_on_door(caller, ref): route_to(
+            admitted[ref],
+            snapshot.servers[ref.server_id].tools[ref.name],
+            approval=scope.approvals.get(ref),
+            redaction=redactions[ref.server_id],
+        )
         for ref in scope.tools
     }
     return dict(sorted(routes.items()))
@@ -95,12 +126,25 @@ def prompt_routes(
     caller: Caller, scope: Scope, snapshot: Snapshot, admitted: Mapping[ToolRef, Decision]
 ) -> Mapping[str, Route]:
     """The prompts of a scope by the door's names for them, in their order."""
+    redactions = redactions_of(scope, snapshot)
     routes = {}
     for ref in scope.prompts:
         own_name = ref.name[len(PROMPT) :]
-        name = _name_on_door(caller, ToolRef(ref.server_id, own_name))
-        routes[name] = route_to(admitted[ref], snapshot.servers[ref.server_id].prompts[own_name])
+        name = name_on_door(caller, ToolRef(ref.server_id, own_name))
+        routes[name] = route_to(
+            admitted[ref],
+            snapshot.servers[ref.server_id].prompts[own_name],
+            redaction=redactions[ref.server_id],
+        )
     return dict(sorted(routes.items()))
+
+
+def redactions_of(scope: Scope, snapshot: Snapshot) -> Mapping[str, Redaction]:
+    """By server, for all of a scope's."""
+    return {
+        server_id: redaction_of(snapshot.redaction, snapshot.servers[server_id].record.redaction)
+        for server_id in scope.servers
+    }
 
 
 def meant_ref(caller: Caller, name: str) -> ToolRef | None:
@@ -113,5 +157,6 @@ def meant_ref(caller: Caller, name: str) -> ToolRef | None:
     return None if ref is None else ToolRef(ref.server_id, kind + ref.name)
 
 
-def _name_on_door(caller: Caller, ref: ToolRef) -> str:
+def name_on_door(caller: Caller, ref: ToolRef) -> str:
+    """What the caller knows it by."""
     return ref.name if caller.only_server else door_name(ref)

@@ -15,7 +15,28 @@ from toolgate.upstream.pool import Answer, Load
 from toolgate.upstream.trial import TrialReport
 
 
-class Servers(Protocol):
+class Answering(Protocol):
+    """Servers, as far as they are asked."""
+
+    async def call(
+        self,
+        server_id: str,
+        method: str,
+        params: Params,
+        /,
+        *,
+        tool: ToolDefinition | None = None,
+        client: ClientSide | None = None,
+        session: str = "",
+    ) -> Answer:
+        """Ask a server, within its budgets. A call is sent at most once.
+
+        `client` is who asks, where somebody does. `session` says whose state a server that keeps some per
+        session is to use.
+        """
+
+
+class Servers(Answering, Protocol):
     """The servers of the registry, and how they fare."""
 
     @property
@@ -38,7 +59,7 @@ class Servers(Protocol):
         """How each server fares; the same servers as in `tools()`."""
 
     def load(self) -> Load:
-        """What all servers together keep busy. Cheap, for gauges."""
+        """What servers keep busy. Cheap, for gauges."""
 
     async def settled(self, server_ids: Iterable[str]) -> None:
         """Returns when there is nothing to gain by waiting for the first list of these any longer."""
@@ -48,23 +69,6 @@ class Servers(Protocol):
 
     async def test(self, record: ServerRecord) -> TrialReport:
         """Connect to the server of `record` and list it, beside the links in use."""
-
-    async def call(
-        self,
-        server_id: str,
-        method: str,
-        params: Params,
-        /,
-        *,
-        tool: ToolDefinition | None = None,
-        client: ClientSide | None = None,
-        session: str = "",
-    ) -> Answer:
-        """Ask a server, within its budgets. A call is sent at most once.
-
-        `client` is who asks, where somebody does. `session` says whose state a server that keeps some per
-        session is to use.
-        """
 
     def end_session(self, session: str, /) -> None:
         """Whatever servers keep for this session is not needed any more."""

@@ -15,7 +15,7 @@ from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.chat.calls import CallError, ToolCall, call_error
 from toolgate.chat.loop import Refused, Run
 from toolgate.chat.outputs import TOOL_ERROR, cut_text, error_text, tool_text
-from toolgate.errors import CallTimedOut, InputNotGiven, InvalidArguments, ToolgateError, UnknownTool
+from toolgate.errors import CallTimedOut, InputNotGiven, InvalidArguments, ToolgateError
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.chat_scope import meant_name
 from toolgate.gateway.gateway import Gateway
@@ -95,8 +95,7 @@ async def run_tools(
 
 async def _step(gateway: Gateway, errand: Errand, step: Run | Refused, *, slots: asyncio.Semaphore) -> str:
     if isinstance(step, Refused):
-        if step.error.code == UnknownTool.code:
-            _record_unknown(gateway, errand, step.call.name)
+        _record_unmade(gateway, errand, step)
         return error_text(step.error)
     try:
         async with asyncio.timeout_at(errand.deadline_s), slots:
@@ -177,10 +176,11 @@ def _told(error: CallError) -> Said:
     return Said(error_text(error), error.code)
 
 
-def _record_unknown(gateway: Gateway, errand: Errand, name: str) -> None:
-    """A model's call of what its caller does not have is a denial like any other."""
+def _record_unmade(gateway: Gateway, errand: Errand, step: Refused) -> None:
+    """A model's call of what its caller does not have, or one too many, is a denial like any other."""
     try:
         view = gateway.view(errand.caller)
     except ToolgateError:  # whoever may see nothing any more has no tool either
         return
-    gateway.record_unknown(view, meant_name(gateway.snapshot, name), trace=errand.trace)
+    name = meant_name(gateway.snapshot, step.call.name)
+    gateway.record_unmade(view, name, trace=errand.trace, code=step.error.code)

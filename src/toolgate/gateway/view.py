@@ -6,8 +6,9 @@ Listed ⇔ callable by construction: the same table answers both.
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -19,13 +20,15 @@ from toolgate.errors import InvalidParams
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.resources import Decide, Resources
 from toolgate.gateway.routes import FIND_ROUTES, Route, admitting_decisions, prompt_routes, tool_routes
+from toolgate.gateway.tokens import TaskTokens
+from toolgate.model.allowances import Allowance
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef
 from toolgate.model.protocol import SERVER_INFO_KEY
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import Era, ListKind, ServerTools
 from toolgate.policy.offers import Registered
 from toolgate.policy.rules import compiled
-from toolgate.policy.scope import Scope
+from toolgate.policy.scope import UNREACHED, Reason, Scope
 
 WARNINGS_KEY: Final = "toolgate/warnings"
 PRICE_KEY: Final = "toolgate/price"
@@ -38,6 +41,7 @@ TTL_MS: Final = 30_000
 """How long a client may keep a list. `list_changed` tells those who listen sooner."""
 _ROUTE_BYTES: Final = 512
 _ENTRY_BYTES: Final = 64
+_POINTER_BYTES: Final = 8
 """What a route, and an entry in a caller's request, weigh. Rather too much than too little."""
 _NEEDS_PATTERN: Final = {"prompts": PROMPT, "resources": RESOURCE}
 """What a server shows only where its record speaks of that kind."""
@@ -54,6 +58,7 @@ class View:
         "_resources",
         "_signatures",
         "_tables",
+        "allowances",
         "caller",
         "features",
         "found",
@@ -64,9 +69,11 @@ class View:
         "registered",
         "revision",
         "routes",
+        "said",
         "scope",
         "session_key",
         "size",
+        "tokens",
     )
 
     def __init__(
@@ -81,6 +88,10 @@ class View:
     ) -> None:
         """`decide` is asked about resources that no server lists."""
         self.caller = caller
+        self.allowances: tuple[Allowance, ...] = ()
+        """What each call takes from; empty for most."""
+        self.tokens = TaskTokens()
+        """Where it is counted what lists and results cost: that of its task, once it serves."""
         # Without its decisions, one for each tool there is: who wants to know why composes it again.
         self.scope = replace(scope, decisions=())
         self.revision = snapshot.revision
@@ -105,17 +116,18 @@ class View:
         }
         servers = [snapshot.servers[server_id] for server_id in scope.servers]
         self.is_partial = any(offer.state == "pending" for offer in servers)
-        shown = () if is_finding else servers
-        self.injections = tuple(
-            (offer.record.server_id, "stale" if offer.is_stale else "ok") for offer in shown
-        )
+        self.injections = () if is_finding else tuple(_injections(scope, servers))
+        """What came of each server in question when its tools are listed: for metrics."""
         self.features = frozenset(feature for offer in servers for feature in _shown_features(offer))
         """What the servers of the view can do, as far as the caller can have it."""
         self.session_key = _session_key(caller)
         """Whose state a server with one per session is to use for a caller that has no session."""
         entries = len(self.found or ()) + sum(map(len, self._tables.values()))
         self.size = _ROUTE_BYTES * (1 + entries) + _ENTRY_BYTES * _entries(caller)
+        self.size += _POINTER_BYTES * len(self.injections)
         """In bytes, by estimate; grows with the lists that are encoded, and when it is searched."""
+        self.said: dict[tuple[str, str, str], bytes] = {}
+        """What the audit says of all calls of a tool at a door alike, as it is written down."""
         self._on_growth = on_growth
         self._pages: dict[tuple[ListKind, Era], bytes] = {}
         self._signatures: Mapping[ListKind, bytes] | None = None
@@ -134,6 +146,11 @@ class View:
     def tools(self) -> Mapping[str, Route]:
         """All tools of the scope by the caller's names for them, listed or to be found."""
         return self.routes if self.found is None else self.found
+
+    @property
+    def list_tokens(self) -> int:
+        """What its list of tools costs a model."""
+        return self.scope.tokens if self.found is None else FIND_PRICE["tokens"]
 
     @property
     def names_by_key(self) -> Mapping[str, str]:
@@ -224,6 +241,24 @@ def _shown_features(offer: ServerTools) -> frozenset[str]:
     patterns = compiled(offer.record.allowed_tools)
     hidden = {feature for feature, kind in _NEEDS_PATTERN.items() if not patterns.speaks_of(kind)}
     return offer.features - hidden
+
+
+def _injections(scope: Scope, servers: Sequence[ServerTools]) -> Iterator[tuple[str, str]]:
+    """The servers of a scope with what comes of each in its list. What nobody registered has no name."""
+    for offer in servers:
+        is_listed = offer.state != "pending" or offer.tools
+        status = "success" if is_listed else "failed"
+        yield _injection(offer.record.server_id, "stale" if offer.is_stale else status)
+    for one in scope.decisions:
+        if one.tool is None and not one.allowed:
+            server_id = "" if one.reason is Reason.UNKNOWN_SERVER else one.server_id
+            yield _injection(server_id, "failed" if one.reason in UNREACHED else "denied")
+
+
+@lru_cache(maxsize=65_536)
+def _injection(server_id: str, status: str) -> tuple[str, str]:
+    """One for all views: thousands of servers may be left out of each."""
+    return server_id, status
 
 
 def _session_key(caller: Caller) -> str:

@@ -26,6 +26,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.revisions import Kind, Listing, Stored, Write, spoken
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
+from toolgate.policy.guards import lifted_guards
 from toolgate.registry.records import namespace_of
 from toolgate.registry.redaction import hidden_fields
 from toolgate.registry.reload_plan import source_of
@@ -125,6 +126,29 @@ async def check_drafts(
     return await asyncio.to_thread(_check_all, control, actor, listing, drafts, prune=prune), listing
 
 
+async def sift_drafts(
+    control: Control, actor: Principal, drafts: Sequence[Draft]
+) -> tuple[list[Draft], dict[str, str]]:
+    """Those of `drafts` that could be stored each by itself; and what is wrong with the others, by id."""
+    listing = await control.store.list()
+    return await asyncio.to_thread(_sift, control, actor, listing, drafts)
+
+
+def _sift(
+    control: Control, actor: Principal, listing: Listing, drafts: Sequence[Draft]
+) -> tuple[list[Draft], dict[str, str]]:
+    stored = {RecordKey(one.kind, one.id): one for one in listing.records}
+    fit, wrong = [], {}
+    for draft in drafts:
+        try:
+            _parse_checked(control, actor, draft, stored.get(RecordKey(draft.kind, draft.id)))
+        except InvalidRecord as exc:
+            wrong[draft.id] = f"{exc}; {exc.hint}" if exc.hint else str(exc)
+        else:
+            fit.append(draft)
+    return fit, wrong
+
+
 async def warn_of_edits(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
     """What is amiss once `edits` are made in what is served, and which of them a file will undo."""
     return [*_sources(edits), *_secrets(edits), *await asyncio.to_thread(_foresee_and_warn, served, edits)]
@@ -164,12 +188,20 @@ def _check_all(
     edits = []
     for draft in asked:
         with _naming(draft):
-            edit = parse_draft(draft, stored.get(RecordKey(draft.kind, draft.id)))
-            if edit.has_effect or not draft.is_declared:
-                _check_one(control, actor, edit)
+            edit = _parse_checked(control, actor, draft, stored.get(RecordKey(draft.kind, draft.id)))
+            if edit is not None:
                 edits.append(edit)
     _check_together(listing, edits)
     return tuple(edits)
+
+
+def _parse_checked(control: Control, actor: Principal, draft: Draft, before: Stored | None) -> Edit | None:
+    """What the draft makes of `before`; None where it is so already. Raises what keeps it out."""
+    edit = parse_draft(draft, before)
+    if draft.is_declared and not edit.has_effect:
+        return None
+    _check_one(control, actor, edit)
+    return edit
 
 
 @contextmanager
@@ -208,7 +240,8 @@ def _is_kept_elsewhere(stored: Stored) -> bool:
 
 
 def _foresee_and_warn(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
-    return warn_of(foresee(served, edits), edits)
+    foreseen = foresee(served, edits)
+    return [*lifted_guards(served, foreseen), *warn_of(foreseen, edits)]
 
 
 async def _check_and_commit(

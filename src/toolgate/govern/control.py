@@ -4,10 +4,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
+from toolgate.audit.index import AuditIndex
+from toolgate.errors import ToolgateError
 from toolgate.gateway.discovery import Discovery
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities
+from toolgate.gateway.oidc_login import OidcLogin
+from toolgate.govern.approval_webhook import ApprovalWebhook
 from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.govern.invocation_marks import InvocationMarks
 from toolgate.govern.terms import Terms
@@ -23,15 +28,38 @@ from toolgate.upstream.oauth.logins import Logins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why a process does not serve, or not as it should. It names nothing that is not for everybody."""
+
+    code: str
+    hint: str
+    blocks: bool = False
+    """Callers are refused for it."""
+
+    @classmethod
+    def of(cls, error: ToolgateError | type[ToolgateError], *, blocks: bool = False) -> "Trouble":
+        """The trouble that callers would be told of by `error`."""
+        hint = error.hint if isinstance(error, ToolgateError) else error.default_hint
+        return cls(code=error.code, hint=hint, blocks=blocks)
+
+
+AUDIT_UNWRITABLE: Final = "audit_unwritable"
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Whether this process serves, and whether what it serves is known to be current."""
 
-    is_degraded: bool = False
-    """It cannot reach what it follows, and goes on with what it has."""
-    degraded_by: str | None = None
-    """The code of the error that it is degraded by."""
-    obstacle: str | None = None
-    """The code of the error that callers are refused with for now. None: it is ready."""
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def is_degraded(self) -> bool:
+        """It goes on as far as it can."""
+        return bool(self.troubles)
+
+    @property
+    def is_ready(self) -> bool:
+        return not any(one.blocks for one in self.troubles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +80,25 @@ class Serving:
     def __post_init__(self) -> None:
         object.__setattr__(self, "started_at_ms", self.clock_ms())
 
+    def troubles(self) -> Standing:
+        """How this process stands by all that is known."""
+        audit = self.gateway.audit
+        if not audit.is_failing:
+            return self.standing()
+        hint = "free space in its data directory, and see that it may write there; it goes on by itself"
+        unwritable = Trouble(code=AUDIT_UNWRITABLE, hint=hint, blocks=audit.is_full)
+        return Standing((*self.standing().troubles, unwritable))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control(Serving):
     """The parts of a process that also governs."""
 
     store: Store
+    calls_tools: bool = True
+    """Whether this process has doors that tools are called by, or leaves that to nodes."""
+    oidc_login: OidcLogin | None = None
+    """How people log in with a browser. None: they show a key."""
     loader: DirectoryLoader | None = None
     """None: no directory of server files is configured."""
     backup_dir: Path | None = None
@@ -74,6 +115,10 @@ class Control(Serving):
     """The catalog. None: none is kept here."""
     uploads: Uploads | None = None
     """Archives on their way in. None: this process takes none."""
+    audit_index: AuditIndex | None = None
+    """Where what happened is looked up. None: it is written down, and cannot be asked."""
+    webhook: ApprovalWebhook | None = None
+    """Who is told of calls that wait for a person. None: nobody is."""
     terms: Terms = field(default_factory=Terms)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a write is checked and committed, so that those who write here do not hinder each other."""

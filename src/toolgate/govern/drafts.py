@@ -25,7 +25,7 @@ class Draft:
     """None: to be deleted."""
     if_revision: int | None = None
     keeping: tuple[str, ...] = ()
-    """Members that stay as they are stored: whoever sent the body does not know them."""
+    """Members that stay as they are stored: whoever sent the body does not know them. `a.b`: one of `a`."""
     is_declared: bool = False
     """It says how things shall be: where they are so already, there is nothing to do and nothing wrong."""
     tools: Mapping[str, ToolDefinition] | None = None
@@ -63,8 +63,9 @@ def parse_draft(draft: Draft, before: Stored | None) -> Edit:
     """What the draft makes of `before`, which is stored under its id now. Raises InvalidRecord."""
     if draft.sent is None:
         return Edit(draft=draft, before=before, record=None, body=None)
-    kept = {} if before is None else _pick(before.body, draft.keeping)
-    body = kept | {name: value for name, value in draft.sent.items() if name not in SHOWN_ONLY}
+    body = {name: value for name, value in draft.sent.items() if name not in SHOWN_ONLY}
+    if before is not None:
+        body = _keeping(before.body, draft.keeping, body)
     if draft.kind in HIDING:
         known = fill_in(before) if before is not None else {}
         body = restore_hidden(draft.kind, body, shown=show_body(draft.kind, known), stored=known)
@@ -78,8 +79,13 @@ def parse_draft(draft: Draft, before: Stored | None) -> Edit:
     return Edit(draft=draft, before=before, record=record, body={**newer, **encode_record(record)})
 
 
-def _pick(body: Body, names: Collection[str]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if name in names}
+def _keeping(stored: Body, names: Collection[str], sent: Body) -> dict[str, Any]:
+    """`sent`, with the members of `stored` that it does not speak of; `a.b` is a member `b` of `a`."""
+    kept: dict[str, Any] = {**{name: value for name, value in stored.items() if name in names}, **sent}
+    for outer, inner in (name.split(".") for name in names if "." in name):
+        if inner in stored.get(outer, {}):
+            kept[outer] = {inner: stored[outer][inner]} | kept.get(outer, {})
+    return kept
 
 
 def _unknown_members(kind: Kind, body: Body) -> dict[str, Any]:

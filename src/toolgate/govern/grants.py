@@ -13,6 +13,7 @@ from toolgate.model.principals import Ceiling, Key, Principal, Role, Secret
 from toolgate.model.revisions import Kind, spoken
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task
+from toolgate.policy.allowances import is_narrower
 from toolgate.policy.layers import parse_task_policy
 from toolgate.registry.records import Record
 
@@ -47,8 +48,9 @@ def check_grant(actor: Principal, record: Record) -> None:
             _check_task_id(actor, record.task_id)
             names_all = not (policy.profile or policy.tags) or policy.allowed is not None
             named = (*policy.default, *(policy.allowed or ()))
-            _check_servers(actor, named if names_all else None)
-            _check_tools(actor, policy.allow, policy.deny)
+            _check_servers(actor, named if names_all and policy.enforced else None)
+            rules = (policy.allow, policy.deny) if policy.enforced else (None, ())
+            _check_tools(actor, *rules)
         case Profile():
             _check_unbound(actor)
             selections = (record.selection, *record.environments.values())
@@ -91,6 +93,11 @@ def _check_key(grantor: Principal, key: Key) -> None:
         raise Forbidden(
             "the key would outlive the one that makes it",
             hint=f"let it expire by {grantor.expires_at_s}, as your own does",
+        )
+    if grantor.budgets is not None and not is_narrower(key.budgets, grantor.budgets):
+        raise Forbidden(
+            "the key could use more over time than the one that makes it",
+            hint="give it `budgets`, each at most as large as your own",
         )
 
 

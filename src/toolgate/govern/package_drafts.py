@@ -23,6 +23,7 @@ KEPT: Final = (
     "allowed_tools",
     "approval_policy",
     "budgets",
+    "redaction",
     "enabled",
     "sharing",
     "idle_timeout_s",

@@ -11,7 +11,7 @@ from toolgate.registry.bodies import default_namespace
 from toolgate.registry.records import BODIES
 from toolgate.registry.redaction import redact_record
 
-SHOWN_ONLY: Final = ("revision", "health", "nodes", "login", "waiting")
+SHOWN_ONLY: Final = ("revision", "updated_at_ms", "health", "nodes", "login", "waiting")
 """Members that stand in answers and are ignored when they are sent back."""
 
 

@@ -11,6 +11,8 @@ from toolgate.errors import InvalidRecord
 MAX_SERVER_ID: Final = 40
 MAX_TOOL_NAME: Final = 128
 MAX_VERSION: Final = 64
+MAX_AUDITED_NAME: Final = 200
+"""Characters of a name or URI that the audit has; of what is longer, the beginning."""
 PROMPT: Final = "prompt:"
 RESOURCE: Final = "resource:"
 """Before the name of a prompt and the URI of a resource, where rules and records speak of them.

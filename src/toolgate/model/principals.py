@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from toolgate.model.allowances import TimeBudgets
+
 Role = Literal["admin", "publisher", "viewer", "agent", "node"]
 """`node` stands apart from the others: such a key only lets a node follow the registry and report."""
 
@@ -27,6 +29,8 @@ class Principal:
     default_task: str | None = None
     expires_at_s: int | None = None
     """When its key ends, and with it what it may give to others. A token's is not: it is renewed."""
+    budgets: TimeBudgets | None = None
+    """What its key may use over time. Only keys have some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +51,5 @@ class Key:
     ceiling: Ceiling = Ceiling()
     default_task: str | None = None
     expires_at_s: int | None = None
+    budgets: TimeBudgets | None = None
+    """What all who use it may use over time, together."""

@@ -11,6 +11,7 @@ Transport = Literal["stdio", "streamable_http", "http_sse_legacy"]
 Sharing = Literal["shared", "per_session"]
 Approval = Literal["never", "always", "policy"]
 Grant = Literal["client_credentials", "authorization_code"]
+AuditedArguments = Literal["redacted", "none"]
 
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -67,10 +68,26 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalPolicy:
-    """When a person must agree to a call: by default, and per tool name."""
+    """When a person must agree to a call: by default, and by tool name or pattern."""
 
     default: Approval = "never"
-    per_tool: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    per_tool: Mapping[str, Approval] = field(default_factory=lambda: MappingProxyType({}))
+    in_place: bool = True
+    """Whether the person at the client that calls may be the one who agrees."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedactionRules:
+    """What of arguments is hidden from the audit and from whoever approves calls, beside what looks secret.
+
+    Patterns are held against the names of members at any depth, whatever their case.
+    """
+
+    hide: tuple[str, ...] = ()
+    show: tuple[str, ...] = ()
+    """Names that only look like those of secrets."""
+    arguments: AuditedArguments = "redacted"
+    """`none`: the audit has none of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +103,7 @@ class ServerRecord:
     allowed_tools: tuple[str, ...] = ()
     approval_policy: ApprovalPolicy = field(default_factory=ApprovalPolicy)
     budgets: Budgets = field(default_factory=Budgets)
+    redaction: RedactionRules = field(default_factory=RedactionRules)
     tags: tuple[str, ...] = ()
     category: str = ""
     enabled: bool = True

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Key
+from toolgate.model.servers import RedactionRules
 from toolgate.model.tasks import Environment, Profile, Task
 from toolgate.model.tools import ServerTools
 
@@ -20,6 +21,8 @@ class Snapshot:
     revision: int = 0
     """The registry revision it shows."""
     environment: Environment = "prod"
+    redaction: RedactionRules = field(default_factory=RedactionRules)
+    """Of the installation: what is hidden of every server's arguments."""
     servers: Mapping[str, ServerTools] = field(default_factory=lambda: MappingProxyType({}))
     tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
     profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))

@@ -29,6 +29,8 @@ class ToolDefinition:
     description: str = ""
     is_legacy_safe: bool = True
     """Whether handshake-era clients accept it as it is."""
+    is_read_only: bool = False
+    """Whether its server says that it changes nothing: `readOnlyHint`, and no `destructiveHint`."""
     param_headers: tuple[tuple[tuple[str, ...], str], ...] = ()
     """(argument path, header token) for each argument that modern HTTP mirrors as `Mcp-Param-*`."""
 

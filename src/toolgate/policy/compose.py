@@ -5,7 +5,7 @@ remain offer is looked at, so the cost follows what is asked for and not what is
 and resources go through the same rules; only a pin, and the limits, are about tools alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
@@ -15,12 +15,13 @@ from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
+from toolgate.policy.approvals import needed_approvals
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, too_many_tools
 from toolgate.policy.offers import is_unlisted, may_hold, offered_names
 from toolgate.policy.resolve import Resolved, resolve
 from toolgate.policy.rules import ToolRule, compiled
-from toolgate.policy.scope import Decision, Layer, Reason, Scope
+from toolgate.policy.scope import Decision, Demand, Layer, Reason, Scope
 
 _LIST_FAULTS: Final[dict[ListState, Reason]] = {
     "env_missing": Reason.ENV_MISSING,
@@ -58,7 +59,7 @@ def compose(
         exclusion = exclude(offer, resolved)
         if exclusion is None:
             servers.append(server_id)
-            decisions.extend(_decide_all(offer, platform.pins.get(server_id), resolved.rules.tools))
+            decisions.extend(_decide_all(offer, platform.pins.get(server_id), resolved))
         else:
             decisions.append(exclusion)
     refs = [ToolRef(one.server_id, one.tool) for one in decisions if one.allowed and one.tool is not None]
@@ -72,9 +73,18 @@ def compose(
         decisions=tuple(decisions),
         warnings=resolved.warnings,
         refusal=resolved.refusal,
+        approvals=_approvals(platform, tools, task),
         tokens=sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools),
     )
     return _bounded(scope, limits) if resolved.is_enabled else scope
+
+
+def _approvals(
+    platform: Snapshot, tools: Sequence[ToolRef], task: TaskPolicy | None
+) -> Mapping[ToolRef, Demand]:
+    if task is None:
+        return needed_approvals(platform, tools)
+    return needed_approvals(platform, tools, by_task=task.approval, in_place=task.approval_in_place)
 
 
 def decide_one(
@@ -95,7 +105,7 @@ def decide_one(
     exclusion = exclude(offer, resolved)
     if exclusion is not None:
         return replace(exclusion, tool=ref.name)
-    return _Judge(offer, platform.pins.get(ref.server_id), resolved.rules.tools).decide(ref.name)
+    return _decide_each(offer, platform.pins.get(ref.server_id), resolved, [ref.name])[0]
 
 
 def servers_in_question(platform: Snapshot, resolved: Resolved) -> AbstractSet[str]:
@@ -161,10 +171,34 @@ def _against(offer: ServerTools, layer: Layer, reason: Reason, rule: str) -> Dec
     )
 
 
-def _decide_all(offer: ServerTools, pin: Pin | None, rules: Sequence[ToolRule]) -> Iterator[Decision]:
+def _decide_all(offer: ServerTools, pin: Pin | None, resolved: Resolved) -> Sequence[Decision]:
     """One decision on each name of a server that no layer excluded whole."""
-    judge = _Judge(offer, pin, rules)
-    return (judge.decide(name) for name in sorted(offered_names(offer)))
+    return _decide_each(offer, pin, resolved, sorted(offered_names(offer)))
+
+
+def _decide_each(
+    offer: ServerTools, pin: Pin | None, resolved: Resolved, names: Sequence[str], /
+) -> Sequence[Decision]:
+    judge = _Judge(offer, pin, resolved.rules.tools)
+    decisions = [judge.decide(name) for name in names]
+    return decisions if resolved.strict is None else _shadowed(offer, pin, resolved.strict, decisions)
+
+
+def _shadowed(
+    offer: ServerTools, pin: Pin | None, strict: Resolved, decisions: Sequence[Decision], /
+) -> Sequence[Decision]:
+    """The decisions, each yes with the no that it would be under `strict`, if it would be one."""
+    exclusion = exclude(offer, strict)
+    judge = _Judge(offer, pin, strict.rules.tools)
+
+    def shadow(name: str) -> Decision | None:
+        would = judge.decide(name) if exclusion is None else replace(exclusion, tool=name)
+        return None if would.allowed else would
+
+    return [
+        replace(one, shadow=shadow(one.tool)) if one.allowed and one.tool is not None else one
+        for one in decisions
+    ]
 
 
 class _Judge:

@@ -10,12 +10,14 @@ Lists come out sorted and without repeats, so the order in which they were writt
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
 from toolgate.errors import InvalidParams, InvalidRecord, PolicyDenied
+from toolgate.model.allowances import MAX_CALLS, MAX_TOKENS, TimeBudgets
 from toolgate.model.names import MAX_SERVER_ID, kind_of, parse_server_id, parse_task_id
+from toolgate.model.servers import Approval
 from toolgate.model.tasks import Selection, Task
 from toolgate.policy.patterns import check_patterns, has_wildcard, parse_pattern
 
@@ -28,6 +30,7 @@ MAX_WILDCARDS: Final = 32
 
 _TASK_KEYS: Final = (
     "mcp.enabled",
+    "mcp.enforce",
     "mcp.default_server_ids",
     "mcp.allowed_server_ids",
     "mcp.tool_allowlist",
@@ -35,6 +38,9 @@ _TASK_KEYS: Final = (
     "mcp.profile",
     "mcp.profile_overrides",
     "mcp.tags",
+    "mcp.approval_policy",
+    "mcp.approval_in_place",
+    "mcp.budgets",
 )
 _SESSION_KEYS: Final = ("mcp.enabled", "mcp.server_ids", "mcp.tool_allowlist", "mcp.tool_denylist")
 _SERVER_PATTERN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_*?")
@@ -46,6 +52,8 @@ class TaskPolicy:
 
     task_id: str
     enabled: bool = False
+    enforced: bool = True
+    """False: its rules deny nothing, and what they would deny is written down."""
     default: tuple[str, ...] = ()
     """The servers of a request that names none. When absent, those that `profile` and `tags` select."""
     allowed: tuple[str, ...] | None = None
@@ -56,6 +64,12 @@ class TaskPolicy:
     overrides: Selection = field(default_factory=Selection)
     tags: tuple[str, ...] | None = None
     """Only servers with one of them."""
+    approval: Approval = "never"
+    """When a person must agree to a call, whatever less the server's own record says."""
+    approval_in_place: bool = True
+    """Whether that may be the person at the client that calls, where the server's record lets it."""
+    budgets: TimeBudgets | None = None
+    """What all calls under the task may use over time, together."""
     is_default_empty: bool = False
     """`default` is present and empty, so a request must name its servers whatever a profile selects."""
 
@@ -84,6 +98,18 @@ class _Overrides(msgspec.Struct, forbid_unknown_fields=True):
     tool_denylist: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
+_Calls = Annotated[int, msgspec.Meta(ge=1, le=MAX_CALLS)] | msgspec.UnsetType
+_Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)] | msgspec.UnsetType
+
+
+class _Budgets(msgspec.Struct, forbid_unknown_fields=True):
+    """The JSON object of `mcp.budgets`."""
+
+    calls_per_minute: _Calls = msgspec.UNSET
+    calls_per_day: _Calls = msgspec.UNSET
+    tokens_per_day: _Tokens = msgspec.UNSET
+
+
 def parse_task_policy(task: Task) -> TaskPolicy:
     """The policy in `task.config`, or InvalidRecord. Keys that do not begin with `mcp.` are not ours."""
     unknown = sorted(key for key in task.config if key.startswith("mcp.") and key not in _TASK_KEYS)
@@ -102,6 +128,7 @@ def parse_task_policy(task: Task) -> TaskPolicy:
     return TaskPolicy(
         task_id=task.task_id,
         enabled=config.decode("mcp.enabled", bool, "`true` or `false`") or False,
+        enforced=config.decode("mcp.enforce", bool, "`true` or `false`") is not False,
         default=default or (),
         allowed=allowed,
         allow=config.names("mcp.tool_allowlist", parse_pattern),
@@ -109,6 +136,9 @@ def parse_task_policy(task: Task) -> TaskPolicy:
         profile=config.profile(),
         overrides=config.overrides(),
         tags=config.names("mcp.tags", _parse_tag),
+        approval=config.approval(),
+        approval_in_place=config.decode("mcp.approval_in_place", bool, "`true` or `false`") is not False,
+        budgets=config.budgets(),
         is_default_empty=default == (),
     )
 
@@ -133,6 +163,13 @@ class _Config:
                 key, f"the value is not JSON of the right shape: {exc}", hint=f"write {wanted}"
             ) from exc
 
+    def approval(self) -> Approval:
+        shape: Any = Approval
+        asked: Approval | None = self.decode(
+            "mcp.approval_policy", shape, '`"never"`, `"policy"` or `"always"`'
+        )
+        return asked or "never"
+
     def names(self, key: str, parse: Callable[[str], str]) -> tuple[str, ...] | None:
         return self._each(
             key, self.decode(key, list[str], 'a JSON array of strings, like `["a", "b"]`'), parse
@@ -147,7 +184,7 @@ class _Config:
         found = self.decode(key, _Overrides, 'a JSON object, like `{"tool_denylist": ["delete_*"]}`')
         if found is None:
             return Selection()
-        json.loads(self._task.config[key], object_pairs_hook=self._refuse_repeats)
+        self._refuse_repeats(key)
         return Selection(
             servers=self._each(key, found.server_ids, parse_server_id),
             tags=self._each(key, found.tags, _parse_tag),
@@ -155,9 +192,21 @@ class _Config:
             deny=self._each(key, found.tool_denylist, parse_pattern) or (),
         )
 
-    def _refuse_repeats(self, pairs: list[tuple[str, object]]) -> None:
-        if len(dict(pairs)) < len(pairs):
-            raise self.refused("mcp.profile_overrides", "a name stands in it twice")
+    def budgets(self) -> TimeBudgets | None:
+        key = "mcp.budgets"
+        found = self.decode(key, _Budgets, 'a JSON object, like `{"calls_per_minute": 60}`')
+        if found is None:
+            return None
+        self._refuse_repeats(key)
+        given = msgspec.to_builtins(found)  # without what is unset
+        return TimeBudgets(**given) if given else None
+
+    def _refuse_repeats(self, key: str) -> None:
+        def check(pairs: list[tuple[str, object]]) -> None:
+            if len(dict(pairs)) < len(pairs):
+                raise self.refused(key, "a name stands in it twice")
+
+        json.loads(self._task.config[key], object_pairs_hook=check)
 
     def _each(
         self, key: str, items: list[str] | msgspec.UnsetType | None, parse: Callable[[str], str]

@@ -5,10 +5,11 @@ about such servers are not complained of.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from toolgate.errors import InvalidRecord
+from toolgate.model.allowances import TimeBudgets
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef
 from toolgate.model.principals import Key
 from toolgate.model.revisions import Kind
@@ -26,11 +27,13 @@ FindingCode = Literal[
     "invalid_record",
     "matches_nothing",
     "no_servers",
+    "not_enforced",
     "shadowed",
     "unknown_profile",
     "unknown_server",
     "unknown_task",
 ]
+_MINUTES_PER_DAY: Final = 24 * 60
 _WHATEVER_IT_HAS: Final = frozenset({f"{PROMPT}*", f"{RESOURCE}*"})
 """Meant for servers that have none as well: most have tools alone."""
 _PROFILE_NAMES: Final = Names("servers", "tags", "allow", "deny")
@@ -84,12 +87,16 @@ def _lint_task(platform: Snapshot, task: Task) -> Iterator[Finding]:
     except InvalidRecord as exc:
         yield at.find("invalid_record", "config", task.task_id, str(exc))
         return
-    bound = bind_task(platform, policy)
+    bound = bind_task(platform, replace(policy, enforced=True))
     offers = _registered(platform, bound.allowed)
+    if policy.enabled and not policy.enforced:
+        lax = "the rules of the task deny nothing: what they would deny is only written down"
+        yield at.find("not_enforced", "mcp.enforce", "false", lax)
     own = Selection(servers=policy.allowed, tags=policy.tags, allow=policy.allow, deny=policy.deny)
     yield from _lint_selection(platform, at, own, names=_TASK_NAMES, offers=offers)
     yield from _lint_selection(platform, at, policy.overrides, names=OVERRIDE_NAMES, offers=offers)
     yield from _lint_default(platform, at, policy)
+    yield from _lint_budgets(at, "mcp.budgets", policy.budgets)
     if policy.profile is not None and policy.profile not in platform.profiles:
         missing = f"there is no profile `{policy.profile}`, so no tool passes"
         yield at.find("unknown_profile", "mcp.profile", policy.profile, missing)
@@ -108,6 +115,18 @@ def _lint_default(platform: Snapshot, at: _At, policy: TaskPolicy) -> Iterator[F
             yield at.find("disabled_server", rule, server_id, f"the server `{server_id}` is disabled")
 
 
+def _lint_budgets(at: _At, rule: str, budgets: TimeBudgets | None) -> Iterator[Finding]:
+    """A minute's budget and a day's, one of which is used up before the other can be."""
+    if budgets is None or budgets.calls_per_minute is None or budgets.calls_per_day is None:
+        return
+    if budgets.calls_per_day <= budgets.calls_per_minute:
+        spent = "a minute may use up the whole day: `calls_per_day` is not more than `calls_per_minute`"
+        yield at.find("shadowed", rule, "calls_per_minute", spent)
+    elif budgets.calls_per_minute * _MINUTES_PER_DAY <= budgets.calls_per_day:
+        never = "no day can have so many calls: `calls_per_minute` allows for fewer"
+        yield at.find("shadowed", rule, "calls_per_day", never)
+
+
 def _lint_profile(platform: Snapshot, profile: Profile) -> Iterator[Finding]:
     at = _At("profile", profile.profile_id)
     for prefix, selection in (("", profile.selection), *profile.environments.items()):
@@ -122,6 +141,7 @@ def _lint_key(platform: Snapshot, key: Key) -> Iterator[Finding]:
     selection = Selection(servers=ceiling.servers, allow=ceiling.allow, deny=ceiling.deny)
     offers = _registered(platform, selected_servers(platform, selection))
     yield from _lint_selection(platform, at, selection, names=KEY_NAMES, offers=offers)
+    yield from _lint_budgets(at, "budgets", key.budgets)
     for task_id in ceiling.tasks or ():
         if task_id not in platform.tasks:
             yield at.find("unknown_task", "key tasks", task_id, f"there is no task `{task_id}`")

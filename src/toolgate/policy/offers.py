@@ -1,10 +1,10 @@
 """What a server offers, as rules see it: the names it lists, and whether a pattern could speak of one."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from toolgate.model.names import PROMPT, RESOURCE, kind_of
+from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ServerTools
 from toolgate.policy.patterns import Patterns
@@ -43,6 +43,14 @@ def offered_names(offer: ServerTools) -> Collection[str]:
     if offer.resources or offer.templates:
         names = names | {RESOURCE + uri for uri in (*offer.resources, *offer.templates)}
     return names
+
+
+def matching(platform: Snapshot, patterns: Patterns) -> Iterator[ToolRef]:
+    """All that is registered and that `patterns` speak of, by server and name. Looks at every server, too."""
+    for server_id, offer in sorted(platform.servers.items()):
+        if patterns.has_bare or patterns.names_server(server_id):
+            refs = (ToolRef(server_id, name) for name in sorted(offered_names(offer)))
+            yield from (ref for ref in refs if patterns.first_match(ref) is not None)
 
 
 def is_unlisted(offer: ServerTools) -> bool:

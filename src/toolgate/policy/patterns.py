@@ -249,6 +249,12 @@ class Patterns:
         return False
 
 
+def compile_texts(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """What tells whether one of `patterns`, in which `/` is a character like any other, matches a text."""
+    globs = [_Glob(pattern) for pattern in patterns]
+    return lambda text: any(glob.matches(text) for glob in globs)
+
+
 def matches_text(pattern: str, text: str) -> bool:
     """Whether `pattern`, in which `/` is a character like any other, matches the whole of `text`."""
     return _Glob(pattern).matches(text)

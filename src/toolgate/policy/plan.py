@@ -3,8 +3,7 @@
 Both sides are composed as a caller of the task would have them; nothing is predicted by other means.
 """
 
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef
@@ -13,7 +12,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits
-from toolgate.policy.resolve import bind_task
+from toolgate.policy.reach import within_reach
 from toolgate.policy.scope import Refusal, Scope
 
 
@@ -106,7 +105,7 @@ def _side(platform: Snapshot, task_id: str | None, limits: Limits) -> _Side:
 
 
 def _composed(platform: Snapshot, task: TaskPolicy | None, limits: Limits) -> _Side:
-    platform = platform if task is None else _within_reach(platform, task)
+    platform = platform if task is None else within_reach(platform, task)
     scope = _ask(platform, task, SessionRequest(), limits)
     widest = SessionRequest(servers=None if task is None else task.allowed)
     return _Side(
@@ -114,13 +113,6 @@ def _composed(platform: Snapshot, task: TaskPolicy | None, limits: Limits) -> _S
         reach=scope.admitted | _ask(platform, task, widest, limits).admitted,
         refusal=scope.refusal,
     )
-
-
-def _within_reach(platform: Snapshot, task: TaskPolicy) -> Snapshot:
-    """`platform` with the servers the task could ever have: the cost of a plan follows what tasks name."""
-    bound = bind_task(platform, task)
-    ids = sorted((bound.default | bound.allowed) & platform.servers.keys())
-    return replace(platform, servers=MappingProxyType({one: platform.servers[one] for one in ids}))
 
 
 def _ask(platform: Snapshot, task: TaskPolicy | None, request: SessionRequest, limits: Limits) -> Scope:

@@ -5,7 +5,7 @@ names them, which servers a request means, and when it must be refused as a whol
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from toolgate.errors import NotFound, PolicyDenied
@@ -38,6 +38,8 @@ class Resolved:
     refusal: Refusal | None
     warnings: tuple[str, ...]
     is_enabled: bool
+    strict: "Resolved | None" = None
+    """What it would be, were the policy of the task enforced. None: it is."""
 
 
 class _Servers(NamedTuple):
@@ -63,10 +65,12 @@ def resolve(
 ) -> Resolved:
     """The rules of key, task and request over `platform`, in the order in which the layers are asked."""
     tools = None if request.tools is None else Patterns.of(request.tools)
-    bound = None if task is None else bind_task(platform, task)
-    refusal = None if bound is None else _refusal(ceiling, bound, request)
+    bound = bind_task(platform, task) if task is not None and task.enforced else None
+    refusal = None if task is None else _refusal(ceiling, task, bound, request)
     requested = _requested(request, tools, bound)
     rules = _key_rules(ceiling, task)
+    if task is not None and not task.enabled:
+        rules = rules.then(closed("task", "mcp.enabled"))
     if bound is not None:
         rules = rules.then(_task_rules(platform, bound))
     if refusal is not None:
@@ -77,13 +81,19 @@ def resolve(
         tools=tools,
         unknown=_unknown(platform, requested, tools, rules),
         refusal=refusal,
-        warnings=_warnings(platform, task, request),
+        warnings=_warnings(platform, None if bound is None else task, request),
         is_enabled=(task is None or task.enabled) and request.enabled is not False,
+        strict=None
+        if task is None or task.enforced
+        else resolve(platform, ceiling, task=replace(task, enforced=True), request=request),
     )
 
 
 def bind_task(platform: Snapshot, task: TaskPolicy) -> BoundTask:
-    """The task with its servers. `allowed` absent equals the default."""
+    """The task with its servers. `allowed` absent equals the default; not enforced, it has them all."""
+    if not task.enforced:
+        ids, name = frozenset(platform.servers), "mcp.enforce"
+        return BoundTask(policy=task, default=ids, default_name=name, allowed=ids, allowed_name=name)
     default, default_name = _default(platform, task)
     if task.allowed is None:
         allowed, allowed_name = default, default_name
@@ -127,18 +137,21 @@ def selected_servers(platform: Snapshot, selection: Selection) -> frozenset[str]
     )
 
 
-def _refusal(ceiling: Ceiling, bound: BoundTask, request: SessionRequest) -> Refusal | None:
-    task_id = bound.policy.task_id
+def _refusal(
+    ceiling: Ceiling, task: TaskPolicy, bound: BoundTask | None, request: SessionRequest, /
+) -> Refusal | None:
+    """Why the request is turned down whole. Where `bound` is None, the task is not enforced."""
+    task_id = task.task_id
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
         # The words of a task that does not exist: which of the two it is, is not for this caller.
         return Refusal(code="not_found", message=f"no task `{task_id}`", hint=NotFound.default_hint)
-    if request.enabled and not bound.policy.enabled:
+    if request.enabled and not task.enabled:
         return Refusal(
             code="mcp_policy_denied",
             message=f"`mcp.enabled` is not true for task `{task_id}`",
             hint="have the task's `mcp.enabled` set to `true`",
         )
-    outside = sorted(set(request.servers or ()) - bound.allowed)
+    outside = [] if bound is None else sorted(set(request.servers or ()) - bound.allowed)
     if outside:
         names = ", ".join(f"`{server_id}`" for server_id in outside)
         return Refusal(
@@ -180,8 +193,7 @@ def _task_rules(platform: Snapshot, bound: BoundTask) -> Rules:
     task = bound.policy
     names = Names(bound.allowed_name, "mcp.tags", "mcp.tool_allowlist", "mcp.tool_denylist")
     own = Selection(servers=tuple(bound.allowed), tags=task.tags, allow=task.allow, deny=task.deny)
-    rules = Rules() if task.enabled else closed("task", "mcp.enabled")
-    rules = rules.then(selection_rules("task", own, names))
+    rules = selection_rules("task", own, names)
     if task.profile is not None:
         rules = rules.then(_profile_rules(platform, "task", task.profile, label="mcp.profile"))
     return rules.then(selection_rules("task", task.overrides, OVERRIDE_NAMES))

@@ -4,9 +4,11 @@ Values only. Every door lists from a scope and calls through it; there is no oth
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple
 
 from toolgate.model.names import ToolRef
 
@@ -38,6 +40,12 @@ class Reason(StrEnum):
     """Never hides a tool: a person is asked when it is called."""
 
 
+UNREACHED: Final = frozenset(
+    {Reason.UNKNOWN_SERVER, Reason.ENV_MISSING, Reason.LIST_TIMEOUT, Reason.LIST_FAILED}
+)
+"""No rule is against such a server: it is not there, or cannot be asked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """One reasoned yes or no, by the layer and rule that made it.
@@ -55,6 +63,17 @@ class Decision:
     """None exactly when allowed."""
     rule: str
     """For people: the rule as its author wrote it."""
+    shadow: "Decision | None" = None
+    """Of a yes: the no that it would be, were the policy of its task enforced."""
+
+
+class Demand(NamedTuple):
+    """That a person must agree to each call of a tool, by the layer and rule that say so."""
+
+    layer: Layer
+    rule: str
+    in_place: bool = True
+    """Whether the person at the client that calls may be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +110,8 @@ class Scope:
     """
     warnings: tuple[str, ...] = ()
     refusal: Refusal | None = None
+    approvals: Mapping[ToolRef, Demand] = field(default_factory=lambda: MappingProxyType({}))
+    """Of `tools`, those that are called only after a person has agreed."""
     tokens: int = 0
     """What the definitions of `tools` cost a model."""
     is_searchable: bool = False
@@ -107,6 +128,15 @@ class Scope:
         return frozenset(
             ToolRef(one.server_id, one.tool) for one in self.decisions if one.allowed and one.tool is not None
         )
+
+    @property
+    def shadowed(self) -> Mapping[ToolRef, Decision]:
+        """What every layer lets through only because the task's policy is not enforced, and why not else."""
+        return {
+            ToolRef(one.server_id, one.tool): one.shadow
+            for one in self.decisions
+            if one.shadow is not None and one.tool is not None
+        }
 
     def holds(self, ref: ToolRef) -> bool:
         """Whether the caller may see and call `ref`."""

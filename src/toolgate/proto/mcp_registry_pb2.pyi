@@ -85,7 +85,7 @@ class McpBudgets(_message.Message):
     def __init__(self, tool_timeout_ms: _Optional[int] = ..., max_concurrency: _Optional[int] = ..., max_tool_output_bytes: _Optional[int] = ...) -> None: ...
 
 class McpApprovalPolicy(_message.Message):
-    __slots__ = ("default_policy", "per_tool")
+    __slots__ = ("default_policy", "per_tool", "in_place")
     class PerToolEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -95,9 +95,11 @@ class McpApprovalPolicy(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     DEFAULT_POLICY_FIELD_NUMBER: _ClassVar[int]
     PER_TOOL_FIELD_NUMBER: _ClassVar[int]
+    IN_PLACE_FIELD_NUMBER: _ClassVar[int]
     default_policy: str
     per_tool: _containers.ScalarMap[str, str]
-    def __init__(self, default_policy: _Optional[str] = ..., per_tool: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    in_place: bool
+    def __init__(self, default_policy: _Optional[str] = ..., per_tool: _Optional[_Mapping[str, str]] = ..., in_place: _Optional[bool] = ...) -> None: ...
 
 class McpServerRecord(_message.Message):
     __slots__ = ("server_id", "display_name", "transport", "stdio", "http", "tool_namespace", "allowed_tools", "approval_policy", "budgets", "updated_at_ms", "extras", "revision")
@@ -128,7 +130,7 @@ class McpServerRecord(_message.Message):
     def __init__(self, server_id: _Optional[str] = ..., display_name: _Optional[str] = ..., transport: _Optional[_Union[McpTransport, str]] = ..., stdio: _Optional[_Union[McpStdioConfig, _Mapping]] = ..., http: _Optional[_Union[McpHttpConfig, _Mapping]] = ..., tool_namespace: _Optional[str] = ..., allowed_tools: _Optional[_Iterable[str]] = ..., approval_policy: _Optional[_Union[McpApprovalPolicy, _Mapping]] = ..., budgets: _Optional[_Union[McpBudgets, _Mapping]] = ..., updated_at_ms: _Optional[int] = ..., extras: _Optional[_Union[McpServerExtras, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class McpServerExtras(_message.Message):
-    __slots__ = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm", "package")
+    __slots__ = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm", "package", "redaction")
     TAGS_FIELD_NUMBER: _ClassVar[int]
     CATEGORY_FIELD_NUMBER: _ClassVar[int]
     ENABLED_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +138,7 @@ class McpServerExtras(_message.Message):
     IDLE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     PREWARM_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
+    REDACTION_FIELD_NUMBER: _ClassVar[int]
     tags: _containers.RepeatedScalarFieldContainer[str]
     category: str
     enabled: bool
@@ -143,7 +146,18 @@ class McpServerExtras(_message.Message):
     idle_timeout_s: int
     prewarm: bool
     package: McpPackageRef
-    def __init__(self, tags: _Optional[_Iterable[str]] = ..., category: _Optional[str] = ..., enabled: _Optional[bool] = ..., sharing: _Optional[str] = ..., idle_timeout_s: _Optional[int] = ..., prewarm: _Optional[bool] = ..., package: _Optional[_Union[McpPackageRef, _Mapping]] = ...) -> None: ...
+    redaction: McpRedaction
+    def __init__(self, tags: _Optional[_Iterable[str]] = ..., category: _Optional[str] = ..., enabled: _Optional[bool] = ..., sharing: _Optional[str] = ..., idle_timeout_s: _Optional[int] = ..., prewarm: _Optional[bool] = ..., package: _Optional[_Union[McpPackageRef, _Mapping]] = ..., redaction: _Optional[_Union[McpRedaction, _Mapping]] = ...) -> None: ...
+
+class McpRedaction(_message.Message):
+    __slots__ = ("hide", "show", "arguments")
+    HIDE_FIELD_NUMBER: _ClassVar[int]
+    SHOW_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    hide: _containers.RepeatedScalarFieldContainer[str]
+    show: _containers.RepeatedScalarFieldContainer[str]
+    arguments: str
+    def __init__(self, hide: _Optional[_Iterable[str]] = ..., show: _Optional[_Iterable[str]] = ..., arguments: _Optional[str] = ...) -> None: ...
 
 class McpPackageRef(_message.Message):
     __slots__ = ("version", "sha256")

@@ -281,3 +281,117 @@ class ReportInvocationResponse(_message.Message):
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     verdict: str
     def __init__(self, verdict: _Optional[str] = ...) -> None: ...
+
+class AskApprovalRequest(_message.Message):
+    __slots__ = ("new_id", "principal", "task_id", "server_id", "tool", "arguments_digest", "definition", "arguments", "why", "session", "door", "round")
+    NEW_ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    SERVER_ID_FIELD_NUMBER: _ClassVar[int]
+    TOOL_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    DOOR_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    new_id: str
+    principal: str
+    task_id: str
+    server_id: str
+    tool: str
+    arguments_digest: str
+    definition: str
+    arguments: bytes
+    why: str
+    session: str
+    door: str
+    round: int
+    def __init__(self, new_id: _Optional[str] = ..., principal: _Optional[str] = ..., task_id: _Optional[str] = ..., server_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_digest: _Optional[str] = ..., definition: _Optional[str] = ..., arguments: _Optional[bytes] = ..., why: _Optional[str] = ..., session: _Optional[str] = ..., door: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+
+class AskApprovalResponse(_message.Message):
+    __slots__ = ("outcome", "approval_id", "expires_ms", "reason", "in_place", "console_url")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    IN_PLACE_FIELD_NUMBER: _ClassVar[int]
+    CONSOLE_URL_FIELD_NUMBER: _ClassVar[int]
+    outcome: str
+    approval_id: str
+    expires_ms: int
+    reason: str
+    in_place: bool
+    console_url: str
+    def __init__(self, outcome: _Optional[str] = ..., approval_id: _Optional[str] = ..., expires_ms: _Optional[int] = ..., reason: _Optional[str] = ..., in_place: _Optional[bool] = ..., console_url: _Optional[str] = ...) -> None: ...
+
+class DecideApprovalRequest(_message.Message):
+    __slots__ = ("question", "approval_id", "is_approved")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_APPROVED_FIELD_NUMBER: _ClassVar[int]
+    question: AskApprovalRequest
+    approval_id: str
+    is_approved: bool
+    def __init__(self, question: _Optional[_Union[AskApprovalRequest, _Mapping]] = ..., approval_id: _Optional[str] = ..., is_approved: _Optional[bool] = ...) -> None: ...
+
+class Draw(_message.Message):
+    __slots__ = ("kind", "id", "budget", "limit", "spent", "returned", "window_ms")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    SPENT_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    id: str
+    budget: str
+    limit: int
+    spent: int
+    returned: int
+    window_ms: int
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., budget: _Optional[str] = ..., limit: _Optional[int] = ..., spent: _Optional[int] = ..., returned: _Optional[int] = ..., window_ms: _Optional[int] = ...) -> None: ...
+
+class Drawn(_message.Message):
+    __slots__ = ("amount", "window_ms", "left_ms")
+    AMOUNT_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    amount: int
+    window_ms: int
+    left_ms: int
+    def __init__(self, amount: _Optional[int] = ..., window_ms: _Optional[int] = ..., left_ms: _Optional[int] = ...) -> None: ...
+
+class SpendRequest(_message.Message):
+    __slots__ = ("draws",)
+    DRAWS_FIELD_NUMBER: _ClassVar[int]
+    draws: _containers.RepeatedCompositeFieldContainer[Draw]
+    def __init__(self, draws: _Optional[_Iterable[_Union[Draw, _Mapping]]] = ...) -> None: ...
+
+class SpendResponse(_message.Message):
+    __slots__ = ("drawn",)
+    DRAWN_FIELD_NUMBER: _ClassVar[int]
+    drawn: _containers.RepeatedCompositeFieldContainer[Drawn]
+    def __init__(self, drawn: _Optional[_Iterable[_Union[Drawn, _Mapping]]] = ...) -> None: ...
+
+class RecordEventsRequest(_message.Message):
+    __slots__ = ("node_id", "log", "after", "upto", "events")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    log: str
+    after: int
+    upto: int
+    events: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, node_id: _Optional[str] = ..., log: _Optional[str] = ..., after: _Optional[int] = ..., upto: _Optional[int] = ..., events: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class RecordEventsResponse(_message.Message):
+    __slots__ = ("taken",)
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    taken: int
+    def __init__(self, taken: _Optional[int] = ...) -> None: ...

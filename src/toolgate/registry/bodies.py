@@ -10,29 +10,35 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
+from toolgate.errors import InvalidRecord
 from toolgate.model.names import is_tool_name
 from toolgate.model.packages import PackageRef
 from toolgate.model.pins import Pin
-from toolgate.model.principals import Ceiling, Key, Role, Secret
+from toolgate.model.principals import Secret
 from toolgate.model.servers import (
     Approval,
     ApprovalPolicy,
+    AuditedArguments,
     Budgets,
     Grant,
     HttpEndpoint,
     OAuth,
+    RedactionRules,
     ServerRecord,
     Sharing,
     StdioLaunch,
     Transport,
 )
 from toolgate.model.tasks import Environment, Profile, Selection
+from toolgate.policy.patterns import check_patterns
+from toolgate.registry.field_texts import Documented
 from toolgate.registry.fields import (
     Argument,
     ClientId,
     HeaderName,
     HeaderValue,
     Label,
+    MemberPatterns,
     Name,
     Namespace,
     OAuthScope,
@@ -43,7 +49,6 @@ from toolgate.registry.fields import (
     Sha256,
     Tag,
     Title,
-    UnixTime,
     Url,
     VariableName,
     Version,
@@ -59,7 +64,8 @@ MAX_IDLE_S: Final = 30 * 24 * 3600
 T = TypeVar("T")
 
 
-def _tuple(values: list[T] | None) -> tuple[T, ...] | None:
+def tuple_or_none(values: list[T] | None) -> tuple[T, ...] | None:
+    """Frozen, if there is one."""
     return None if values is None else tuple(values)
 
 
@@ -67,7 +73,7 @@ def _frozen(values: dict[str, str]) -> Mapping[str, str]:
     return MappingProxyType(dict(values))
 
 
-class Body(BaseModel):
+class Body(Documented, BaseModel):
     """What all bodies have in common: nothing is coerced, nothing unknown is taken, nothing is echoed."""
 
     # Built when first used: a start should not wait for what it does not need.
@@ -76,7 +82,6 @@ class Body(BaseModel):
         frozen=True,
         extra="forbid",
         strict=True,
-        use_attribute_docstrings=True,
         hide_input_in_errors=True,
     )
 
@@ -218,19 +223,52 @@ class ApprovalBody(Body):
     """When a person must agree to a call."""
 
     default: Approval = Field(default="never", validation_alias=AliasChoices("default", "default_policy"))
-    """For every tool that `per_tool` does not name."""
+    """For every tool that `per_tool` does not name. `policy`: for those that are not marked as read-only."""
 
     per_tool: Annotated[dict[Annotated[str, Field(max_length=128)], Approval], Field(max_length=2_000)] = {}
-    """Tool name to `never`, `always` or `policy`."""
+    """Tool name, or pattern with `*` and `?`, to `never`, `always` or `policy`. A name wins over patterns; of
+    patterns, the strictest that matches does."""
+
+    in_place: bool = True
+    """Whether the person at the client that calls may be the one who agrees, where the client can ask it.
+    `false`: only those who may decide on approvals do."""
 
     @model_validator(mode="after")
     def _names_of_tools(self) -> "ApprovalBody":
-        if not all(is_tool_name(name) for name in self.per_tool):
-            raise refuse("`per_tool` is keyed by tool name: letters, digits, `_`, `.` and `-`")
+        if not all(is_tool_name(name.replace("*", "_").replace("?", "_")) for name in self.per_tool):
+            raise refuse(
+                "`per_tool` is keyed by tool name: letters, digits, `_`, `.` and `-`, and `*` and `?` for any"
+            )
+        try:
+            check_patterns(self.per_tool)
+        except InvalidRecord as exc:
+            raise refuse(f"`per_tool`: {exc}") from exc
         return self
 
     def value(self) -> ApprovalPolicy:
-        return ApprovalPolicy(default=self.default, per_tool=MappingProxyType(dict(self.per_tool)))
+        return ApprovalPolicy(
+            default=self.default, per_tool=MappingProxyType(dict(self.per_tool)), in_place=self.in_place
+        )
+
+
+class RedactionBody(Body):
+    """What of the arguments of a server's calls is hidden, beside what looks like a secret.
+
+    Patterns with `*` and `?`, held against the names of members at any depth, whatever their case.
+    """
+
+    hide: MemberPatterns = []
+    """Hidden in the audit, and from whoever approves a call: what goes by these names, and all within it."""
+
+    show: MemberPatterns = []
+    """Names that look like those of secrets and are none, such as the `key` of a key-value store. What looks
+    like a token stays hidden, and so does what `hide` or the setting `redact_arguments` names."""
+
+    arguments: AuditedArguments = "redacted"
+    """`none`: the audit has none of its arguments. Whoever approves a call sees them even so, redacted."""
+
+    def value(self) -> RedactionRules:
+        return RedactionRules(hide=tuple(self.hide), show=tuple(self.show), arguments=self.arguments)
 
 
 class PackageRefBody(Body):
@@ -279,6 +317,9 @@ class ServerBody(Body):
     budgets: BudgetsBody = BudgetsBody()
     """Limits of its calls."""
 
+    redaction: RedactionBody = RedactionBody()
+    """What of the arguments of its calls is hidden."""
+
     tags: Annotated[list[Tag], Field(max_length=64)] = []
     """Words by which profiles and tasks select servers."""
 
@@ -325,6 +366,7 @@ class ServerBody(Body):
             allowed_tools=tuple(self.allowed_tools),
             approval_policy=self.approval_policy.value(),
             budgets=self.budgets.value(),
+            redaction=self.redaction.value(),
             tags=tuple(self.tags),
             category=self.category,
             enabled=self.enabled,
@@ -357,9 +399,9 @@ class SelectionBody(Body):
 
     def selection(self) -> Selection:
         return Selection(
-            servers=_tuple(self.servers),
-            tags=_tuple(self.tags),
-            allow=_tuple(self.allow),
+            servers=tuple_or_none(self.servers),
+            tags=tuple_or_none(self.tags),
+            allow=tuple_or_none(self.allow),
             deny=tuple(self.deny),
         )
 
@@ -380,63 +422,6 @@ class ProfileBody(SelectionBody):
             environments=MappingProxyType(
                 {name: body.selection() for name, body in self.environments.items()}
             ),
-        )
-
-
-class CeilingBody(Body):
-    """The most a key may ever reach. A list left out does not restrict; an empty one lets nothing pass."""
-
-    tasks: Annotated[list[Name], Field(max_length=2_000)] | None = None
-    """Tasks the key may act for."""
-
-    servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
-    """Servers it may reach."""
-
-    allow: Patterns | None = None
-    """Patterns of which a tool must match one."""
-
-    deny: Patterns = []
-    """Patterns of which a tool may match none."""
-
-    def value(self) -> Ceiling:
-        return Ceiling(
-            tasks=_tuple(self.tasks),
-            servers=_tuple(self.servers),
-            allow=_tuple(self.allow),
-            deny=tuple(self.deny),
-        )
-
-
-class KeyBody(Body):
-    """A credential, as its hash."""
-
-    key_id: Name
-    """The principal's name in audit and logs."""
-
-    sha256: Sha256
-    """The SHA-256 of the key. The key itself is never stored."""
-
-    role: Role
-    """`admin` governs, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools, `node` is
-    for a node of this gateway."""
-
-    ceiling: CeilingBody = CeilingBody()
-    """The most it may ever reach."""
-
-    default_task: Name | None = None
-    """The task of a request that names none."""
-
-    expires_at_s: UnixTime | None = None
-    """Unix time after which it proves nothing."""
-
-    def value(self) -> Key:
-        return Key(
-            key_id=self.key_id,
-            sha256=self.sha256,
-            role=self.role,
-            ceiling=self.ceiling.value(),
-            default_task=self.default_task,
-            expires_at_s=self.expires_at_s,
         )
 
 

@@ -144,6 +144,16 @@ class _Line:
         self.report_invocation = self._single(
             "ReportInvocation", node_pb2.ReportInvocationRequest, node_pb2.ReportInvocationResponse
         )
+        self.record_events = self._single(
+            "RecordEvents", node_pb2.RecordEventsRequest, node_pb2.RecordEventsResponse
+        )
+        self.ask_approval = self._single(
+            "AskApproval", node_pb2.AskApprovalRequest, node_pb2.AskApprovalResponse
+        )
+        self.decide_approval = self._single(
+            "DecideApproval", node_pb2.DecideApprovalRequest, node_pb2.AskApprovalResponse
+        )
+        self.spend = self._single("Spend", node_pb2.SpendRequest, node_pb2.SpendResponse)
 
     def _single(
         self, method: str, request: type[Q], response: type[A]
@@ -245,6 +255,34 @@ class GrpcControlLink:
         call = line.report_invocation(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
         with _calling(line, call):
             return await call
+
+    async def ask_approval(self, request: node_pb2.AskApprovalRequest) -> node_pb2.AskApprovalResponse:
+        """What control says of a call that needs an approval; see `ControlDesk`."""
+        line = self._line()
+        call = line.ask_approval(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
+        with _calling(line, call):
+            return await call
+
+    async def decide_approval(self, request: node_pb2.DecideApprovalRequest) -> node_pb2.AskApprovalResponse:
+        """What control says of a call whose approval was asked for in place; see `ControlDesk`."""
+        line = self._line()
+        call = line.decide_approval(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
+        with _calling(line, call):
+            return await call
+
+    async def spend(self, request: node_pb2.SpendRequest) -> node_pb2.SpendResponse:
+        """What control grants of budgets over time; see `ControlBank`."""
+        line = self._line()
+        call = line.spend(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
+        with _calling(line, call):
+            return await call
+
+    async def record_events(self, request: node_pb2.RecordEventsRequest) -> int:
+        """Hand over a piece of this node's audit log; the number up to which control has it by now."""
+        line = self._line()
+        call = line.record_events(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
+        with _calling(line, call):
+            return int((await call).taken)
 
     def _list(
         self, line: _Line, *, timeout_s: float = LIST_TIMEOUT_S

@@ -160,6 +160,10 @@ GuestValue = Annotated[
 ]
 Label = Annotated[str, Field(max_length=64), AfterValidator(_check_label)]
 ModelPattern = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_label)]
+MemberPatterns = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_check_label)]],
+    Field(max_length=128),
+]
 Tag = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_label)]
 JsonText = Annotated[str, Field(max_length=262_144), _without_controls("\t\r\n")]
 VariableName = Annotated[

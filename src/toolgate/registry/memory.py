@@ -10,7 +10,9 @@ from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.catalog_rows import MemoryCatalog
 from toolgate.registry.change_count import ChangeCount
 from toolgate.registry.exports import Contents, Exported, write_export
+from toolgate.registry.memory_approvals import MemoryApprovals
 from toolgate.registry.memory_invocations import MemoryInvocations
+from toolgate.registry.memory_spending import MemorySpending
 from toolgate.registry.pinned import MemoryPinned
 from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
 from toolgate.registry.transaction import RecordKey, check_store_revision, plan_transaction, record_after
@@ -30,6 +32,8 @@ class MemoryStore:
         self.catalog = MemoryCatalog()
         self.pinned = MemoryPinned()
         self.invocations = MemoryInvocations(clock_ms)
+        self.approvals = MemoryApprovals(clock_ms)
+        self.spending = MemorySpending(clock_ms)
 
     @property
     def epoch(self) -> str:

@@ -58,6 +58,8 @@ _NOTICES: Final[Mapping[Topic, TextClause]] = {
     ),
     "queue": text(f"SELECT pg_notify('{CHANNEL}', 'queue')"),
     "runs": text(f"SELECT pg_notify('{CHANNEL}', 'runs')"),
+    # Whoever hands over a log goes on after what is there.
+    "audit": text("SELECT set_config('synchronous_commit', 'off', true)"),
     # The catalog can be made anew.
     "catalog": text(
         f"SELECT pg_notify('{CHANNEL}', 'catalog'), set_config('synchronous_commit', 'off', true)"
@@ -72,8 +74,9 @@ T = TypeVar("T")
 class PostgresDatabase:
     """A database at `url`; it is reached for when first used. From any of `READERS + 1` threads at a time."""
 
-    def __init__(self, url: str) -> None:
-        """Raises StartRefused when the URL is not one."""
+    def __init__(self, url: str, *, what: str = "registry") -> None:
+        """`what`: what is kept in it, for messages. Raises StartRefused when the URL is not one."""
+        self._what = what
         self.parameters = _parse_url(url)
         self._guard = Lock()
         self._connections: WeakSet[psycopg.Connection[Any]] = WeakSet()
@@ -108,14 +111,14 @@ class PostgresDatabase:
         try:
             return _again(lambda: self._read(work))
         except (DBAPIError, Damaged, NoResultFound) as exc:
-            raise _failure(exc, "cannot read the registry") from exc
+            raise _failure(exc, f"cannot read the {self._what}") from exc
 
     def change(self, work: Callable[[Connection], T], topic: Topic) -> T:
         """A transaction that writes. It is repeated once if its connection broke before the commit."""
         try:
             return _again(lambda: self._change(work, topic))
         except (DBAPIError, Damaged, NoResultFound) as exc:
-            raise _failure(exc, "cannot write to the registry") from exc
+            raise _failure(exc, f"cannot write to the {self._what}") from exc
 
     def close(self) -> None:
         """Close every connection that is not in use. Idempotent."""

@@ -22,7 +22,6 @@ from toolgate.model.tasks import Profile, Task
 from toolgate.policy.layers import parse_task_policy
 from toolgate.registry.bodies import (
     Body,
-    KeyBody,
     PinBody,
     ProfileBody,
     SecretBody,
@@ -30,6 +29,7 @@ from toolgate.registry.bodies import (
     default_namespace,
 )
 from toolgate.registry.chat_bodies import ChatUpstreamBody
+from toolgate.registry.key_bodies import KeyBody
 from toolgate.registry.package_bodies import PackageBody
 from toolgate.registry.problems import field_path, find_problems, invalid_record
 from toolgate.registry.task_bodies import TaskBody

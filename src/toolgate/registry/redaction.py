@@ -3,7 +3,8 @@ nothing here ever resolves a reference.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate.model.references import REFERENCE
@@ -11,19 +12,34 @@ from toolgate.model.revisions import Body, Kind
 from toolgate.model.secret_names import looks_secret
 
 MASK: Final = "***"
+MAX_COMMAND: Final = 1_024
+"""Characters of a command line that is shown as one text."""
 
 # These are searched for in the texts of strangers: none may begin at every character of a word and read on to
 # its end.
 # Tokens whose makers gave them a shape, so that they are known wherever they stand.
 _SECRET_SHAPE = re.compile(
     r"\b(?:sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}"
-    r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,1024}\.eyJ[\w-]{8,}\.[\w-]*)"
+    r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,1024}\.eyJ[\w-]{8,}[\w.-]*)"
 )
 _SCHEME_AND_REFERENCE = re.compile(rf"(?:(?i:Bearer|Basic|Token) )?{REFERENCE.pattern}")
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 _URL_USERINFO = re.compile(r"(?<![\w+.-])([\w+.-]*://)[^/?#\s@]*@")
-# `name=value` in a URL or a connection string, `"name": "value"` in JSON.
-_PAIR = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]*)(=|["']\s*:\s*["'])([^\s&;,"'#]+)""")
+# A name, and what parts it from its value: `name=value` in a URL, `name = 'value'` in a connection string,
+# `"name": "value"` in JSON. What follows is not read along, for it may be `url=https://host/?token=…`.
+_PARTED = r"""\s{0,2}=\s{0,2}["']?|["']\s{0,8}:\s{0,8}["']?"""
+_PAIR = re.compile(rf"(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_PARTED})")
+# Also `Name: value` of a header, `--name value` of a command, `NAME 'value'` of a statement.
+_SAID = re.compile(
+    rf"""(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_PARTED}|:[ \t]{{0,8}}["']?|\s{{1,4}}(?(1)["']?|["']))"""
+)
+_QUOTED: Final = {
+    '"': re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL),
+    "'": re.compile(r"(?:[^'\\]|\\.)*", re.DOTALL),
+}
+_LINE: Final = re.compile(r"""[^\r\n"']*""")
+_WORD: Final = re.compile(r"""\{[^}]*\}?|\[[^\]]*\]?|[^\s&;,"'#]*""")
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:(?!-----END)[\s\S])*")
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)(=|:\s*)(.*)", re.DOTALL)
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 
@@ -79,6 +95,13 @@ def _redact_launch(launch: Body) -> dict[str, Any]:
     return shown
 
 
+def redact_command(command: str, args: Sequence[str]) -> str:
+    """A command line as a shell would be given it, without the secrets in it, on one line."""
+    words = (redact_text(command), *_redact_args([*args]))
+    line = " ".join(shlex.join(words).split())
+    return line if len(line) <= MAX_COMMAND else f"{line[:MAX_COMMAND]}…"
+
+
 def _redact_endpoint(endpoint: Body, *, url_field: str) -> dict[str, Any]:
     shown = dict(endpoint)
     if isinstance(headers := endpoint.get("headers"), Mapping):
@@ -115,17 +138,33 @@ def _redact_arg(arg: str) -> str:
     return redact_text(arg)
 
 
-def redact_text(text: str) -> str:
-    """`text` without the secrets one can tell by their name, their shape, or their place in a URL."""
+def redact_text(text: str, *, hides: Callable[[str], bool] = looks_secret, is_said: bool = False) -> str:
+    """`text` without the secrets one can tell by their name, their shape, or their place in a URL.
+
+    `is_said`: also where it may be told in words, like `Token: …`, which in a message is mostly none.
+    """
     text = _URL_USERINFO.sub(rf"\1{MASK}@", text)
-    text = _PAIR.sub(_mask_pair, text)
     text = _BEARER.sub(rf"\1 {MASK}", text)
+    text = _redact_pairs(text, _SAID if is_said else _PAIR, hides)
+    text = _PRIVATE_KEY.sub(MASK, text)
     return _SECRET_SHAPE.sub(MASK, text)
 
 
-def _mask_pair(match: re.Match[str]) -> str:
-    name, sign, value = match.groups()
-    return f"{name}{sign}{_mask(value) if looks_secret(name) else value}"
+def _redact_pairs(text: str, pair: re.Pattern[str], hides: Callable[[str], bool]) -> str:
+    shown, upto = [], 0
+    for found in pair.finditer(text):
+        if found.start() >= upto and hides(found[2]):
+            value = _value_after(text, found)
+            shown += [text[upto : found.end()], _mask(value)]
+            upto = found.end() + len(value)
+    return "".join([*shown, text[upto:]])
+
+
+def _value_after(text: str, name: re.Match[str]) -> str:
+    sign = text[name.end(2) : name.end()]
+    value = _QUOTED.get(sign[-1], _LINE if sign[0] == ":" else _WORD)
+    found = value.match(text, name.end())
+    return "" if found is None else found[0]
 
 
 def _mask(value: str) -> str:

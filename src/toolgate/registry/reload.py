@@ -10,7 +10,7 @@ A file that is wrong changes nothing: its server stays as it was last good.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -29,16 +29,31 @@ LOOK_EVERY_S: Final = 5.0
 ATTEMPTS: Final = 8
 """How often a plan is made again when others keep committing in between."""
 
+OnApplied = Callable[[ReloadReport, str], None]
+"""Told what was done, and who asked for it."""
+
 _log = logging.getLogger(__name__)
+
+
+def _unheard(_report: ReloadReport, _by: str) -> None:
+    """For a directory that nobody takes note of."""
 
 
 class DirectoryLoader:
     """Keeps the store's servers as the files say."""
 
     def __init__(
-        self, store: Store, directory: Path, *, strict: bool = False, recursive: bool = False
+        self,
+        store: Store,
+        directory: Path,
+        *,
+        strict: bool = False,
+        recursive: bool = False,
+        on_applied: OnApplied = _unheard,
     ) -> None:
+        """`on_applied` is told of every reload that was committed."""
         self._store = store
+        self._on_applied = on_applied
         self._directory = directory.expanduser()
         self._strict = strict
         self._recursive = recursive
@@ -51,10 +66,11 @@ class DirectoryLoader:
         """What `reload` would do. Changes nothing."""
         return (await self._plan()).report
 
-    async def reload(self) -> ReloadReport:
+    async def reload(self, by: str = ACTOR) -> ReloadReport:
         """Apply the directory as one transaction, or raise and leave everything as it is.
 
-        Raises NotFound when the directory cannot be read, InvalidRecord where `strict` and a file is wrong.
+        `by`: who asked for it; else it was the files. Raises NotFound when the directory cannot be read, and
+        InvalidRecord where `strict` and a file is wrong.
         """
         async with self._turn:
             looked = await self._look()
@@ -67,6 +83,7 @@ class DirectoryLoader:
         self._tell([*plan.report.warnings, *map(str, plan.report.problems)])
         for change in plan.report.applied:
             _log.info("registry directory: %s", change)
+        self._on_applied(plan.report, by)
         return plan.report
 
     async def watch(self) -> None:

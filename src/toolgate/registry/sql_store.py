@@ -23,7 +23,9 @@ from toolgate.registry.report_tables import (
     store_definitions,
     store_report,
 )
+from toolgate.registry.sql_approvals import SqlApprovals
 from toolgate.registry.sql_invocations import SqlInvocations
+from toolgate.registry.sql_spending import SqlSpending
 from toolgate.registry.statements import (
     commit_writes,
     compact_log,
@@ -51,6 +53,8 @@ class SqlStore:
         self.catalog = SqlCatalog(transactions, clock_ms)
         self.pinned = SqlPinned(transactions)
         self.invocations = SqlInvocations(transactions, self._read_clock_ms)
+        self.approvals = SqlApprovals(transactions, self._read_clock_ms)
+        self.spending = SqlSpending(transactions, self._read_clock_ms)
 
     @property
     def epoch(self) -> str:
@@ -108,7 +112,7 @@ class SqlStore:
         self.invocations.close()
 
     def _read_clock_ms(self, _connection: Connection) -> int:
-        """What the leases of nodes are measured by: a clock that all who share the tables go by."""
+        """What leases, approvals and budgets are measured by: a clock that all who share the tables go by."""
         return self._clock_ms()
 
     def _on_committed(self, batch: Batch) -> None:

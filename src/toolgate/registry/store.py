@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
+from toolgate.registry.approvals import Approvals
 from toolgate.registry.catalog import Catalog
 from toolgate.registry.exports import Exported
 from toolgate.registry.invocations import Invocations
 from toolgate.registry.pinned import PinnedDefinitions
 from toolgate.registry.reports import Reports
+from toolgate.registry.spending import Spending
 
 KEEP_REVISIONS: Final = 10_000
 KEEP_MS: Final = 10 * 60 * 1000
@@ -54,6 +56,14 @@ class Store(Protocol):
     @property
     def invocations(self) -> Invocations:
         """The queue and the history of invocations, kept in the same place; no part of an export."""
+
+    @property
+    def approvals(self) -> Approvals:
+        """Approvals of calls, kept in the same place; no part of an export."""
+
+    @property
+    def spending(self) -> Spending:
+        """What is used over time, counted in the same place; no part of an export."""
 
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None

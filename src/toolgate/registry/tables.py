@@ -39,7 +39,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from toolgate.model.revisions import Change, Stored
 from toolgate.registry.transaction import decode_body, encode_body
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 8
 """The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
 
 METADATA: Final = MetaData()
@@ -189,6 +189,50 @@ INVOCATION_LINES: Final = Table(
     Column("invocation", BigInteger, primary_key=True, autoincrement=False),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
+)
+# Approvals of calls; see `approval_tables`. `open_binding`: whoever asks the same is led to this one.
+APPROVALS: Final = Table(
+    "approvals",
+    METADATA,
+    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("binding", String(64), nullable=False),
+    Column("open_binding", String(64)),
+    Column("principal", Text, nullable=False),
+    Column("task_id", Text, nullable=False),
+    Column("server_id", Text, nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("arguments_digest", String(64), nullable=False),
+    Column("definition", String(64), nullable=False),
+    Column("arguments", LargeBinary, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("session", Text, nullable=False),
+    Column("door", Text, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("decided_by", Text, nullable=False),
+    Column("decided_ms", BigInteger),
+    Column("reason", Text, nullable=False),
+    Column("used_ms", BigInteger),
+    Column("rounds", BigInteger, nullable=False),
+    Column("notices", BigInteger, nullable=False, server_default="0"),
+    Column("notice_ms", BigInteger, nullable=False, server_default="0"),
+    Column("notified_ms", BigInteger),
+    UniqueConstraint("id", name="approvals_id"),
+    UniqueConstraint("open_binding", name="approvals_open"),
+    Index("approvals_by_state", "state", "position"),
+    Index("approvals_by_binding", "binding"),
+)
+# What is used over time, each budget of each holder in its newest window; see `sql_spending`.
+SPENDING: Final = Table(
+    "spending",
+    METADATA,
+    Column("kind", String(16), primary_key=True),
+    Column("id", String(64), primary_key=True),
+    Column("budget", String(32), primary_key=True),
+    Column("window_ms", BigInteger, nullable=False),
+    Column("used", BigInteger, nullable=False),
 )
 # Alembic's own, as Alembic makes it.
 _MIGRATED: Final = Table(

@@ -22,7 +22,8 @@ class TaskBody(Body):
     config: dict[ConfigKey, JsonText] = Field(default={}, max_length=256)
     """Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
     `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`,
-    `chat.mode`, `chat.budgets`."""
+    `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`, `mcp.budgets`, `chat.mode`,
+    `chat.budgets`."""
 
     workload: WorkloadBody | None = None
     """What is run when the task is invoked. Unset: it holds policy and nothing else."""

@@ -53,7 +53,7 @@ class Warden:
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, owner: ChildOwner
     ) -> Child:
         """Start `argv`, literally, with exactly `env`. Raises StartFailed, with nothing left behind."""
-        self._admit()
+        self.admit()
         child = self._hand_over(json.dumps([list(argv), dict(env), cwd]).encode(), owner)
         self._children.add(child)
         child.gone.add_done_callback(lambda _: self._children.discard(child))
@@ -78,8 +78,8 @@ class Warden:
         if self._process is not None:
             await self._process.aclose()
 
-    def _admit(self) -> None:
-        """Refuse one child too many before anything is opened for it."""
+    def admit(self) -> None:
+        """Refuse one child too many before anything is opened for it. Raises StartFailed."""
         running = len(self._children)
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = self._max_children

@@ -57,6 +57,8 @@ class Common:
 class _Reports:
     """The listener of one link. What a link reports after it was replaced reaches nobody."""
 
+    purpose: Final = "start"
+
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self.link: Link | None = None
@@ -255,7 +257,7 @@ class Connection(ABC):
         self.common.known_era = link.hello.era
         self.last_used_s = self._clock()
         self._enter("connected")
-        self._around.metrics.connects[self.record.server_id, "ok"] += 1
+        self._around.metrics.connects[self.record.server_id, "success"] += 1
         self._announce_start_ended()
 
     def _on_start_failed(self, failure: StartFailed) -> None:

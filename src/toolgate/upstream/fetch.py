@@ -91,10 +91,15 @@ class Fetcher:
 
         `headers` are printable ASCII: the caller made them.
         """
-        target = _parse(url)
+        return await self.post(_parse(url), document, headers)
+
+    async def post(
+        self, target: Target, body: bytes, headers: Mapping[str, str], *, media: str = "application/json"
+    ) -> Answer:
+        """As `post_json`, of any kind, to where the caller has decided that it may go."""
         own = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        kind = f"Content-Type: application/json\r\nContent-Length: {len(document)}\r\n\r\n"
-        return await self._send(target, _head("POST", target) + (own + kind).encode("ascii") + document)
+        kind = f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
+        return await self._send(target, _head("POST", target) + (own + kind).encode("ascii") + body)
 
     async def _send(self, target: Target, request: bytes) -> Answer:
         pool = HttpPool(target, self._egress, tls=await self._trust(target), limits=_LIMITS)

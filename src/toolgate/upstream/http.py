@@ -90,14 +90,14 @@ class HttpPool:
             connection.abandon(waiter)
 
     async def start(
-        self, request: bytes, *, deadline: float, sink: Sink
+        self, request: bytes, *, deadline: float, sink: Sink, is_afresh: bool = False
     ) -> tuple[HttpConnection, asyncio.Future[Answer]]:
         """Write `request`, and do not wait for its answer: it is the future's, a stream is the sink's.
 
-        Raises ConnectFailed and ExchangeTimedOut. Whoever starts it tells the connection to `abandon` it in
-        the end.
+        `is_afresh`: not on a connection that was kept, if there may be another. Raises ConnectFailed and
+        ExchangeTimedOut. Whoever starts it tells the connection to `abandon` it in the end.
         """
-        connection = self._take_idle() or await self._obtain(deadline)
+        connection = (None if is_afresh else self._take_idle()) or await self._obtain(deadline)
         if self._is_closed:
             connection.drop()
             raise ConnectFailed(_CLOSED)

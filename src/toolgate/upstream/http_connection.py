@@ -7,6 +7,7 @@ answers like any other, and content encodings are refused.
 
 import asyncio
 import math
+import re
 import select
 import socket
 import time
@@ -27,6 +28,9 @@ _MAX_KNOWN_HEAD_BYTES: Final = 2_048
 _MUCH_BYTES: Final = 4 * 1024
 _MANY_LINES: Final = 64
 """More of a stream than either is taken in turns: each event among so many lines has its cost."""
+_KEEP_ALIVE: Final = re.compile(rb"(?:^|[\s,])timeout=(\d{1,6})", re.IGNORECASE)
+_MARGIN_S: Final = 1.0
+"""So long before a server says that it will close an idle connection, nothing is sent on it any more."""
 _LONG_S: Final = 0.0002
 """A stream that keeps the loop for so long gives way to others before it is read on."""
 
@@ -67,6 +71,10 @@ class Answer(NamedTuple):
 
 class ExchangeFailed(Exception):
     """The request was written and no usable answer came: whether the server acted on it is unknown."""
+
+
+class ConnectionStale(ExchangeFailed):
+    """A connection that was kept ended before any part of an answer came: most likely it was over before."""
 
 
 class ExchangeTimedOut(Exception):
@@ -119,6 +127,7 @@ class HttpConnection(asyncio.Protocol):
         "_is_framed",
         "_is_paused",
         "_keeps_alive",
+        "_kept_s",
         "_known",
         "_limits",
         "_loop",
@@ -157,7 +166,10 @@ class HttpConnection(asyncio.Protocol):
         """The bytes in which the current answer began."""
         self._known: tuple[HeadShape, dict[bytes, bytes]] | None = None
         """The head of the newest plain answer: the next is mostly like it, and then not parsed again."""
-        self.idle_since = 0.0
+        self.idle_since = -1.0
+        """Below 0: it was never idle, so it is new."""
+        self._kept_s = math.inf
+        """How long the server says that it keeps an idle connection, less a margin."""
         self._max_body_bytes = 0
         self._pending_bytes = 0
         self._pieces = 0
@@ -238,9 +250,10 @@ class HttpConnection(asyncio.Protocol):
 
     def is_usable(self, now: float) -> bool:
         """Whether nothing speaks against writing a request to it now."""
-        if self._transport.is_closing():
+        idle_s = now - self.idle_since
+        if self._transport.is_closing() or idle_s >= self._kept_s:
             return False
-        return now - self.idle_since < self._limits.fresh_s or not self._has_input()
+        return idle_s < self._limits.fresh_s or not self._has_input()
 
     def _has_input(self) -> bool:
         """Whether the server has closed, or said something unasked, and the event loop has yet to see it."""
@@ -343,7 +356,8 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is None and self._status >= 200 and not self._is_framed:
             self._resolve()
-        self.fail(ExchangeFailed("the server closed the connection"))
+        is_stale = self._awaits_head and self.idle_since >= 0
+        self.fail((ConnectionStale if is_stale else ExchangeFailed)("the server closed the connection"))
         if self._drain is not None:
             self._drain.cancel()
         if self._timer is not None:
@@ -376,6 +390,9 @@ class HttpConnection(asyncio.Protocol):
         self._status = status
         self._keeps_alive = self._parser.should_keep_alive()
         headers = self._headers
+        if b"keep-alive" in headers:
+            said = _KEEP_ALIVE.search(headers[b"keep-alive"])
+            self._kept_s = math.inf if said is None else max(0.0, int(said[1]) - _MARGIN_S)
         if self._head_bytes > self._limits.max_head_bytes:
             self.fail(ExchangeFailed("the server's response head is too long"))
         elif headers.get(b"content-encoding", b"identity") != b"identity":

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -142,8 +142,16 @@ class StartFailed(Exception):
         """How long the server asks to be left alone."""
 
 
+Purpose = Literal["start", "trial"]
+"""A trial is to see whether a record works, and nothing else."""
+
+
 class LinkListener(Protocol):
     """What a link tells its owner, always from the event loop, never blocking."""
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the link is opened for."""
 
     def on_notification(self, method: str, params: bytes) -> None:
         """A notification that belongs to no request of ours (`list_changed` and the like)."""
@@ -170,7 +178,7 @@ class Link(Protocol):
         headers: Mapping[str, str] = EMPTY,
         client: ClientSide | None = None,
     ) -> Reply:
-        """Ask, once. `headers` are extra HTTP headers (`Mcp-Name`, `Mcp-Param-…`); stdio ignores them.
+        """Ask, once. `headers` are extra HTTP headers (`Mcp-…`, and the trace); stdio ignores them.
 
         The link puts the `_meta` envelope of its era into `params` (see `wire.params_for`). What the server
         says about this request before it answers goes to `client`; without one it is dropped. While

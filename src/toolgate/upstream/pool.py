@@ -9,7 +9,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
@@ -17,15 +17,17 @@ import msgspec
 
 from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable, UnknownTool
 from toolgate.model.pins import Pin
+from toolgate.model.reports import HealthState
 from toolgate.model.servers import EMPTY, ServerRecord, Transport
 from toolgate.model.tools import Era, ServerTools, ToolDefinition
 from toolgate.telemetry import Metrics
+from toolgate.telemetry.spans import Tracing
 from toolgate.upstream.cap import cap_result
 from toolgate.upstream.connection import Connection, Surroundings
 from toolgate.upstream.gate import AskedOutside
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
-from toolgate.upstream.link import NO_CAPABILITIES, ClientSide, Opener, Params, Reply, Told
+from toolgate.upstream.link import NO_CAPABILITIES, ClientSide, Link, Opener, Params, Reply, Told
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.per_session import SessionLinks
 from toolgate.upstream.supervisor import Supervisor
@@ -49,11 +51,12 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a node's servers keep busy."""
+    """How a node's servers fare, and the calls at each."""
 
-    children: int
-    in_flight: int
-    queued: int
+    states: Mapping[str, HealthState]
+    children: int = 0
+    in_flight: Mapping[str, int] = field(default_factory=dict)
+    queued: Mapping[str, int] = field(default_factory=dict)
 
 
 class Pool:
@@ -90,6 +93,8 @@ class Pool:
         """Of the servers that have any."""
         self._watched: dict[str, frozenset[str]] = {}
         self._pins: Mapping[str, Pin] = {}
+        self.tracing: Tracing | None = None
+        """What calls are spans of: a server behind a URL gets the current one in its headers."""
 
     async def __aenter__(self) -> Self:
         self._clock = asyncio.get_running_loop().time
@@ -183,12 +188,19 @@ class Pool:
         return {server_id: server.health() for server_id, server in self._servers.items()}
 
     def load(self) -> Load:
-        """What all servers together keep busy. Cheap, for gauges."""
-        all_of_them = [one for server in self._servers.values() for one in server.connections]
+        """What servers keep busy. Cheap, for gauges."""
+        connections = {server_id: server.connections for server_id, server in self._servers.items()}
+        links = (one.link for every in connections.values() for one in every)
         return Load(
-            children=sum(one.link is not None and one.link.pid is not None for one in all_of_them),
-            in_flight=sum(one.gate.in_flight + one.gate.outside for one in all_of_them),
-            queued=sum(one.gate.queued for one in all_of_them),
+            states={server_id: server.state for server_id, server in self._servers.items()},
+            children=sum(link is not None and link.pid is not None for link in links),
+            in_flight={
+                server_id: sum(one.gate.in_flight + one.gate.outside for one in every)
+                for server_id, every in connections.items()
+            },
+            queued={
+                server_id: sum(one.gate.queued for one in every) for server_id, every in connections.items()
+            },
         )
 
     async def settled(self, server_ids: Iterable[str]) -> None:
@@ -245,6 +257,8 @@ class Pool:
                 self._check_held_back(tool)
             era = link.hello.era
             headers = EMPTY if era == "legacy" else server.headers.of(method, tool, params)
+            if self.tracing is not None:
+                headers = {**headers, **_handed_on(self.tracing, server, link)}
             # Only servers of the handshake era ask in the middle of a call.
             if era == "legacy" and client is not None and client.capabilities != NO_CAPABILITIES:
                 client = asked = AskedOutside(client, gate)
@@ -303,6 +317,14 @@ class Pool:
         except KeyError:
             raise ServerUnavailable(f"server `{server_id}` is not registered") from None
         return server if server.sessions is None else server.sessions.of(session, client)
+
+
+def _handed_on(tracing: Tracing, server: Connection, link: Link) -> Mapping[str, str]:
+    """The headers by which a server goes on with the current span, which is told how that is reached."""
+    span = tracing.current
+    span.note("mcp.protocol.version", link.hello.version)
+    span.note("network.transport", "pipe" if server.record.transport == "stdio" else "tcp")
+    return tracing.carried()
 
 
 def _is_upgrade(before: ServerRecord, after: ServerRecord) -> bool:

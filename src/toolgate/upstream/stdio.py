@@ -5,7 +5,7 @@ a child sends is bounded, and nothing it sends is taken for the answer to a ques
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -26,6 +26,7 @@ from toolgate.upstream.link import (
     Hello,
     LinkListener,
     Params,
+    Purpose,
     Reply,
     StartFailed,
     Told,
@@ -278,12 +279,25 @@ class StdioLink:
         return ServerUnavailable(f"server `{self._server_id}` {self._end or 'takes no input'}; {outcome}")
 
 
+def _unheard(_record: ServerRecord, _purpose: Purpose, /) -> None:
+    """Where nobody wants to know."""
+
+
 class StdioOpener:
     """Starts the child of a record and finds out what it speaks."""
 
-    def __init__(self, warden: Warden, secrets: Secrets, *, start_timeout_s: float = START_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        warden: Warden,
+        secrets: Secrets,
+        *,
+        on_spawn: Callable[[ServerRecord, Purpose], None] = _unheard,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        """`on_spawn` is told before each process is started: of which server, and what for."""
         self._warden = warden
         self._secrets = secrets
+        self._on_spawn = on_spawn
         self._start_timeout_s = start_timeout_s
         self._shy: set[str] = set()
         """Servers whose child died when it was probed. Some end at any first message but `initialize`."""
@@ -304,7 +318,7 @@ class StdioOpener:
         era: Era | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
         try:
             async with asyncio.timeout(self._start_timeout_s):
-                await self._spawn(link, launch, env)
+                await self._spawn(link, launch, env, lambda: self._on_spawn(record, listener.purpose))
                 await link.open(
                     await negotiate(link.exchange, link.notify, known_era=era, capabilities=capabilities)
                 )
@@ -321,14 +335,15 @@ class StdioOpener:
         self._shy.discard(record.server_id)
         return link
 
-    async def _spawn(self, link: StdioLink, launch: StdioLaunch, env: Mapping[str, str]) -> None:
+    async def _spawn(
+        self, link: StdioLink, launch: StdioLaunch, env: Mapping[str, str], announce: Callable[[], None], /
+    ) -> None:
         expand = self._secrets.expand
-        child = await self._warden.spawn(
-            [expand(launch.command), *map(expand, launch.args)],
-            env=env,
-            cwd=None if launch.cwd is None else expand(launch.cwd),
-            owner=link,
-        )
+        argv = [expand(launch.command), *map(expand, launch.args)]
+        cwd = None if launch.cwd is None else expand(launch.cwd)
+        self._warden.admit()
+        announce()  # once nothing more is in the way of the process, and before it is there
+        child = await self._warden.spawn(argv, env=env, cwd=cwd, owner=link)
         link.attach(child)
 
 

@@ -147,6 +147,10 @@ class Supervisor(Connection):
         """All to this server: its own, and those of sessions."""
         return (self,) if self.sessions is None else (self, *self.sessions)
 
+    @property
+    def state(self) -> HealthState:
+        return self._condition.state
+
     def health(self) -> ServerHealth:
         link, all_of_it = self.link, self.connections
         return ServerHealth(

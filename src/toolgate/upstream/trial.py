@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era, ToolDefinition
@@ -30,6 +31,8 @@ class TrialReport:
 
 class _Ear:
     """Hears a child's last words; nothing else matters to a trial."""
+
+    purpose: Final = "trial"
 
     def __init__(self) -> None:
         self.stderr = StderrTail()

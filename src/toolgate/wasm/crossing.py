@@ -53,7 +53,7 @@ class Crossing(Generic[T]):
     def wait(self, run: Run[Any]) -> T:
         """On the guest's thread: what the work gives, or raises; Stopped."""
         with run.interruptible(partial(self._inbox.put, None)):
-            self._loop.call_soon_threadsafe(self._begin, run)
+            self._loop.call_soon_threadsafe(self._begin, run, context=run.surroundings)
             try:
                 task = self._pump(run)
             except BaseException:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -67,6 +68,8 @@ class Run(Generic[C]):
         """There, once it has ended."""
         self.works: set[asyncio.Task[Any]] = set()
         """What it has the event loop do; touched there only."""
+        self.surroundings = copy_context()
+        """Those of whoever made it: what it has the event loop do is done in them."""
         self._lock = threading.Lock()
         self._cause: Cause | None = None
         self._interrupts: list[Callable[[], object]] = []

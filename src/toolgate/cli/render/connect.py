@@ -5,9 +5,8 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.assistants import Door, Program
+from toolgate.catalog.assistants import KEY_VARIABLE, Door, Program
 from toolgate.cli.config_merge import Merged
-from toolgate.cli.defaults import KEY_VARIABLE
 from toolgate.cli.escape import encode_json
 from toolgate.cli.render.layout import DIM, OK, WARN, cell, sentence, stack, verbatim
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.assistants import PROGRAMS, Door
+from toolgate.catalog.assistants import PROGRAMS, Door
 from toolgate.cli.defaults import DEFAULT_URL
 from toolgate.cli.render.layout import DIM, OK, cell, count, grid, health_of, sentence, stack, verbatim
+from toolgate.cli.render.up import render_console
 
 Answer = Mapping[str, Any]
 
@@ -35,6 +36,7 @@ def render_demo(
     servers: Sequence[Answer],
     views: Sequence[TaskView],
     *,
+    console: str | None = None,
     program: str = "toolgate",
     model: str | None = None,
 ) -> RenderableType:
@@ -47,7 +49,7 @@ def render_demo(
         f"{program} explain --task {first}{at}",
     ]
     return stack(
-        _headline(url, servers),
+        Group(_headline(url, servers), *render_console(console)),
         _table(servers, views),
         Group(
             Text("Connect Claude Code to a task:", style="bold"), verbatim("\n".join(_claude_lines(views)))

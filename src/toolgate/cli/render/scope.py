@@ -7,6 +7,7 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from toolgate.cli.render.budgets import name_budget
 from toolgate.cli.render.layout import (
     BAD,
     DIM,
@@ -51,6 +52,9 @@ def render_explanation(answer: Answer) -> RenderableType:
         _visible([one for one in tools if one["allowed"]]),
         _hidden([one for one in tools if not one["allowed"]], left_out),
         _waiting(tools),
+        _asking(tools),
+        _shadowed(tools),
+        _budgets(answer.get("budgets") or ()),
         warnings(answer["warnings"]),
     )
 
@@ -58,6 +62,50 @@ def render_explanation(answer: Answer) -> RenderableType:
 def _waiting(tools: Sequence[Decision]) -> RenderableType | None:
     held = sorted({one["server_id"] for one in tools if one["reason"] == "quarantined"})
     return point_to_diff(held) if held else None
+
+
+def _asking(tools: Sequence[Decision]) -> RenderableType | None:
+    """Tools whose calls wait for a person."""
+    asking = [one for one in tools if one.get("approval")]
+    if not asking:
+        return None
+    title = Text(f"each call of {count(len(asking), 'tool')} waits for a person", style=f"bold {WARN}")
+    table = grid("SERVER", "TOOLS", "ASKED FOR BY", flexible={"TOOLS", "ASKED FOR BY"})
+    for (server_id, rule), group in _grouped(asking, ("server_id", "approval")):
+        table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), cell(rule, DIM))
+    return Group(title, table)
+
+
+def _shadowed(tools: Sequence[Decision]) -> RenderableType | None:
+    """What is visible only because the policy of the task is not enforced."""
+    lax = [{**one["shadow"], **_named(one)} for one in tools if one.get("shadow")]
+    if not lax:
+        return None
+    verb = "is" if len(lax) == 1 else "are"
+    title = Text(
+        f"{_count_kinds(lax)} of these {verb} visible only because the task is not enforced",
+        style=f"bold {WARN}",
+    )
+    column = _column_of(lax)
+    table = grid("SERVER", column, "WOULD BE HIDDEN BY", flexible={column, "WOULD BE HIDDEN BY"})
+    for (server_id, *why), group in _grouped(lax, ("server_id", "layer", "reason", "rule")):
+        table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), _because(*why))
+    return Group(title, table)
+
+
+def _budgets(budgets: Sequence[Answer]) -> RenderableType | None:
+    """What all calls together may use over time."""
+    if not budgets:
+        return None
+    table = grid("OF", "AT MOST", flexible={"OF"})
+    for one in budgets:
+        at_most = f"{one['limit']:,} {name_budget(one['budget'])}"
+        table.add_row(sentence(cell(one["layer"], "bold"), " ", cell(one["holder_id"])), cell(at_most))
+    return Group(Text("calls take from these budgets: `toolgate budgets`", style="bold"), table)
+
+
+def _named(decision: Decision) -> Decision:
+    return {"server_id": decision["server_id"], "tool": decision["tool"]}
 
 
 def _refusal(refusal: Answer | None) -> RenderableType | None:

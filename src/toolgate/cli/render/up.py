@@ -9,22 +9,31 @@ from toolgate.cli.render.layout import DIM, cell, sentence, stack, verbatim
 from toolgate.model.addresses import is_loopback, parse_address
 
 
-def render_ready(url: str) -> RenderableType:
+def render_ready(url: str, *, console: str | None = None) -> RenderableType:
     """Where a gateway is, and the two things one does next."""
     at = url_option(url)
     return stack(
-        sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", cell(url, "bold")),
+        Group(
+            sentence(Text("Toolgate", style="bold"), f" {__version__} serves at ", cell(url, "bold")),
+            *render_console(console),
+        ),
         verbatim(f"toolgate connect claude-code{at}\ntoolgate doctor{at}"),
         Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
     )
 
 
-def render_control_ready(url: str, grpc: str) -> RenderableType:
+def render_console(url: str | None) -> list[Text]:
+    """Where its console is: a line, or none."""
+    return [] if url is None else [sentence("its console is at ", cell(url, "bold"))]
+
+
+def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> RenderableType:
     """Where a control is, and how to give it a node."""
     return stack(
         Group(
             sentence(Text("Toolgate", style="bold"), f" {__version__} controls at ", cell(url, "bold")),
             sentence("nodes follow it at ", cell(grpc, "bold")),
+            *render_console(console),
         ),
         Group(
             Text("A node needs a key, and is started with it:", style="bold"),

@@ -13,9 +13,9 @@ from toolgate.model.revisions import Body, Kind
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 
-EXTRAS: Final = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm", "package")
+_PLAIN_EXTRAS: Final = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm")
+EXTRAS: Final = (*_PLAIN_EXTRAS, "package", "redaction", "approval_policy.in_place")
 """The members of a server that a client of SPEAR's does not know."""
-_PLAIN_EXTRAS: Final = tuple(name for name in EXTRAS if name != "package")
 _BUDGETS: Final = ("tool_timeout_ms", "max_concurrency", "max_tool_output_bytes")
 _OAUTH: Final = ("grant", "client_id", "client_secret_ref", "issuer", "scopes", "per_principal")
 _LISTS: Final = ("servers", "tags", "allow")
@@ -64,12 +64,13 @@ def _encode_server(body: Body) -> sms.McpServerRecord:
         tool_namespace=body["tool_namespace"],
         allowed_tools=body["allowed_tools"],
         approval_policy=sms.McpApprovalPolicy(
-            default_policy=approval["default"], per_tool=approval["per_tool"]
+            default_policy=approval["default"], per_tool=approval["per_tool"], in_place=approval["in_place"]
         ),
         budgets=sms.McpBudgets(**{name: body["budgets"][name] for name in _BUDGETS}),
         extras=sms.McpServerExtras(
             **{name: body[name] for name in _PLAIN_EXTRAS},
             package=_part(sms.McpPackageRef, body.get("package")),
+            redaction=_part(sms.McpRedaction, body["redaction"]),
         ),
     )
 
@@ -96,14 +97,22 @@ def _parse_server(record: sms.McpServerRecord) -> dict[str, Any]:
         body["approval_policy"] = approval
     if record.approval_policy.default_policy:
         body.setdefault("approval_policy", {})["default"] = record.approval_policy.default_policy
+    if record.approval_policy.HasField("in_place"):
+        body.setdefault("approval_policy", {})["in_place"] = record.approval_policy.in_place
     if budgets := _set(record.budgets, _BUDGETS):
         body["budgets"] = budgets
-    extras = _set(record.extras, _PLAIN_EXTRAS)
-    if record.extras.HasField("package"):
-        extras["package"] = _set(record.extras.package, ("version", "sha256"))
-    if record.extras.HasField("enabled"):
-        extras["enabled"] = record.extras.enabled
-    return body | extras
+    return body | _parse_extras(record.extras)
+
+
+def _parse_extras(extras: sms.McpServerExtras) -> dict[str, Any]:
+    body = _set(extras, _PLAIN_EXTRAS)
+    if extras.HasField("package"):
+        body["package"] = _set(extras.package, ("version", "sha256"))
+    if redaction := _set(extras.redaction, ("hide", "show", "arguments")):
+        body["redaction"] = redaction
+    if extras.HasField("enabled"):
+        body["enabled"] = extras.enabled
+    return body
 
 
 def _encode_task(body: Body) -> policy.Task:

@@ -11,6 +11,8 @@ import grpc.aio
 from toolgate.errors import StartRefused
 from toolgate.govern.control import Control
 from toolgate.model.addresses import is_loopback, parse_address
+from toolgate.surfaces.grpc.approvals import approval_rpcs
+from toolgate.surfaces.grpc.audit import audit_rpcs
 from toolgate.surfaces.grpc.door import Door
 from toolgate.surfaces.grpc.health import Health, health_rpcs
 from toolgate.surfaces.grpc.invocations import invocation_rpcs
@@ -19,6 +21,7 @@ from toolgate.surfaces.grpc.reflection import reflection_rpcs
 from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportIntake
 from toolgate.surfaces.grpc.rpc import Rpc
 from toolgate.surfaces.grpc.services import RPCS
+from toolgate.surfaces.grpc.spending import spending_rpcs
 
 DRAIN_S: Final = 5.0
 """How long answers under way may take once the listener closes."""
@@ -70,7 +73,8 @@ async def open_grpc_server(control: Control, address: str, *, tls: Tls | None = 
 
 def make_table(*, with_reflection: bool) -> tuple[Rpc, ...]:
     """Every RPC of a listener."""
-    records = (*RPCS, *node_rpcs(ReportIntake()), *invocation_rpcs())
+    nodes = (*invocation_rpcs(), *approval_rpcs(), *spending_rpcs(), *audit_rpcs())
+    records = (*RPCS, *node_rpcs(ReportIntake()), *nodes)
     services = sorted({rpc.service for rpc in records})
     table = (*records, *health_rpcs(Health(services)))
     return (*table, *reflection_rpcs({rpc.service for rpc in table})) if with_reflection else table

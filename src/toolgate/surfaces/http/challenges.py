@@ -16,7 +16,7 @@ def refusal_headers(
     if challenge is not None:
         headers["www-authenticate"] = challenge
     if exc.wire.http in (429, 503):
-        headers["retry-after"] = str(exc.data.get("retry_after_s", 1))
+        headers["retry-after"] = str(exc.retry_after_s or 1)
     return headers
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -10,6 +10,7 @@ import msgspec
 
 from toolgate.errors import HeaderMismatch, InvalidRequest, ParseFailed, UnsupportedMedia
 from toolgate.surfaces.http.messages import Request
+from toolgate.telemetry.spans import TRACE_HEADERS
 
 MAX_QUERY_BYTES: Final = 16 * 1024
 MAX_DEPTH: Final = 64
@@ -26,6 +27,15 @@ T = TypeVar("T")
 _LONG_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_DIGITS + 1))
 _TWO_DIGITS = re.compile(rb"[0-9]{2}")
 _decode = msgspec.json.Decoder().decode
+
+
+def carried_by(request: Request) -> Mapping[str, str]:
+    """The trace that a request's headers name: what does not stand once is none."""
+    return {
+        name: value.decode("latin-1")
+        for name in TRACE_HEADERS
+        if (value := request.headers.get(name.encode())) is not None and name.encode() not in request.repeated
+    }
 
 
 def check_once(request: Request, names: Collection[bytes]) -> None:

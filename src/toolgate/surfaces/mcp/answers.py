@@ -19,6 +19,8 @@ NO_RESOURCE: Final = -32002
 # Failures of the call itself, which the model should see and may act on: results, not protocol errors.
 _RESULTS: Final = frozenset(
     {
+        "budget_exceeded",
+        "mcp_approval_denied",
         "mcp_approval_required",
         "mcp_busy",
         "mcp_input_not_given",

@@ -2,11 +2,16 @@
 
 import weakref
 from dataclasses import replace
+from typing import Final
 
-from toolgate.gateway.caller import Caller
+from toolgate.errors import PolicyDenied
+from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.view import View
 from toolgate.model.principals import Principal
+
+DOOR: Final = "mcp"
+"""What the audit calls this door."""
 
 
 class Binding:
@@ -33,7 +38,16 @@ class Binding:
         serial = gateway.snapshot.serial
         view = None if self._known is None or self._serial != serial else self._known()
         if view is None:
-            view = gateway.view(self.caller)
+            view = self._look_up(gateway)
             self._known = weakref.ref(view)
             self._serial = serial
         return view
+
+    def _look_up(self, gateway: Gateway) -> View:
+        """Whoever asks for more than it may have is on record."""
+        try:
+            return gateway.view(self.caller)
+        except PolicyDenied as exc:
+            task_id = self.caller.effective_task_id
+            gateway.record_refused(self.caller.principal, exc.code, trace=Trace(DOOR), task_id=task_id)
+            raise

@@ -5,6 +5,7 @@ Nothing here talks to a server; the gateway does.
 """
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Final
 
 from toolgate.errors import Forbidden, MethodNotAllowed, ToolgateError
@@ -29,6 +30,8 @@ from toolgate.surfaces.mcp.session import Sessions
 from toolgate.surfaces.mcp.sse import SESSION_QUERY, SseTransport, wants_stream
 from toolgate.surfaces.mcp.streams import Streams
 from toolgate.surfaces.mcp.target import parse_target
+from toolgate.surfaces.mcp.tracing import continued, is_traced, served
+from toolgate.telemetry.spans import Tracing
 
 MAX_BINDINGS: Final = 1_024
 MAX_KNOWN_URL: Final = 1_024
@@ -54,8 +57,9 @@ class McpDoor:
         self._parking = Parking()
         rounds = Rounds(self._parking, Seals(sessions.signer, sessions.wall_s))
         self._modern = ModernEra(gateway, streams=self._streams, rounds=rounds)
-        self._sse = SseTransport(self._legacy, sessions)
+        self._sse = SseTransport(self._legacy, sessions, tracing=gateway.tracing)
         self._bindings: dict[tuple[str, str, bytes], Binding] = {}
+        self._take = self._post if gateway.tracing is None else partial(self._post_traced, gateway.tracing)
 
     def close(self) -> None:
         """End the open streams, each with its proper last word, and the calls that wait for input."""
@@ -80,7 +84,7 @@ class McpDoor:
                 body = request.body
                 is_large = len(body) >= LARGE_BYTES
                 message = await parse_aside(parse_message, body) if is_large else parse_message(body)
-                await self._post(exchange, message)
+                await self._take(exchange, message)
             elif request.method == "GET":
                 await self._get(exchange)
             elif request.method == "DELETE":
@@ -116,6 +120,19 @@ class McpDoor:
             session = self._legacy.session(exchange)
             return self._legacy.answer(exchange.responder, message, session, hears=exchange.hears)
         return nothing_more()
+
+    async def _post_traced(
+        self, tracing: Tracing, exchange: Exchange, message: Message | ClientAnswer
+    ) -> None:
+        if isinstance(message, ClientAnswer) or not is_traced(message):
+            await self._post(exchange, message)
+            return
+        with continued(tracing, exchange, message):
+            if exchange.request.query.startswith(SESSION_QUERY):
+                await self._post(exchange, message)  # answered on its stream, and there is its span
+            else:
+                with served(tracing, message, exchange.principal.id):
+                    await self._post(exchange, message)
 
     def _refuse(
         self,

@@ -45,6 +45,8 @@ class Message(msgspec.Struct):
     method: str
     params: Params
     id: bytes | None
+    round: int = 0
+    """How often its server has asked its client something, and it was sent again with the answers."""
 
     def text(self, member: str) -> str | None:
         """A string member of `params`, or None where it is absent."""

@@ -17,7 +17,7 @@ from toolgate.errors import (
     ToolgateError,
     UnknownSession,
 )
-from toolgate.gateway.caller import Caller
+from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.inputs import MAX_ROUNDS, answer_inputs, too_many_rounds
 from toolgate.gateway.subscriptions import Subscription
@@ -27,16 +27,17 @@ from toolgate.policy.layers import parse_tools_selection
 from toolgate.surfaces.http.events import EVENT_HEADERS
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import SERVER_INFO, send_empty, send_result
-from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.binding import DOOR, Binding
 from toolgate.surfaces.mcp.capabilities import announced_capabilities, carried_capabilities
 from toolgate.surfaces.mcp.client_side import SessionClient
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.exchange import Exchange
 from toolgate.surfaces.mcp.hearing import Hearing
-from toolgate.surfaces.mcp.methods import DOOR, LISTS, REQUESTS, Methods, send_answer, send_failure
+from toolgate.surfaces.mcp.methods import LISTS, REQUESTS, send_answer, send_failure
 from toolgate.surfaces.mcp.resuming import encode_opening, encoder_of, parse_picture
 from toolgate.surfaces.mcp.session import Session, Sessions
 from toolgate.surfaces.mcp.streams import Streams, announce_changes
+from toolgate.surfaces.mcp.tracing import methods_of
 
 VERSIONS: Final = LEGACY_VERSIONS[:3]
 """Newest first: what a client is offered that asks for a version we do not know."""
@@ -66,7 +67,7 @@ class LegacyEra:
     def __init__(self, gateway: Gateway, sessions: Sessions, *, streams: Streams) -> None:
         self._gateway = gateway
         self._sessions = sessions
-        self._methods = Methods(gateway)
+        self._methods = methods_of(gateway)
         self._hearing = Hearing(gateway)
         self._streams = streams
         sessions.on_dropped = self._let_go
@@ -133,7 +134,7 @@ class LegacyEra:
     async def _go_on(self, message: Message, client: SessionClient, needed: InputNeeded) -> None:
         """Take the client through the questions of a modern server: each round is a request of its own."""
         session, asked = client.session, message.params
-        for _ in range(MAX_ROUNDS):
+        for message.round in range(1, MAX_ROUNDS + 1):
             message.params = asked | await answer_inputs(client, needed)
             try:
                 answer = await self._methods.ask(
@@ -253,7 +254,7 @@ class LegacyEra:
 
     def _note_stranger(self, exchange: Exchange, exc: UnknownSession) -> None:
         """A session that is not the caller's, or none at all, may be somebody trying: that is audited."""
-        self._gateway.record_refused(exchange.principal, exc.code, door=DOOR)
+        self._gateway.record_refused(exchange.principal, exc.code, trace=Trace(DOOR))
 
 
 def _narrowed(binding: Binding, raw: msgspec.Raw) -> Caller:

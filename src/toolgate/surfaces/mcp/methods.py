@@ -12,13 +12,11 @@ from toolgate.model.protocol import LIST_METHODS
 from toolgate.model.tools import Era, ListKind
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import SERVER_INFO, failed_call, send_result, send_upstream_error
-from toolgate.surfaces.mcp.binding import Binding
+from toolgate.surfaces.mcp.binding import DOOR, Binding
 from toolgate.surfaces.mcp.envelope import MAX_NAME_CHARS, Message
 from toolgate.upstream.link import ClientSide
 from toolgate.upstream.pool import Answer
 
-DOOR: Final = "mcp"
-"""What the audit calls this door."""
 LISTS: Final[Mapping[str, ListKind]] = {method: kind for kind, method in LIST_METHODS.items()}
 """Answered from memory."""
 REQUESTS: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
@@ -37,9 +35,10 @@ class Methods:
         view = binding.view(gateway)
         if not view.is_settled(kind):
             view = await gateway.settled_view(binding.caller)
-        page = view.page(kind, era, message.text("cursor"), SERVER_INFO)
-        if kind == "tools":
-            gateway.metrics.injections.update(view.injections)
+        cursor = message.text("cursor")
+        page = view.page(kind, era, cursor, SERVER_INFO)
+        if kind == "tools" and cursor is None:  # further pages are of the same list
+            gateway.listed(view)
         send_result(responder, message.id or b"null", page)
 
     def ask(
@@ -64,7 +63,7 @@ class Methods:
         self, view: View, message: Message, *, client: ClientSide | None, session: str
     ) -> Coroutine[Any, Any, Answer]:
         params = {**message.params}  # the gateway writes the server's own names into it
-        trace = _trace(message, session)
+        trace = self.trace(message, session)
         if message.method != "tools/call":
             return self._gateway.fetch(view, message.method, params, trace=trace, client=client)
         name = message.text("name")
@@ -75,7 +74,11 @@ class Methods:
     def server_of(self, message: Message, binding: Binding) -> str:
         """Where one of `REQUESTS` would go now. Raises as `ask` does."""
         view = binding.view(self._gateway)
-        return self._gateway.server_of(view, message.method, message.params, trace=_trace(message))
+        return self._gateway.server_of(view, message.method, message.params, trace=self.trace(message))
+
+    def trace(self, message: Message, session: str = "") -> Trace:
+        """By which its call is found in the audit."""
+        return Trace(DOOR, session, (message.id or b"null").decode(), message.round)
 
 
 def send_answer(responder: Responder, message: Message, answer: Answer, *, era: Era) -> None:
@@ -88,10 +91,6 @@ def send_answer(responder: Responder, message: Message, answer: Answer, *, era: 
         return
     result = adapt_result(reply.members, upstream=answer.era, client=era, method=message.method)
     send_result(responder, request_id, result)
-
-
-def _trace(message: Message, session: str = "") -> Trace:
-    return Trace(DOOR, session, (message.id or b"null").decode())
 
 
 def send_failure(responder: Responder, message: Message, exc: ToolgateError, *, era: Era) -> bool:

@@ -30,11 +30,12 @@ from toolgate.surfaces.mcp.exchange import Exchange, nothing_more
 from toolgate.surfaces.mcp.legacy import VERSIONS as LEGACY_VERSIONS
 from toolgate.surfaces.mcp.levels import parse_level
 from toolgate.surfaces.mcp.listening import Listening
-from toolgate.surfaces.mcp.methods import LISTS, REQUESTS, Methods, send_failure
+from toolgate.surfaces.mcp.methods import LISTS, REQUESTS, send_failure
 from toolgate.surfaces.mcp.mirrors import check_arguments, check_header
 from toolgate.surfaces.mcp.modern_client import ModernClient
 from toolgate.surfaces.mcp.rounds import ModernRequest, Rounds
 from toolgate.surfaces.mcp.streams import Streams
+from toolgate.surfaces.mcp.tracing import methods_of
 from toolgate.upstream.link import NO_CAPABILITIES, ClientSide
 from toolgate.upstream.pool import Answer
 
@@ -62,7 +63,7 @@ class ModernEra:
 
     def __init__(self, gateway: Gateway, *, streams: Streams, rounds: Rounds) -> None:
         self._gateway = gateway
-        self._methods = Methods(gateway)
+        self._methods = methods_of(gateway)
         self._listening = Listening(gateway, streams=streams)
         self._rounds = rounds
         self._good_envelopes: dict[bytes, Envelope] = {}

@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.catalog.results import InputNeeded, adapt_result
-from toolgate.errors import InvalidParams
+from toolgate.errors import ApprovalRequired, InvalidParams
+from toolgate.gateway.in_place import ELICIT, Agreement, Asking, parse_action
 from toolgate.gateway.inputs import (
     MAX_INPUTS,
     MAX_ROUNDS,
@@ -21,6 +22,7 @@ from toolgate.gateway.inputs import (
 )
 from toolgate.gateway.parking import ParkableCall, Parking, Waiting
 from toolgate.model.raw import UNREADABLE, Members, decode_members
+from toolgate.registry.approvals import Verdict
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.modern_client import ModernClient
 from toolgate.surfaces.mcp.seals import Kind, Seals, State, request_digest
@@ -28,6 +30,8 @@ from toolgate.upstream.link import ClientSide, Reply
 from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import parse_error
 
+APPROVAL: Final = "approval"
+"""The key of the question whether a call may be made."""
 URL_WANTED: Final = -32042
 """How a legacy server says that somebody has to visit a page before the call can be made."""
 
@@ -79,6 +83,9 @@ class Rounds:
             came = await self._go_on(request, opened)
         if isinstance(came, Answer):
             return self.conclude(request, came)
+        if isinstance(came, Asking):
+            agree = {APPROVAL: _question(ELICIT, came.elicitation)}
+            return Reply(result=self._ask_back(request, agree, "approval", _encode(came.verdict).decode()))
         questions = {key: _question(one.method, one.params) for key, one in came.questions.items()}
         return Reply(result=self._ask_back(request, questions, "parked", came.handle))
 
@@ -98,14 +105,27 @@ class Rounds:
             result = self._seal_in(request, needed)
         return Reply(result=result)
 
-    async def _begin(self, request: ModernRequest) -> Answer | Waiting:
+    async def _begin(
+        self, request: ModernRequest, agreement: Agreement | None = None
+    ) -> Answer | Waiting | Asking:
         client = request.client
         size = sum(map(len, request.message.params.values()))
-        call = ParkableCall(client.principal_id, client.capabilities, client.log_level, size=size)
-        return await self._parking.run(call, request.ask(call), client.notify)
+        call = ParkableCall(
+            client.principal_id, client.capabilities, client.log_level, size=size, agreement=agreement
+        )
+        try:
+            return await self._parking.run(call, request.ask(call), client.notify)
+        except ApprovalRequired:
+            if call.asking is None:
+                raise
+            return call.asking
 
-    async def _go_on(self, request: ModernRequest, state: State) -> Answer | Waiting:
+    async def _go_on(self, request: ModernRequest, state: State) -> Answer | Waiting | Asking:
         params = request.message.params
+        if state.kind == "approval":
+            responses = _parse_responses(params.pop("inputResponses", None))
+            asked = msgspec.json.decode(state.payload, type=Verdict)
+            return await self._begin(request, Agreement(asked, parse_action(responses.get(APPROVAL))))
         if state.kind == "parked":
             responses = _parse_responses(params.get("inputResponses"))
             return await self._parking.resume(
@@ -115,6 +135,7 @@ class Rounds:
             params.pop("inputResponses", None)
         else:
             params["requestState"] = msgspec.Raw(_encode(state.payload))
+            request.message.round = state.rounds
         return await self._begin(request)
 
     def _seal_in(self, request: ModernRequest, needed: InputNeeded) -> bytes:
@@ -159,7 +180,8 @@ class Rounds:
             payload,
             principal_id=request.client.principal_id,
             request=request.digest,
-            rounds=request.rounds + 1,
+            # Whether the call may be made is asked before it is, so it is no round of its own.
+            rounds=request.rounds + (kind != "approval"),
         )
 
 

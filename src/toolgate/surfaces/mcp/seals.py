@@ -19,8 +19,9 @@ LIFETIME_S: Final = 600
 MAX_STATE_BYTES: Final = 256 * 1024
 """Of what a server puts into its state: it travels with every round."""
 
-Kind = Literal["server", "parked", "again"]
-"""Around a server's own state; a handle to a parked call; nothing but that the request was sent before."""
+Kind = Literal["server", "parked", "again", "approval"]
+"""Around a server's own state; a handle to a parked call; nothing but that the request was sent before; what
+approval its client was asked for."""
 
 _PURPOSE: Final = b"requestState"
 _OF_THE_ROUND: Final = frozenset({"_meta", "inputResponses", "requestState"})

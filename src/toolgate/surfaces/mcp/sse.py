@@ -34,6 +34,8 @@ from toolgate.surfaces.mcp.resuming import encoder_of
 from toolgate.surfaces.mcp.session import Session, Sessions
 from toolgate.surfaces.mcp.streams import announce_changes
 from toolgate.surfaces.mcp.target import parse_target
+from toolgate.surfaces.mcp.tracing import served
+from toolgate.telemetry.spans import Tracing
 
 SESSION_QUERY: Final = b"sessionId="
 """How the query of a POST to a stream begins: the gateway itself has written it so."""
@@ -90,7 +92,8 @@ class _Stream:
 class SseTransport:
     """Serves clients of the 2024 transport. What they ask for is answered by the handshake era."""
 
-    def __init__(self, legacy: LegacyEra, sessions: Sessions) -> None:
+    def __init__(self, legacy: LegacyEra, sessions: Sessions, *, tracing: Tracing | None = None) -> None:
+        self._tracing = tracing
         self._legacy = legacy
         self._sessions = sessions
         self._open: dict[bytes, _Stream] = {}
@@ -172,15 +175,11 @@ class SseTransport:
         self, stream: _Stream, message: Message, request_id: bytes, responder: _EventResponder
     ) -> None:
         try:
-            if message.method == "initialize":
-                agreed = self._legacy.agree(message, stream.binding, LEGACY_VERSIONS)
-                session = stream.session
-                session.binding, session.version = agreed.binding, agreed.version
-                session.capabilities = agreed.capabilities
-                send_result(responder, request_id, agreed.result)
+            if self._tracing is None:
+                await self._dispatch(stream, message, request_id, responder)
             else:
-                _check_era(message)
-                await self._legacy.answer(responder, message, stream.session)
+                with served(self._tracing, message, stream.session.principal_id):
+                    await self._dispatch(stream, message, request_id, responder)
         except CallCancelled:
             return  # on this transport nobody waits for an answer to what was taken back
         except ToolgateError as exc:
@@ -188,6 +187,19 @@ class SseTransport:
         except Exception:  # the request ends here, whatever went wrong; the stream goes on
             _log.exception("a request failed")
             send_error(responder, ToolgateError("internal error"), request_id=request_id)
+
+    async def _dispatch(
+        self, stream: _Stream, message: Message, request_id: bytes, responder: _EventResponder
+    ) -> None:
+        if message.method == "initialize":
+            agreed = self._legacy.agree(message, stream.binding, LEGACY_VERSIONS)
+            session = stream.session
+            session.binding, session.version = agreed.binding, agreed.version
+            session.capabilities = agreed.capabilities
+            send_result(responder, request_id, agreed.result)
+        else:
+            _check_era(message)
+            await self._legacy.answer(responder, message, stream.session)
 
 
 def wants_stream(exchange: Exchange) -> bool:

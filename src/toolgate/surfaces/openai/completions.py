@@ -15,6 +15,7 @@ from toolgate.surfaces.openai import passthrough
 from toolgate.surfaces.openai.conversation import DOOR, Conversation
 from toolgate.surfaces.openai.exchange import Exchange
 from toolgate.surfaces.openai.parts import ChatParts
+from toolgate.telemetry.spans import trace_id_of
 
 
 class Completions:
@@ -42,7 +43,7 @@ class Completions:
             return await passthrough.serve(exchange, request, scope=scope, parts=self._parts, filters=filters)
         check_single(asked)
         view, offered = await offer(self._parts.gateway, asked, scope)
-        trace = Trace(DOOR, "", exchange.request_id)
+        trace = Trace(DOOR, "", exchange.request_id, trace_id=trace_id_of(self._parts.gateway.tracing))
         opening = Opening(request=asked, scope=scope, offered=offered, trace=trace)
         return await Conversation(self._parts, exchange, opening, view=view, is_legacy=is_old).run()
 

@@ -7,6 +7,7 @@ here asks a model or calls a tool; the gateway does.
 import asyncio
 import secrets
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, NamedTuple
 
 from toolgate.errors import Forbidden, MethodNotAllowed, NotFound, ParseFailed, ToolgateError
@@ -17,8 +18,16 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.model.principals import Principal
 from toolgate.model.raw import Members, decode_members
 from toolgate.surfaces.http.challenges import refusal_headers
-from toolgate.surfaces.http.intake import check_media, check_members_once, check_once, parse_aside, parse_json
+from toolgate.surfaces.http.intake import (
+    carried_by,
+    check_media,
+    check_members_once,
+    check_once,
+    parse_aside,
+    parse_json,
+)
 from toolgate.surfaces.http.messages import Headers, Request, Responder
+from toolgate.surfaces.http.tracing import served as traced
 from toolgate.surfaces.openai.answers import send_failure
 from toolgate.surfaces.openai.completions import Completions
 from toolgate.surfaces.openai.exchange import Exchange, Handler, answer_headers, authorization_of
@@ -83,9 +92,23 @@ class OpenAiDoor:
                 body=body,
                 request_id=request_id,
             )
-            await self._serve(exchange, served.handler)
+            with self._traced(exchange):
+                await self._serve(exchange, served.handler)
         except ToolgateError as exc:
             send_failure(responder, exc, [*self._refusal_headers(request, exc), *answer_headers(request_id)])
+
+    def _traced(self, exchange: Exchange) -> AbstractContextManager[None]:
+        tracing = self._parts.gateway.tracing
+        if tracing is None:
+            return nullcontext()
+        resource, request = exchange.target.resource, exchange.request
+        notes = {
+            "toolgate.door": "responses" if resource == "responses" else "chat",
+            "toolgate.principal": exchange.principal.id,
+            **({"toolgate.task_id": exchange.task_id} if exchange.task_id else {}),
+        }
+        route = f"/v1/{resource}" if exchange.task_id is None else f"/t/{{task_id}}/v1/{resource}"
+        return traced(tracing, carried_by(request), verb=request.method, route=route, notes=notes)
 
     async def _serve(self, exchange: Exchange, handler: Handler) -> None:
         """A conversation lives no longer than the credential it was begun with. A stream then breaks off."""

@@ -13,7 +13,7 @@ def explained(gateway: Gateway, asker: Principal, caller: Caller, scope: Scope) 
     """The decisions on `scope`, which is the caller's."""
     found = explain_to(gateway, asker, caller)
     return {
-        "servers": visible_servers(gateway, asker, scope),
+        "servers": visible_servers(gateway.snapshot, asker, scope),
         "tokens": scope.tokens,
         "decisions": [*found.servers, *found.tools],
     }

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from toolgate.chat.requests import Asked
-from toolgate.errors import PolicyDenied
+from toolgate.errors import BudgetExceeded, PolicyDenied
+from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.chat_scope import ChatScope, chat_scope
 from toolgate.gateway.chats import counted
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.sealed_turns import SealedTurns
 from toolgate.gateway.signing import Signer
 from toolgate.surfaces.openai.exchange import Exchange
+from toolgate.telemetry.spans import trace_id_of
 from toolgate.upstream.models.client import Models
 
 
@@ -57,8 +59,10 @@ class ChatParts:
         """Whoever asks for more than it may have is on record."""
         try:
             yield
-        except PolicyDenied as exc:
-            self.gateway.record_refused(exchange.principal, exc.code, door=door)
+        except (PolicyDenied, BudgetExceeded) as exc:
+            trace = Trace(door, request_id=exchange.request_id, trace_id=trace_id_of(self.gateway.tracing))
+            task_id = Caller(exchange.principal, exchange.task_id).effective_task_id
+            self.gateway.record_refused(exchange.principal, exc.code, trace=trace, task_id=task_id)
             raise
 
     def counted(self, scope: ChatScope) -> AbstractContextManager[list[str]]:

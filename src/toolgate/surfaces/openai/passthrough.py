@@ -19,6 +19,7 @@ from toolgate.chat.forwarding import for_an_answer, forwarded
 from toolgate.chat.requests import ChatRequest
 from toolgate.errors import ModelTimedOut, ModelUnavailable, ToolgateError
 from toolgate.gateway.chat_scope import ChatScope
+from toolgate.gateway.metering import metered
 from toolgate.model.raw import Members
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai.answers import CHAT, DONE, Api, encode_chunk
@@ -82,6 +83,7 @@ class _Passing:
         self._members = members
         self._upstream = scope.upstream
         self._parts = parts
+        self._models = metered(parts.gateway, parts.models, scope.caller)
         self._path = path
         self._deadline_s = scope.deadline_s()
         self.events = EventStream(exchange)
@@ -114,7 +116,7 @@ class _Passing:
     @asynccontextmanager
     async def _ask(self, body: bytes) -> AsyncIterator[ModelEvents | ModelAnswer]:
         began_s = time.perf_counter()
-        async with self._parts.models.stream(
+        async with self._models.stream(
             self._upstream, self._path, body, deadline_s=self._deadline_s, may_retry=not self.events.has_begun
         ) as answer:
             yield answer

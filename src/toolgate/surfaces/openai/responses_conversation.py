@@ -32,6 +32,7 @@ from toolgate.errors import InvalidChat, ToolgateError
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.gateway.conversing import Outcome, Talk, converse
+from toolgate.gateway.metering import metered
 from toolgate.gateway.tool_runs import Errand, run_tools
 from toolgate.model.raw import Members, encode_raw
 from toolgate.surfaces.http.intake import parse_aside
@@ -42,6 +43,7 @@ from toolgate.surfaces.openai.parts import ChatParts
 from toolgate.surfaces.openai.responses_offers import DOOR, Offering
 from toolgate.surfaces.openai.responses_seals import CarriedSeals, Remembered
 from toolgate.surfaces.openai.responses_talk import ResponsesTalk, approved_step
+from toolgate.telemetry.spans import trace_id_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class ResponsesConversation:
         request, scope, names, choice = self._request, self._scope, self._names, self._choice
         shown = shown_members(self._exchange.body)
         return ResponsesTalk(
-            models=self._parts.models,
+            models=metered(self._parts.gateway, self._parts.models, scope.caller),
             upstream=scope.upstream,
             transcript=ResponsesTranscript(
                 request, model=scope.model, functions=names.injection.tools, choice=choice
@@ -179,7 +181,7 @@ class ResponsesConversation:
         errand = Errand(
             caller=self._scope.caller if self._offering is None else self._offering.caller,
             budgets=self._scope.budgets,
-            trace=Trace(DOOR, "", self._exchange.request_id),
+            trace=Trace(DOOR, "", self._exchange.request_id, trace_id=trace_id_of(gateway.tracing)),
             deadline_s=talk.deadline_s,
             on_event=talk.on_event,
         )

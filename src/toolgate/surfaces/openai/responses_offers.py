@@ -8,10 +8,11 @@ from toolgate.catalog.find_tools import CALL_TOOL
 from toolgate.chat.responses_request import ResponsesRequest
 from toolgate.chat.responses_tools import EVERY, GATEWAY_LABEL, McpTool, Offer, offer_tools, unknown_label
 from toolgate.errors import PolicyDenied, TooManyTools
-from toolgate.gateway.caller import Caller
+from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.chat_scope import ChatScope, ToolTable, tool_table
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.view import View
+from toolgate.telemetry.spans import trace_id_of
 
 DOOR: Final = "responses"
 """What the audit calls this door."""
@@ -31,13 +32,13 @@ async def offer(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -
     """The tools of a request. Raises what every door refuses a scope with, and InvalidChat for a label."""
     asked = request.tools.ours or (UNLABELLED,)
     view = await _view(gateway, scope.caller, request)
-    gateway.metrics.injections.update(view.injections)
     if any(one.label not in (GATEWAY_LABEL, *view.scope.servers) for one in asked):
-        gateway.record_refused(scope.caller.principal, PolicyDenied.code, door=DOOR)
+        _record_refused(gateway, scope.caller, PolicyDenied.code)
         raise unknown_label()
     is_narrow = len(asked) > 1 or asked[0].allowed != EVERY
     if view.found is not None and is_narrow:
         return await _select(gateway, scope, view, asked)
+    gateway.listed(view)
     table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
     if view.found is None:
         return Offering(scope.caller, view, offer_tools(table, asked))
@@ -61,8 +62,13 @@ async def _view(gateway: Gateway, caller: Caller, request: ResponsesRequest) -> 
     except PolicyDenied as exc:
         if not request.narrows_by_labels:
             raise
-        gateway.record_refused(caller.principal, exc.code, door=DOOR)
+        _record_refused(gateway, caller, exc.code)
         raise unknown_label() from exc
+
+
+def _record_refused(gateway: Gateway, caller: Caller, code: str) -> None:
+    trace = Trace(DOOR, trace_id=trace_id_of(gateway.tracing))
+    gateway.record_refused(caller.principal, code, trace=trace, task_id=caller.effective_task_id)
 
 
 async def _select(gateway: Gateway, scope: ChatScope, view: View, asked: Sequence[McpTool]) -> Offering:
@@ -77,5 +83,6 @@ async def _select(gateway: Gateway, scope: ChatScope, view: View, asked: Sequenc
             "the tools that the request allows are too many to list",
             hint="allow fewer, or have one `mcp` tool without `allowed_tools`: it finds them",
         )
+    gateway.listed(selected)
     table = tool_table(selected, gateway.snapshot, scope.upstream.name_profile)
     return Offering(caller, selected, offer_tools(table, asked))

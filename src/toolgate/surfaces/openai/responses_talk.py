@@ -23,7 +23,7 @@ from toolgate.gateway.tool_runs import ToolEvent
 from toolgate.model.chat import ChatUpstream
 from toolgate.surfaces.openai.answers import RESPONSES
 from toolgate.telemetry import Distribution
-from toolgate.upstream.models.client import ModelAnswer, Models
+from toolgate.upstream.models.client import AskedModels, ModelAnswer
 from toolgate.upstream.models.events import DONE
 
 _APPROVAL_USED: Final = CallError(
@@ -40,7 +40,7 @@ Seal = Callable[[str, Carried], str]
 class ResponsesTalk:
     """The model's side of one conversation, and the client's. It is the loop's history, too."""
 
-    models: Models
+    models: AskedModels
     upstream: ChatUpstream
     transcript: ResponsesTranscript
     loop: ToolLoop

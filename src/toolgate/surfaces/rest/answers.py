@@ -57,7 +57,8 @@ class Answer:
 def encode_answer(answer: Answer, media_type: str = JSON) -> Response:
     """The answer as it goes out."""
     if isinstance(answer.body, Stream):
-        return _StreamResponse(answer.body, {**_HARDENING, **_UNBUFFERED, "content-type": media_type})
+        headers = {**_HARDENING, **_UNBUFFERED, "content-type": media_type, **answer.headers}
+        return _StreamResponse(answer.body, headers)
     body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
     etag = {} if answer.revision is None else {"etag": f'"{answer.revision}"'}
     return Response(

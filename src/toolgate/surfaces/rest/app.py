@@ -9,16 +9,26 @@ from starlette.routing import Router
 
 from toolgate.govern.control import Control, Serving
 from toolgate.surfaces.rest import (
+    activity,
+    approvals,
+    audit,
+    audit_export,
     backups,
+    budgets,
+    calls,
     catalog,
     changes,
     chat_upstreams,
+    connecting,
     directory,
     discovery,
     imports,
     invocations,
     keys,
+    learning,
     logins,
+    matches,
+    me,
     modules,
     nodes,
     official,
@@ -28,6 +38,7 @@ from toolgate.surfaces.rest import (
     scopes,
     servers,
     status,
+    tokens,
     trials,
     uploads,
     watch,
@@ -71,11 +82,18 @@ def _documented(endpoints: Sequence[Endpoint[Any]]) -> tuple[Endpoint[Any], ...]
     return table
 
 
-_SERVING: Final = (*status.ENDPOINTS, *discovery.ENDPOINTS, *scopes.ENDPOINTS)
+_SERVING: Final = (
+    *status.ENDPOINTS,
+    *discovery.ENDPOINTS,
+    *scopes.ENDPOINTS,
+    *connecting.ENDPOINTS,
+    *calls.ENDPOINTS,
+)
 NODE_ENDPOINTS: Final = _documented(_SERVING)
 ENDPOINTS: Final = _documented(
     (
         *_SERVING,
+        *me.ENDPOINTS,
         *servers.ENDPOINTS,
         *trials.ENDPOINTS,
         *logins.ENDPOINTS,
@@ -83,13 +101,21 @@ ENDPOINTS: Final = _documented(
         *catalog.ENDPOINTS,
         *official.ENDPOINTS,
         *policies.ENDPOINTS,
+        *learning.ENDPOINTS,
+        *matches.ENDPOINTS,
         *invocations.ENDPOINTS,
         *pins.ENDPOINTS,
+        *approvals.ENDPOINTS,
         *chat_upstreams.ENDPOINTS,
         *keys.ENDPOINTS,
         *changes.ENDPOINTS,
         *watch.ENDPOINTS,
         *nodes.ENDPOINTS,
+        *activity.ENDPOINTS,
+        *tokens.ENDPOINTS,
+        *budgets.ENDPOINTS,
+        *audit_export.ENDPOINTS,
+        *audit.ENDPOINTS,
         *packages.ENDPOINTS,
         *uploads.ENDPOINTS,
         *modules.ENDPOINTS,

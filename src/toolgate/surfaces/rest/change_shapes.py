@@ -58,12 +58,14 @@ class ApplySent(ChangeSetSent):
 
 
 class PlanSent(Body):
-    """Changes to look at: one record (`kind`, `id`, `body`), or a set of them as it would be applied."""
+    """Changes to look at: one record (`kind`, `id`, and `body` or `revision`), or a set of them."""
 
     kind: ChangedKind | None = None
     id: str | None = None
     """The name of the one record."""
     body: RecordSent = None
+    revision: Annotated[int, Field(ge=0)] | None = None
+    """In place of `body`: the record would be taken back to what it was then."""
     changes: Annotated[list[ChangeSent], Field(max_length=MAX_CHANGES)] | None = None
     """Each record once."""
     prune: bool = False
@@ -72,10 +74,11 @@ class PlanSent(Body):
     @model_validator(mode="after")
     def _one_or_many(self) -> "PlanSent":
         sent = self.model_fields_set
-        is_one = sent == {"kind", "id", "body"} and None not in (self.kind, self.id)
+        what = "body" if self.revision is None else "revision"
+        is_one = sent == {"kind", "id", what} and None not in (self.kind, self.id)
         is_set = self.changes is not None and sent <= {"changes", "prune"}
         if not (is_one or is_set):
-            raise refuse("send `kind`, `id` and `body`, or `changes` and `prune`")
+            raise refuse("send `kind`, `id`, and `body` or `revision`; or `changes` and `prune`")
         _check_each_once(self.changes or [])
         return self
 

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
-from toolgate.errors import InvalidRecord, NotFound
+from toolgate.errors import Compacted, InvalidRecord, NotFound
 from toolgate.govern.changes import check_drafts, commit_drafts, warn_of_edits
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
+from toolgate.govern.history import draft_rollback
 from toolgate.govern.planning import plan_edits
 from toolgate.govern.records import find_record
 from toolgate.govern.workloads import kept_modules, warn_of_modules
@@ -27,7 +28,10 @@ from toolgate.surfaces.rest.routing import PLAN, Call, Endpoint, checked
 
 
 async def plan_changes(control: Control, call: Call[PlanSent]) -> Answer:
-    """What writing or, with a null body, deleting records would do to each task. Changes nothing."""
+    """What changes of records would do to each task: written, taken back or, with a null body, deleted.
+
+    Nothing is changed. A change that names its plan is made as that showed it, or not at all.
+    """
     served = control.gateway.snapshot
     drafts = await _parse_plan(control, call.body)
     edits, listing = await check_drafts(control, call.caller, drafts, prune=call.body.prune)
@@ -44,10 +48,12 @@ async def _parse_plan(control: Control, sent: PlanSent) -> list[Draft]:
         return _declare(sent.changes)
     assert sent.kind is not None
     assert sent.id is not None
-    draft = Draft(kind=sent.kind, id=parse_id(sent.kind, sent.id), sent=sent.body)
-    if draft.sent is None:
-        await find_record(control, draft.kind, draft.id)
-    return [draft]
+    record_id = parse_id(sent.kind, sent.id)
+    if sent.revision is not None:
+        return [await draft_rollback(control, sent.kind, record_id, revision=sent.revision, if_revision=None)]
+    if sent.body is None:
+        await find_record(control, sent.kind, record_id)
+    return [Draft(kind=sent.kind, id=record_id, sent=sent.body)]
 
 
 async def apply_changes(control: Control, call: Call[ApplySent]) -> Answer:
@@ -80,7 +86,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=plan_changes,
         body=checked(PlanSent),
         answer=PlanAnswer,
-        errors=(InvalidRecord, NotFound),
+        errors=(InvalidRecord, NotFound, Compacted),
     ),
     Endpoint(
         method="POST",

@@ -7,14 +7,14 @@ from pydantic import Field, create_model
 
 from toolgate.registry.chat_bodies import ChatUpstreamBody
 from toolgate.registry.fields import UpstreamId
-from toolgate.surfaces.rest.record_shapes import ID, SAID, Ignored, NextCursor
+from toolgate.surfaces.rest.record_shapes import ID, Ignored, NextCursor
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 MAX_MODELS: Final = 1_000
 """Shown of those that an upstream lists."""
 
 
-class ChatUpstreamShown(ChatUpstreamBody, use_attribute_docstrings=False):
+class ChatUpstreamShown(ChatUpstreamBody):
     """A chat upstream, with secrets masked."""
 
     revision: Revision
@@ -23,7 +23,6 @@ class ChatUpstreamShown(ChatUpstreamBody, use_attribute_docstrings=False):
 ChatUpstreamSent = create_model(
     "ChatUpstreamSent",
     __base__=ChatUpstreamBody,
-    __cls_kwargs__=SAID,
     __doc__="A chat upstream to be stored.",
     upstream_id=(Annotated[UpstreamId | None, ID], None),
     revision=(Ignored, None),

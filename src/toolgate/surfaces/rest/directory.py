@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
-from toolgate.govern.changes import note
 from toolgate.govern.control import Control
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.record_shapes import ReloadAnswer
@@ -18,11 +17,7 @@ async def reload_directory(control: Control, call: Call[NoBody]) -> Answer:
     loader = control.loader
     if loader is None:
         raise NotFound("there is no directory of server files", hint="start with `--mcp-registry-dir DIR`")
-    is_dry_run = call.flag("dry_run")
-    report = await (loader.preview() if is_dry_run else loader.reload())
-    if not is_dry_run:
-        for diff in report.applied:
-            note(control, call.caller, operation="reload", kind="server", record_id=diff.server_id)
+    report = await (loader.preview() if call.flag("dry_run") else loader.reload(call.caller.id))
     return Answer(
         ReloadAnswer(
             revision=report.revision,

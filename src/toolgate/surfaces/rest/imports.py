@@ -3,21 +3,21 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, JsonValue
 
 from toolgate.errors import InvalidRecord
-from toolgate.govern.changes import check_drafts, commit_drafts, warn_of_edits
+from toolgate.govern.changes import check_drafts, commit_drafts, sift_drafts, warn_of_edits
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
 from toolgate.govern.planning import plan_edits
 from toolgate.registry.bodies import Body
-from toolgate.registry.fields import Patterns
+from toolgate.registry.fields import Patterns, ServerId
 from toolgate.registry.imports import Format, Imports, parse_imports
 from toolgate.registry.records import parse_id
 from toolgate.surfaces.rest.answers import Answer
-from toolgate.surfaces.rest.change_shapes import MAX_CHANGES, ChangeShown, show_edits
+from toolgate.surfaces.rest.change_shapes import MAX_CHANGES, ChangeShown, PlanAnswer, show_edits, show_plan
 from toolgate.surfaces.rest.collection import WRITE_ERRORS
 from toolgate.surfaces.rest.routing import PLAN, Call, Endpoint, checked
 from toolgate.surfaces.rest.servers import SERVERS
@@ -34,15 +34,20 @@ class ImportSent(Body):
     Docker's MCP gateway), `registry` (our own)."""
     allowed_tools: Patterns = Field(default_factory=list)
     """Patterns of the tools to allow. Without any, a server that is new offers nothing."""
+    only: Annotated[list[ServerId], Field(max_length=MAX_CHANGES)] | None = None
+    """The ids of the servers to store, as a dry run finds them. Without it, all."""
+    skip_invalid: bool = False
+    """Leave out what could not be stored, and say why, instead of storing nothing at all."""
     dry_run: bool = False
     """Say what would change, and change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedShown(Shown):
-    """A definition that no record could be made of."""
+    """A definition that no record could be made of, or whose record could not be stored."""
 
     name: str
+    """As the file has it; of a record, its id."""
     reason: str
 
 
@@ -58,6 +63,8 @@ class ImportAnswer(Shown):
     warnings: list[str]
     plan: str | None
     """Of a dry run: the id of its plan."""
+    effect: PlanAnswer | None
+    """Of a dry run: what it would do to each task."""
 
 
 async def import_servers(control: Control, call: Call[ImportSent]) -> Answer:
@@ -66,16 +73,28 @@ async def import_servers(control: Control, call: Call[ImportSent]) -> Answer:
     found = await asyncio.to_thread(parse_imports, sent.content, sent.format)
     if len(found.bodies) > MAX_CHANGES:
         raise InvalidRecord(f"the file defines more than {MAX_CHANGES} servers")
-    drafts = [await _draft(control, body, sent.allowed_tools) for body in found.bodies]
+    drafts = await _wanted(control, call, found)
     if not sent.dry_run:
         done = await commit_drafts(control, call.caller, drafts, plan_id=call.plan_id)
         shown = await asyncio.to_thread(show_edits, done.edits)
         return Answer(_answer(found, done.revision, shown, warnings=done.warnings))
     edits, listing = await check_drafts(control, call.caller, drafts)
-    shown = await asyncio.to_thread(show_edits, edits)
-    plan = (await plan_edits(control, edits)).id
     warnings = await warn_of_edits(served, edits)
-    return Answer(_answer(found, listing.revision, shown, warnings=warnings, plan=plan))
+    plan = await show_plan(await plan_edits(control, edits), revision=listing.revision, warnings=warnings)
+    return Answer(_answer(found, listing.revision, plan.changes, warnings=warnings, effect=plan))
+
+
+async def _wanted(control: Control, call: Call[ImportSent], found: Imports) -> list[Draft]:
+    """What of the file is to be stored. What cannot be joins what was skipped, where that was asked for."""
+    sent = call.body
+    drafts = [await _draft(control, body, sent.allowed_tools) for body in found.bodies]
+    if sent.only is not None:
+        wanted = set(sent.only)
+        drafts = [draft for draft in drafts if draft.id in wanted]
+    if sent.skip_invalid:
+        drafts, wrong = await sift_drafts(control, call.caller, drafts)
+        found.skipped.update(wrong)
+    return drafts
 
 
 async def _draft(control: Control, body: Mapping[str, Any], allowed: list[str]) -> Draft:
@@ -94,7 +113,7 @@ def _answer(
     changes: list[ChangeShown],
     *,
     warnings: list[str],
-    plan: str | None = None,
+    effect: PlanAnswer | None = None,
 ) -> ImportAnswer:
     return ImportAnswer(
         revision=revision,
@@ -102,7 +121,8 @@ def _answer(
         changes=changes,
         skipped=[SkippedShown(name=name, reason=reason) for name, reason in found.skipped.items()],
         warnings=[*found.warnings, *warnings],
-        plan=plan,
+        plan=None if effect is None else effect.id,
+        effect=effect,
     )
 
 

@@ -54,6 +54,8 @@ PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "server_version": str,
     # Made here, and none of the caller's business: a wrong one is not found.
     "invocation_id": str,
+    "approval_id": str,
+    "event_id": str,
 }
 """What may stand in a path, by its name there."""
 

@@ -6,11 +6,8 @@ key by which it can ask again.
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import partial
+from contextlib import nullcontext, suppress
 from typing import Any, Final, NamedTuple
-
-import msgspec
 
 from toolgate.errors import (
     BodyTooLarge,
@@ -21,7 +18,6 @@ from toolgate.errors import (
     SessionLimit,
     ToolgateError,
 )
-from toolgate.gateway.identity import has_lapsed
 from toolgate.govern.control import Control
 from toolgate.govern.invocations import (
     await_end,
@@ -32,7 +28,7 @@ from toolgate.govern.invocations import (
 )
 from toolgate.model.invocations import ENDED, Invocation, InvocationState, LogLine
 from toolgate.registry.invocations import Mark
-from toolgate.surfaces.rest.answers import EVENTS, Answer, Events, Stream
+from toolgate.surfaces.rest.answers import EVENTS, Answer
 from toolgate.surfaces.rest.intake import parse_number
 from toolgate.surfaces.rest.invocation_shapes import (
     InvocationsAnswer,
@@ -46,7 +42,7 @@ from toolgate.surfaces.rest.invocation_shapes import (
 from toolgate.surfaces.rest.paging import PAGING, encode_cursor, parse_page
 from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint, Parameter, checked
 from toolgate.surfaces.rest.shapes import NoBody
-from toolgate.surfaces.rest.watch import HEARTBEAT_S, KEEP_ALIVE, LAST_ID
+from toolgate.surfaces.rest.streams import LAST_ID, encode_event, stream_answer
 
 PAGE_OF_LINES: Final = 1_000
 CANCEL_S: Final = 5.0
@@ -125,32 +121,13 @@ async def follow_invocation(control: Control, call: Call[None]) -> Answer:
     """
     last = call.headers.get(LAST_ID.name)
     after = (call.number("after") or 0) if last is None else parse_number(LAST_ID.name, last)
-    events = _events(control, call, await _find(control, call), after=after)
-    return Answer(Stream(await anext(events), events))
+    found = await _find(control, call)
+    news = nullcontext(_News(control, found, after=after))
+    return await stream_answer(control, call, news, first=_tell_state(found), tell=_tell)
 
 
 async def _find(control: Control, call: Call[None]) -> Invocation:
     return await find_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
-
-
-async def _events(control: Control, call: Call[None], found: Invocation, *, after: int) -> Events:
-    with control.watches.admit(call.caller) as watch:
-        lapse = partial(watch.end, has_lapsed())
-        with control.identities.until_lapsed(call.authorization, lapse):
-            yield _encode("state", {"state": found.state, "attempt": found.attempt})
-            news = _News(control, found, after=after)
-            try:
-                while not watch.is_over:
-                    new = await watch.next(news, within_s=HEARTBEAT_S)
-                    if new is not None:
-                        for event in _tell(new):
-                            yield event
-                    elif not watch.is_over:
-                        yield KEEP_ALIVE
-            except ToolgateError as exc:
-                watch.end(exc)
-        if watch.reason is not None:
-            yield _encode("error", watch.reason.detail)
 
 
 class _New(NamedTuple):
@@ -199,20 +176,19 @@ class _News:
         raise StopAsyncIteration
 
 
-def _tell(new: _New) -> list[bytes]:
+def _tell(new: _New) -> bytes:
     told = []
     found = new.invocation
     if new.is_changed and found.state not in ENDED:
-        told.append(_encode("state", {"state": found.state, "attempt": found.attempt}))
-    told += [_encode("line", show_line(line), line.seq) for line in new.lines]
+        told.append(_tell_state(found))
+    told += [encode_event("line", show_line(line), line.seq) for line in new.lines]
     if new.is_last:
-        told.append(_encode("end", show_invocation(found)))
-    return told
+        told.append(encode_event("end", show_invocation(found)))
+    return b"".join(told)
 
 
-def _encode(event: str, data: Any, seq: int | None = None) -> bytes:
-    event_id = b"" if seq is None else b"id: %d\n" % seq
-    return b"%bevent: %b\ndata: %b\n\n" % (event_id, event.encode(), msgspec.json.encode(data))
+def _tell_state(found: Invocation) -> bytes:
+    return encode_event("state", {"state": found.state, "attempt": found.attempt})
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (

@@ -1,6 +1,7 @@
 """Keys: made here, shown once, stored as a hash. Nobody grants more than they have themselves."""
 
 import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
@@ -8,7 +9,8 @@ from toolgate.gateway.identity import hash_key
 from toolgate.govern.changes import commit_drafts, put_record
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
-from toolgate.govern.records import show_record
+from toolgate.govern.records import find_record, show_record
+from toolgate.registry.key_bodies import TimeBudgetsBody
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.collection import Collection
 from toolgate.surfaces.rest.histories import Past, history_endpoint
@@ -30,11 +32,22 @@ async def make_key(control: Control, call: Call[KeySent]) -> Answer:
     """Make a key. The answer holds its secret, which is not stored and cannot be shown again."""
     sent = call.body
     secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-    key = {**sent.model_dump(exclude_none=True), "sha256": hash_key(secret)}
+    body = {**sent.model_dump(exclude_none=True), "sha256": hash_key(secret)}
+    key = _with_budgets(body, sent.budgets)
     draft = Draft(kind="key", id=sent.key_id, sent=key, if_revision=0)
     made = await put_record(control, call.caller, draft)
     shown = {**show_record(made.stored), "secret": secret, "warnings": made.warnings}
     return Answer(shown, 201, revision=made.stored.revision)
+
+
+async def set_budgets(control: Control, call: Call[TimeBudgetsBody]) -> Answer:
+    """Replace what a key may use over time; budgets left out are taken away. What is used stays used."""
+    stored = await find_record(control, "key", call.ids["key_id"])
+    key = _with_budgets(stored.body, call.body)
+    if_revision = stored.revision if call.if_revision is None else call.if_revision
+    draft = Draft(kind="key", id=stored.id, sent=key, if_revision=if_revision)
+    written = await put_record(control, call.caller, draft)
+    return Answer(show_record(written.stored), revision=written.stored.revision)
 
 
 async def revoke_key(control: Control, call: Call[None]) -> Answer:
@@ -42,6 +55,13 @@ async def revoke_key(control: Control, call: Call[None]) -> Answer:
     draft = Draft(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)
     done = await commit_drafts(control, call.caller, [draft])
     return Answer(Deleted(revision=done.revision, warnings=done.warnings))
+
+
+def _with_budgets(body: Mapping[str, Any], budgets: TimeBudgetsBody | None) -> dict[str, Any]:
+    """A key that has none says nothing of them."""
+    others = {name: value for name, value in body.items() if name != "budgets"}
+    given = {} if budgets is None else budgets.model_dump(exclude_none=True)
+    return {**others, "budgets": given} if given else others
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
@@ -73,6 +93,17 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=KEYS.read,
         answer=KEYS.shown,
         errors=(NotFound,),
+    ),
+    Endpoint(
+        method="PUT",
+        path=f"{_ONE}/budgets",
+        role="admin",
+        summary="Set what a key may use over time",
+        handler=set_budgets,
+        body=checked(TimeBudgetsBody),
+        answer=KEYS.shown,
+        errors=(InvalidRecord, NotFound, Conflict, StorageFailed),
+        is_conditional=True,
     ),
     Endpoint(
         method="DELETE",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import quote
 
+from toolgate.model.names import parse_task_id
 from toolgate.model.servers import EMPTY
 
 
@@ -17,3 +18,10 @@ def mcp_url(base_url: str, task_id: str | None, selection: Mapping[str, str] = E
     # Commas, stars and slashes are legal in a query and far easier to read than their escapes.
     query = "&".join(f"{name}={quote(value, safe=',*/')}" for name, value in selection.items())
     return f"{base_url}{path}{'?' if query else ''}{query}"
+
+
+def door_url(base_url: str, query: Mapping[str, str]) -> str:
+    """The MCP door of the gateway at `base_url`, narrowed by `query`. A task is part of the path."""
+    selection = dict(query)
+    task = selection.pop("task", None)
+    return mcp_url(base_url.rstrip("/"), task and parse_task_id(task), selection)

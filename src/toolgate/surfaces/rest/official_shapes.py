@@ -5,9 +5,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolgate.registry.field_texts import Documented
 
-class _Official(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, defer_build=True)
+
+class _Official(Documented, BaseModel):
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class OfficialRemote(_Official):

@@ -47,6 +47,7 @@ _MODE: Final[JsonSchemaMode] = "validation"
 _FORMS: Final[dict[str, Json]] = {
     "text": {"type": "string"},
     "flag": {"type": "boolean", "default": False},
+    "choice": {"type": "boolean"},
     "number": {"type": "integer", "minimum": 0},
 }
 _PATH_WORDS: Final = {
@@ -179,7 +180,7 @@ def _headers(endpoint: Endpoint[Any]) -> Iterator[Json]:
 
 def _successes(endpoint: Endpoint[Any]) -> Json:
     schema = {} if isinstance(endpoint.answer, str) else _ref(endpoint.answer)
-    content = {endpoint.media_type: {"schema": schema}}
+    content = {media_type: {"schema": schema} for media_type in (endpoint.media_type, *endpoint.also)}
     return {
         str(status): {"description": HTTPStatus(status).phrase, "content": content}
         for status in endpoint.statuses
@@ -190,11 +191,21 @@ def _failures(endpoint: Endpoint[Any]) -> Json:
     codes: dict[int, set[str]] = defaultdict(set)
     for error in documented_errors(endpoint):
         codes[WIRE[error.code].http].add(f"`{error.code}`")
-    content = {JSON: {"schema": _ref(ErrorAnswer)}}
     return {
-        str(status): {"description": ", ".join(sorted(names)), "content": content}
+        str(status): {
+            "description": ", ".join(sorted(names)),
+            "content": {JSON: {"schema": _failure(endpoint, status)}},
+        }
         for status, names in sorted(codes.items())
     }
+
+
+def _failure(endpoint: Endpoint[Any], status: int) -> Json:
+    """The shape of an error, or that of the answer itself where it may come with the same status."""
+    error = _ref(ErrorAnswer)
+    if status not in endpoint.statuses or isinstance(endpoint.answer, str):
+        return error
+    return {"anyOf": [_ref(endpoint.answer), error]}
 
 
 def _schemas(endpoints: Iterable[Endpoint[Any]]) -> Json:

@@ -53,7 +53,7 @@ def parse_page(query: Mapping[str, str]) -> Page:
     limit = parse_number("limit", query.get("limit", str(PAGE)))
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidRequest(f"`limit` must be from 1 to {MAX_PAGE}")
-    return Page(limit, _parse_cursor(query["cursor"]) if "cursor" in query else "")
+    return Page(limit, parse_cursor(query["cursor"]) if "cursor" in query else "")
 
 
 def encode_cursor(record_id: str) -> str:
@@ -61,7 +61,8 @@ def encode_cursor(record_id: str) -> str:
     return base64.urlsafe_b64encode(record_id.encode()).decode().rstrip("=")
 
 
-def _parse_cursor(cursor: str) -> str:
+def parse_cursor(cursor: str) -> str:
+    """What a cursor stands for, or InvalidRequest."""
     try:
         record_id = base64.b64decode(
             cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True

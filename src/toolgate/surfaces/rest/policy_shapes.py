@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from toolgate.gateway.caller import Mode
+from toolgate.model.allowances import BudgetName, HolderKind
 from toolgate.model.reports import HealthState
 from toolgate.model.revisions import Kind
 from toolgate.policy.lint import FindingCode
-from toolgate.policy.scope import Decision, Layer, Reason, Refusal, RefusalCode
+from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, RefusalCode
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 
@@ -130,6 +131,8 @@ class ScopeSeen(Shown):
     """All that there are; for an agent, all that it could have."""
     registered_tokens: int
     """What the definitions of all those would cost."""
+    shadowed: list[str]
+    """`server/tool`: what would be denied, were the policy of the task enforced. For an agent, empty."""
     warnings: list[str]
     refusal: RefusalShown | None
     """Why the request is turned down as a whole."""
@@ -170,6 +173,15 @@ class ToolsSeen(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowShown(Shown):
+    """What would deny something, were the policy of the task enforced."""
+
+    layer: Layer
+    reason: Reason | None
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionShown(Shown):
     """One yes or no, by the layer and rule that made it."""
 
@@ -181,10 +193,18 @@ class DecisionShown(Shown):
     reason: Reason | None
     """Null exactly when allowed."""
     rule: str
+    tokens: int | None
+    """About what the definition of the tool costs a model. Null: it is no tool, or not known."""
+    approval: str | None = None
+    """The rule by which a person must agree to each call of the tool. Null: nobody need."""
+    shadow: ShadowShown | None = None
+    """Allowed only because the task's policy is not enforced: who would deny it. Null: nobody would."""
 
 
-def show_decision(decision: Decision) -> DecisionShown:
-    """A decision as answers hold it."""
+def show_decision(
+    decision: Decision, tokens: int | None = None, demand: Demand | None = None
+) -> DecisionShown:
+    """A decision as answers hold it, with the price of what it is about, and who must agree to calls."""
     return DecisionShown(
         server_id=decision.server_id,
         tool=decision.tool,
@@ -192,7 +212,25 @@ def show_decision(decision: Decision) -> DecisionShown:
         layer=decision.layer,
         reason=decision.reason,
         rule=decision.rule,
+        tokens=tokens,
+        approval=None if demand is None else demand.rule,
+        shadow=None
+        if decision.shadow is None
+        else ShadowShown(
+            layer=decision.shadow.layer, reason=decision.shadow.reason, rule=decision.shadow.rule
+        ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetShown(Shown):
+    """A budget over time that applies."""
+
+    layer: HolderKind
+    holder_id: str
+    """The key or the task, whose calls all share it."""
+    budget: BudgetName
+    limit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +244,8 @@ class ExplainAnswer(Shown):
     """Servers left out whole."""
     pending: list[str]
     """Servers in the scope whose tools are not known yet: more may come."""
+    budgets: list[BudgetShown]
+    """What every call has to have room in."""
     warnings: list[str]
     mode: Mode
     """`find`: the MCP door shows three tools there that find and call those allowed."""

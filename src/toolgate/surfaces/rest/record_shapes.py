@@ -9,8 +9,9 @@ from pydantic import Field, JsonValue, create_model
 
 from toolgate.model.principals import Role
 from toolgate.model.reports import HealthState
-from toolgate.registry.bodies import Body, CeilingBody, PinBody, ProfileBody, ServerBody
+from toolgate.registry.bodies import Body, PinBody, ProfileBody, ServerBody
 from toolgate.registry.fields import Name, OAuthScope, ServerId, Sha256, UnixTime
+from toolgate.registry.key_bodies import CeilingBody, TimeBudgetsBody
 from toolgate.registry.task_bodies import TaskBody
 from toolgate.surfaces.rest.shapes import Revision, Shown
 from toolgate.upstream.health import ServerHealth
@@ -32,30 +33,31 @@ class ServerOnNode(Shown):
     """By the node's clock: when it entered this state."""
 
 
-class ServerShown(ServerBody, use_attribute_docstrings=False):
-    """A server: its record with secrets masked, how it fares here (null: not known yet), and on nodes; and
-    the login by which the gateway uses it (null: none).
+class ServerShown(ServerBody):
+    """A server: its record with secrets masked and when it was last changed, how it fares here (null: not
+    known yet), and on nodes; and the login by which the gateway uses it (null: none).
     """
 
     revision: Revision
+    updated_at_ms: int
     health: ServerHealth | None
     nodes: list[ServerOnNode]
     login: Login | None
 
 
-class TaskShown(TaskBody, use_attribute_docstrings=False):
+class TaskShown(TaskBody):
     """A task."""
 
     revision: Revision
 
 
-class ProfileShown(ProfileBody, use_attribute_docstrings=False):
+class ProfileShown(ProfileBody):
     """A profile."""
 
     revision: Revision
 
 
-class PinShown(PinBody, use_attribute_docstrings=False):
+class PinShown(PinBody):
     """The approved definitions of a server, and its tools that wait for approval: changed and new ones."""
 
     revision: Revision
@@ -75,16 +77,13 @@ JsonTexts = Annotated[
     Field(description="As of a task; a value that is not text is stored as its JSON text."),
 ]
 
-SAID: Final = {"use_attribute_docstrings": False}
-"""For models made by a call: to look for the source of one, pydantic would search every module there is."""
-
 ServerSent = create_model(
     "ServerSent",
     __base__=ServerBody,
-    __cls_kwargs__=SAID,
     __doc__="A server to be stored.",
     server_id=(Annotated[ServerId | None, ID], None),
     revision=(Ignored, None),
+    updated_at_ms=(Ignored, None),
     health=(Ignored, None),
     nodes=(Ignored, None),
     login=(Ignored, None),
@@ -92,7 +91,6 @@ ServerSent = create_model(
 TaskSent = create_model(
     "TaskSent",
     __base__=TaskBody,
-    __cls_kwargs__=SAID,
     __doc__="A task to be stored.",
     task_id=(Annotated[Name | None, ID], None),
     config=(JsonTexts, {}),
@@ -101,7 +99,6 @@ TaskSent = create_model(
 ProfileSent = create_model(
     "ProfileSent",
     __base__=ProfileBody,
-    __cls_kwargs__=SAID,
     __doc__="A profile to be stored.",
     profile_id=(Annotated[Name | None, ID], None),
     revision=(Ignored, None),
@@ -109,7 +106,6 @@ ProfileSent = create_model(
 PinSent = create_model(
     "PinSent",
     __base__=PinBody,
-    __cls_kwargs__=SAID,
     __doc__="The definitions of a server to be approved.",
     server_id=(Annotated[ServerId | None, ID], None),
     changed=(Annotated[dict[str, Sha256 | None], _CHANGED], {}),
@@ -344,15 +340,17 @@ class KeySent(Body):
     """The task of a request that names none."""
     expires_at_s: UnixTime | None = None
     """Unix time after which it proves nothing."""
+    budgets: TimeBudgetsBody | None = None
+    """What all who use it may use over time, together."""
 
 
-class KeyShown(KeySent, use_attribute_docstrings=False):
+class KeyShown(KeySent):
     """A key without its secret, which nobody can show again."""
 
     revision: Revision
 
 
-class KeyMade(KeyShown, use_attribute_docstrings=False):
+class KeyMade(KeyShown):
     """A new key. This answer is the only place its secret ever stands in."""
 
     secret: str

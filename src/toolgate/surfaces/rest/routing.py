@@ -5,8 +5,10 @@ new endpoint cannot forget them; routes and OpenAPI document both come from the 
 """
 
 import logging
+import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from re import Pattern
@@ -25,6 +27,7 @@ from toolgate.govern.control import Serving
 from toolgate.model.principals import Principal, Role
 from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside, parse_json, parse_query
+from toolgate.surfaces.http.tracing import served
 from toolgate.surfaces.rest.answers import JSON, OCTETS, WASM, Answer, Shape, encode_answer, encode_error
 from toolgate.surfaces.rest.freshness import SERVED, await_revision
 from toolgate.surfaces.rest.intake import (
@@ -38,12 +41,14 @@ from toolgate.surfaces.rest.intake import (
     read_body,
 )
 from toolgate.surfaces.rest.shapes import NoBody
+from toolgate.telemetry.spans import TRACE_HEADERS
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 B = TypeVar("B")
 Model = TypeVar("Model", bound=BaseModel)
 
 SEE_DOCUMENT: Final = "see `/openapi.json` for what there is"
+REQUEST_ID: Final = "x-request-id"
 ANYONE: Final = None
 """The role of an endpoint that needs no credential. A wrong one is still refused there."""
 
@@ -56,8 +61,10 @@ class Parameter:
 
     name: str
     description: str
-    form: Literal["text", "flag", "number"] = "text"
-    """A flag is `true` or `false`, a number a whole one from 0 on."""
+    form: Literal["text", "flag", "choice", "number"] = "text"
+    """A flag is `true` or `false`, and false where it is left out; a choice is open then. A number is a whole
+    one from 0 on.
+    """
 
 
 PLAN: Final = Parameter(
@@ -74,6 +81,8 @@ class Intake(Generic[B]):
     parse: Callable[[Any], B]
     may_be_empty: bool = False
     media_type: str = JSON
+    is_raw: bool = False
+    """`parse` gets the bytes of the JSON, and makes sure itself that they are some."""
 
 
 def checked(model: type[Model]) -> Intake[Model]:
@@ -108,6 +117,8 @@ class Call(Generic[B]):
     if_revision: int | None
     base_url: str
     """How the caller reached this gateway, without a slash at its end."""
+    request_id: str
+    """Made up here: it stands in a header of the answer, in the log and in the audit of what was called."""
     body: B
 
     @property
@@ -146,15 +157,19 @@ class Endpoint(Generic[B]):
     """
     answer: Shape | str
     """The shape of the body it answers with, or the media type of what is not JSON."""
+    also: tuple[str, ...] = ()
+    """Other media types that it answers with, where it is asked to; its handler sets the header."""
     body: Intake[B] | None = None
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
-    """Of success."""
+    """Those that `answer` comes with."""
     errors: tuple[type[ToolgateError], ...] = ()
     """Those of the handler; those of the checks before it are known from the row."""
     is_conditional: bool = False
     """Takes `If-Match` and `If-None-Match`."""
+    is_traced: bool = False
+    """A span is made of its requests, where requests are traced."""
 
     @property
     def media_type(self) -> str:
@@ -196,23 +211,36 @@ class _Path:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        response = await self._respond(request)
+        request_id = f"req_{secrets.token_hex(16)}"
+        response = await self._respond(request, request_id)
+        response.headers[REQUEST_ID] = request_id
         await response(scope, receive, send)
 
-    async def _respond(self, request: Request) -> Response:
+    async def _respond(self, request: Request, request_id: str) -> Response:
         try:
             # Before anything else, so that without a valid key every path looks the same.
             principal = await _authenticate(self._control.identities, request, is_open=self._is_open)
             check_path(request.scope["path"])
             endpoint = self._endpoint(request.method)
-            call = await _parse_call(endpoint, request, principal)
-            return await self._answer(endpoint, call, request)
+            call = await _parse_call(endpoint, request, principal, request_id=request_id)
+            with self._traced(endpoint, call, request):
+                return await self._answer(endpoint, call, request)
         except ToolgateError as exc:
             return encode_error(exc, self._refusal_headers(request, exc))
         except Exception:
             # Where the request ends: what happened stands in the log alone, once.
-            _log.exception("`%s %s` failed", request.method, request.scope["path"])
+            _log.exception("`%s %s` (%s) failed", request.method, request.scope["path"], request_id)
             return encode_error(ToolgateError("the request failed inside the gateway"))
+
+    def _traced(
+        self, endpoint: Endpoint[Any], call: Call[Any], request: Request
+    ) -> AbstractContextManager[None]:
+        tracing = self._control.gateway.tracing
+        if not endpoint.is_traced or tracing is None:
+            return nullcontext()
+        notes = {"toolgate.door": "rest", "toolgate.principal": call.caller.id}
+        carried = {name: value for name, value in request.headers.items() if name in TRACE_HEADERS}
+        return served(tracing, carried, verb=endpoint.method, route=endpoint.path, notes=notes)
 
     def _refusal_headers(self, request: Request, exc: ToolgateError) -> Mapping[str, str]:
         discovery = self._control.discovery
@@ -254,7 +282,9 @@ async def _authenticate(identities: Identities, request: Request, *, is_open: bo
     return await identities.admit(authorization, peer=peer, place=request.scope["path"])
 
 
-async def _parse_call(endpoint: Endpoint[B], request: Request, principal: Principal | None) -> Call[B]:
+async def _parse_call(
+    endpoint: Endpoint[B], request: Request, principal: Principal | None, *, request_id: str
+) -> Call[B]:
     _check_role(endpoint, principal)
     ids = parse_path(request.path_params)
     query = parse_query(request.scope["query_string"], {one.name for one in endpoint.query})
@@ -268,6 +298,7 @@ async def _parse_call(endpoint: Endpoint[B], request: Request, principal: Princi
         headers=headers,
         if_revision=if_revision,
         base_url=_called_url(request),
+        request_id=request_id,
         body=await _parse_body(endpoint.body, request),
     )
 
@@ -278,7 +309,11 @@ async def _parse_body(intake: Intake[B] | None, request: Request) -> Any:
     sent = await read_body(request, media_type=intake.media_type, may_be_empty=intake.may_be_empty)
     if intake.model is None:
         return intake.parse(sent)
-    return await parse_aside(lambda body: intake.parse(parse_json(body)), sent)
+    return await parse_aside(intake.parse if intake.is_raw else _parsing(intake), sent)
+
+
+def _parsing(intake: Intake[B]) -> Callable[[bytes], B]:
+    return lambda body: intake.parse(parse_json(body))
 
 
 def _check_role(endpoint: Endpoint[Any], principal: Principal | None) -> None:

@@ -4,6 +4,7 @@ An agent learns of what it may call and of nothing else: to it, a hidden server 
 does not exist. The other roles read the whole registry anyway.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,13 +22,13 @@ from toolgate.gateway.roles import reaches
 from toolgate.govern.control import Serving
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
+from toolgate.policy.allowances import limits_of
 from toolgate.policy.offers import Registered, registered
-from toolgate.policy.scope import Decision
-from toolgate.surfaces.http.selection import parse_mode, parse_selection
+from toolgate.policy.scope import Decision, Demand
 from toolgate.surfaces.rest.answers import Answer
-from toolgate.surfaces.rest.links import mcp_url
 from toolgate.surfaces.rest.paging import PAGING, parse_page
 from toolgate.surfaces.rest.policy_shapes import (
+    BudgetShown,
     DecisionShown,
     ExplainAnswer,
     ReachSeen,
@@ -40,14 +41,7 @@ from toolgate.surfaces.rest.policy_shapes import (
     show_refusal,
 )
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
-
-SELECTION: Final = (
-    Parameter("task", "The task to look through. Without it, the key's own, or none."),
-    Parameter("servers", "Only these servers: ids, separated by commas."),
-    Parameter("tools", "Only these tools: `server.tool` or patterns, separated by commas."),
-    Parameter("profile", "Only what this profile selects."),
-    Parameter("mode", "`list`, or `find`: as where tools are found and not listed."),
-)
+from toolgate.surfaces.rest.selection import SELECTION, parse_caller, selected_url
 
 
 async def list_servers(serving: Serving, call: Call[None]) -> Answer:
@@ -105,7 +99,7 @@ def reachable(gateway: Gateway, principal: Principal) -> Mapping[str, int]:
     seen, servers = _admitted(gateway, principal)
     counts = Counter(ref.server_id for ref in seen if not kind_of(ref.name))
     named = {ref.server_id for ref in seen}
-    named |= {server_id for server_id in servers - named if may_show(gateway, principal, server_id)}
+    named |= {server_id for server_id in servers - named if may_show(gateway.snapshot, principal, server_id)}
     return {server_id: counts[server_id] for server_id in named}
 
 
@@ -139,20 +133,21 @@ def _price(gateway: Gateway, ref: ToolRef) -> int:
 
 async def show_scope(serving: Serving, call: Call[None]) -> Answer:
     """What the caller gets at a URL, or why the request for it is turned down."""
-    gateway, caller = serving.gateway, _parse_caller(call.caller, call.query)
+    gateway, caller = serving.gateway, parse_caller(call.caller, call.query)
     scope = gateway.scope(caller)
     full = _full_set(gateway, call.caller)
     return Answer(
         ScopeSeen(
             revision=gateway.snapshot.revision,
-            url=_url(serving, call, caller),
+            url=selected_url(serving, call, caller),
             task_id=caller.effective_task_id,
-            servers=visible_servers(gateway, call.caller, scope),
+            servers=visible_servers(gateway.snapshot, call.caller, scope),
             tools=[door_name(ref) for ref in scope.tools],
             prompts=[door_name(ToolRef(ref.server_id, ref.name[len(PROMPT) :])) for ref in scope.prompts],
             resources=sorted({ref.name[len(RESOURCE) :] for ref in (*scope.resources, *scope.templates)}),
             tokens=scope.tokens,
             prices={door_name(ref): _price(gateway, ref) for ref in scope.tools},
+            shadowed=sorted(map(str, scope.shadowed)) if reaches(call.caller.role, "viewer") else [],
             registered_tools=full.tools,
             registered_tokens=full.tokens,
             warnings=list(scope.warnings),
@@ -164,7 +159,7 @@ async def show_scope(serving: Serving, call: Call[None]) -> Answer:
 
 async def list_tools(serving: Serving, call: Call[None]) -> Answer:
     """The tools of a URL, exactly as the MCP door lists them there, or has them found."""
-    caller = _parse_caller(call.caller, call.query)
+    caller = parse_caller(call.caller, call.query)
     view = await serving.gateway.settled_view(caller)
     scope = view.scope
     full = _full_set(serving.gateway, call.caller)
@@ -187,34 +182,41 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
             registered_tools=full.tools,
             registered_tokens=full.tokens,
             warnings=list(scope.warnings),
-            url=_url(serving, call, caller),
+            url=selected_url(serving, call, caller),
             mode=caller.mode_of(scope),
         )
     )
 
 
-def _url(serving: Serving, call: Call[None], caller: Caller) -> str:
-    names = ("servers", "tools", "profile", "mode")
-    selection = {name: call.query[name] for name in names if name in call.query}
-    return mcp_url(serving.door_url() or call.base_url, caller.task_id, selection)
-
-
 async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
     """Everything there is, in or out, by which layer and rule. An agent is told of its own tools alone."""
     gateway, query = serving.gateway, call.query
-    caller = _parse_caller(_subject(gateway, call.caller, query.get("key")), query)
-    found = explain_to(gateway, call.caller, caller)
-    return Answer(
-        ExplainAnswer(
-            revision=gateway.snapshot.revision,
-            refusal=show_refusal(found.scope.refusal),
-            tools=list(_show_decisions(found.tools, query))
-            or list(_show_unlisted(gateway, caller, query, asker=call.caller)),
-            servers=list(_show_decisions(found.servers, query)),
-            pending=list(found.pending),
-            warnings=list(found.scope.warnings),
-            mode=caller.mode_of(found.scope),
-        )
+    if "server" in query:
+        parse_server_id(query["server"])
+    caller = parse_caller(_subject(gateway, call.caller, query.get("key")), query)
+    # Of ten thousand tools it takes a tenth of a second, in which others want to be served.
+    return Answer(await asyncio.to_thread(_explain, gateway, caller, query, asker=call.caller))
+
+
+def _explain(
+    gateway: Gateway, caller: Caller, query: Mapping[str, str], *, asker: Principal
+) -> ExplainAnswer:
+    revision = gateway.snapshot.revision
+    found = explain_to(gateway, asker, caller)
+    return ExplainAnswer(
+        revision=revision,
+        refusal=show_refusal(found.scope.refusal),
+        tools=list(_show_decisions(gateway, found.tools, query, found.scope.approvals))
+        or list(_show_unlisted(gateway, caller, query, asker=asker)),
+        servers=list(_show_decisions(gateway, found.servers, query, {})),
+        pending=list(found.pending),
+        budgets=[
+            BudgetShown(layer=one.holder.kind, holder_id=one.holder.id, budget=budget, limit=limit)
+            for one in gateway.allowances(caller)
+            for budget, limit in limits_of(one.budgets).items()
+        ],
+        warnings=list(found.scope.warnings),
+        mode=caller.mode_of(found.scope),
     )
 
 
@@ -230,12 +232,26 @@ def _subject(gateway: Gateway, principal: Principal, key_id: str | None) -> Prin
     return principal_of(key)
 
 
-def _show_decisions(decisions: tuple[Decision, ...], query: Mapping[str, str]) -> Iterator[DecisionShown]:
+def _show_decisions(
+    gateway: Gateway,
+    decisions: tuple[Decision, ...],
+    query: Mapping[str, str],
+    approvals: Mapping[ToolRef, Demand],
+    /,
+) -> Iterator[DecisionShown]:
     for one in decisions:
         is_asked_for = query.get("server", one.server_id) == one.server_id
         is_asked_for &= one.tool is None or query.get("tool", one.tool) == one.tool
         if is_asked_for:
-            yield show_decision(one)
+            demand = approvals.get(ToolRef(one.server_id, one.tool or ""))
+            yield show_decision(one, _known_price(gateway, one), demand)
+
+
+def _known_price(gateway: Gateway, decision: Decision) -> int | None:
+    """What the definition costs that a decision is about, where it is about one that is known."""
+    offer = gateway.snapshot.servers.get(decision.server_id)
+    tool = None if offer is None or decision.tool is None else offer.tools.get(decision.tool)
+    return None if tool is None else tool.tokens
 
 
 def _show_unlisted(
@@ -249,14 +265,6 @@ def _show_unlisted(
     if decision is not None:
         for one in visible_decisions([decision], asker):
             yield show_decision(replace(one, tool=name))
-
-
-def _parse_caller(principal: Principal, query: Mapping[str, str]) -> Caller:
-    """The caller the query speaks of, read as the MCP door reads it. Or InvalidRequest."""
-    task_id, request = parse_selection(query)
-    if "server" in query:
-        parse_server_id(query["server"])
-    return Caller(principal, task_id, request, mode=parse_mode(query))
 
 
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (

@@ -55,30 +55,39 @@ class MetadataAnswer(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonGiven(Shown):
+    """Why something is not as it should be."""
+
+    code: str
+    """One of the error codes, or `audit_unwritable`."""
+    hint: str
+    """What to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthAnswer(Shown):
     """Whether the gateway serves, and what."""
 
-    status: Literal["ok"]
+    status: Literal["ok", "degraded"]
+    """`degraded`: it goes on as far as it can. `/readyz` says whether calls can be sent to it."""
+    reasons: list[ReasonGiven]
+    """Why it is degraded."""
     version: str
     revision: Revision
     """The registry revision served."""
-    servers: dict[HealthState, int]
-    """How many servers are in each state."""
     uptime_s: float
-    degraded: bool
-    """What is served is not known to be current: what this process follows cannot be reached."""
-    degraded_by: str | None = None
-    """The code of the error that keeps it from that."""
+    servers: dict[HealthState, int] | None = None
+    """How many servers are in each state that any is in: for the role `viewer` and above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyAnswer(Shown):
-    """The gateway answers every caller as its policy says."""
+    """Whether the gateway answers every caller as its policy says."""
 
-    status: Literal["ready"]
+    status: Literal["ready", "not_ready"]
+    reasons: list[ReasonGiven]
+    """Why it is not."""
     revision: Revision
-    degraded: bool
-    """As in `/healthz`."""
 
 
 class NoBody(Body):

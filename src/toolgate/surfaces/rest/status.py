@@ -2,42 +2,54 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 from toolgate import __version__
-from toolgate.errors import NotReady
-from toolgate.govern.control import Serving
+from toolgate.gateway.roles import reaches
+from toolgate.govern.control import Serving, Trouble
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint
-from toolgate.surfaces.rest.shapes import HealthAnswer, ReadyAnswer
+from toolgate.surfaces.rest.shapes import HealthAnswer, ReadyAnswer, ReasonGiven
 from toolgate.telemetry import CONTENT_TYPE
 
 
-async def show_health(serving: Serving, _call: Call[None]) -> Answer:
-    """Answers once the gateway serves. Needs no key, and names no server."""
-    states = Counter(health.state for health in serving.gateway.servers.health().values())
-    standing = serving.standing()
+async def show_health(serving: Serving, call: Call[None]) -> Answer:
+    """Answers as long as the process lives. Needs no key, and without one says nothing of servers."""
+    standing = serving.troubles()
+    may_count = call.principal is not None and reaches(call.principal.role, "viewer")
     return Answer(
         HealthAnswer(
-            status="ok",
+            status="degraded" if standing.is_degraded else "ok",
+            reasons=_reasons(standing.troubles),
             version=__version__,
             revision=serving.gateway.snapshot.revision,
-            servers=dict(states),
+            servers=Counter(serving.gateway.servers.load().states.values()) if may_count else None,
             uptime_s=max(0, serving.clock_ms() - serving.started_at_ms) / 1000,
-            degraded=standing.is_degraded,
-            degraded_by=standing.degraded_by,
         )
     )
 
 
 async def show_readiness(serving: Serving, _call: Call[None]) -> Answer:
-    """Whether calls can be sent here. If not, `data.reason` is the code they would be refused with."""
-    standing = serving.standing()
-    if standing.obstacle is not None:
-        raise NotReady("this process cannot serve calls for now", data={"reason": standing.obstacle})
+    """Whether calls can be sent here. If not, the code of each reason is one they would be refused with.
+
+    A process that is about to end takes no new connection, and so answers nothing.
+    """
+    standing = serving.troubles()
+    blocking = [one for one in standing.troubles if one.blocks]
     return Answer(
-        ReadyAnswer(status="ready", revision=serving.gateway.snapshot.revision, degraded=standing.is_degraded)
+        ReadyAnswer(
+            status="ready" if standing.is_ready else "not_ready",
+            reasons=_reasons(blocking),
+            revision=serving.gateway.snapshot.revision,
+        ),
+        200 if standing.is_ready else 503,
+        headers={} if standing.is_ready else {"retry-after": "1"},
     )
+
+
+def _reasons(troubles: Iterable[Trouble]) -> list[ReasonGiven]:
+    return [ReasonGiven(code=one.code, hint=one.hint) for one in troubles]
 
 
 async def show_metrics(serving: Serving, _call: Call[None]) -> Answer:
@@ -62,7 +74,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         summary="Whether calls can be sent here",
         handler=show_readiness,
         answer=ReadyAnswer,
-        errors=(NotReady,),
+        statuses=(200, 503),
     ),
     Endpoint(
         method="GET",

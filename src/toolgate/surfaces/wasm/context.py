@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate.errors import PolicyDenied, ToolCallLimit
+from toolgate.errors import BudgetExceeded, PolicyDenied, ToolCallLimit
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.gateway import Gateway
 from toolgate.model.invocations import MAX_CALLS_KEPT, CallMade
@@ -56,21 +56,25 @@ class TaskContext:
     wall_s: Callable[[], float]
     deadline_s: float
     """Of the whole run, by the loop's clock."""
+    trace_id: str = ""
 
     @property
     def trace(self) -> Trace:
         """By which its calls are found in the audit."""
-        return Trace(DOOR, self.invocation_id, self.invocation_id)
+        return Trace(DOOR, self.invocation_id, self.invocation_id, trace_id=self.trace_id)
 
     @contextmanager
     def denials_recorded(self) -> Iterator[None]:
         """Whoever asks for more than it may have is on record. On the event loop, like all of a gateway."""
         try:
             yield
-        except PolicyDenied as exc:
+        except (PolicyDenied, BudgetExceeded) as exc:
             self.calls.denials += 1
             if self.calls.denials <= MAX_DENIALS_RECORDED:
-                self.gateway.record_refused(self.caller.principal, exc.code, door=DOOR)
+                task_id = self.caller.effective_task_id
+                self.gateway.record_refused(
+                    self.caller.principal, exc.code, trace=self.trace, task_id=task_id
+                )
             raise
 
 

@@ -17,7 +17,14 @@ from toolgate.catalog.pages import encode_definition
 from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.chat.calls import MAX_ARGUMENT_BYTES, CallError, call_error, parse_arguments
 from toolgate.chat.outputs import TOOL_ERROR
-from toolgate.errors import InputNotGiven, NotFound, PolicyDenied, ToolgateError, TooManyTools
+from toolgate.errors import (
+    InputNotGiven,
+    NotFound,
+    PolicyDenied,
+    ToolCallLimit,
+    ToolgateError,
+    TooManyTools,
+)
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.routes import FIND_ROUTES, Route
 from toolgate.gateway.tool_runs import server_error
@@ -27,7 +34,7 @@ from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME
 from toolgate.model.raw import Members, decode_members
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.resolve import bind_task
-from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
+from toolgate.surfaces.wasm.context import MAX_DENIALS_RECORDED, TaskContext, TaskGuest
 from toolgate.surfaces.wasm.texts import decode_text, read_text
 from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
@@ -97,7 +104,7 @@ def mcp_list_tools(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
     session = guest.fds.get(fd, McpSession)
     guest.check_out(out, out_length)
     with session.failures_noted():
-        view = guest.wait(lambda: _view(guest.context, session.server_id))
+        view = guest.wait(lambda: _list(guest.context, session.server_id))
     tools = [_definition(name, route) for name, route in _tools(view).items()]
     return guest.put_out(out, out_length, _encode({"server_id": session.server_id, "tools": tools}))
 
@@ -150,6 +157,8 @@ def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> 
     parsed = parse_arguments(decode_text(arguments))
     if isinstance(parsed, CallError):
         session.last_error = parsed.detail["error"]
+        code = parsed.code
+        guest.wait(lambda: _note_unmade(guest.context, session.server_id, tool, code))
         raise Fault(Errno.EINVAL)
     if _kept_bytes(guest) >= MAX_KEPT_BYTES:
         raise Fault(Errno.ENOMEM)
@@ -174,6 +183,24 @@ async def _view(context: TaskContext, server_id: str) -> View:
     return await context.gateway.settled_view(_caller(context, server_id))
 
 
+async def _list(context: TaskContext, server_id: str) -> View:
+    view = await _view(context, server_id)
+    context.gateway.listed(view)
+    return view
+
+
+async def _note_unmade(context: TaskContext, server_id: str, tool: str, code: str) -> None:
+    """A call that is not made is on record, as at every door."""
+    context.calls.denials += 1
+    if context.calls.denials > MAX_DENIALS_RECORDED:
+        return
+    try:
+        view = context.gateway.view(_caller(context, server_id))
+    except ToolgateError:  # whoever may see nothing any more has no tool either
+        return
+    context.gateway.record_unmade(view, tool, trace=context.trace, code=code)
+
+
 async def _open(context: TaskContext, server_id: str) -> None:
     with context.denials_recorded():
         view = await _view(context, server_id)
@@ -182,7 +209,11 @@ async def _open(context: TaskContext, server_id: str) -> None:
 
 
 async def _call(context: TaskContext, server_id: str, tool: str, arguments: bytes) -> bytes:
-    context.calls.spend()  # not on the guest's thread: models that it asks meanwhile count here, too
+    try:
+        context.calls.spend()  # not on the guest's thread: models that it asks meanwhile count here, too
+    except ToolCallLimit as exc:
+        await _note_unmade(context, server_id, tool, exc.code)
+        raise
     clock = asyncio.get_running_loop().time
     began_s = clock()
     code = "cancelled"

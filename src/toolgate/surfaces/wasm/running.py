@@ -10,6 +10,7 @@ import logging
 import time
 from asyncio import FIRST_COMPLETED
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -24,7 +25,8 @@ from toolgate.model.invocations import MAX_LOG_LINES, EndedBy, Ending, Invocatio
 from toolgate.model.principals import Key, Principal
 from toolgate.model.workloads import Workload
 from toolgate.registry.invocations import HEARTBEAT_S, LEASE_MS, Queue
-from toolgate.surfaces.wasm.context import CallLog, TaskContext
+from toolgate.surfaces.wasm.context import DOOR, CallLog, TaskContext
+from toolgate.telemetry.spans import Span, named, span_of, trace_id_of
 from toolgate.upstream.models.client import Models
 from toolgate.wasm.run import Cause, Job, Run
 
@@ -146,8 +148,22 @@ class Running:
         except ToolgateError as exc:
             return _ending_of(Cause("module", f"{exc}: {exc.hint}"))
         await self._heard.wait()
-        self._run = Run(self._job(found, path))
-        return await self._means.slots.run(self._run)
+        with self._traced() as span:
+            self._run = Run(self._job(found, path))
+            ending = await self._means.slots.run(self._run)
+            if span is not None and ending.state != "succeeded":
+                span.fail(ending.ended_by)
+        return ending
+
+    def _traced(self) -> AbstractContextManager[Span | None]:
+        """A span around the run: all that it asks for is part of it."""
+        notes = {
+            "toolgate.door": DOOR,
+            "toolgate.principal": self._principal.id,
+            "toolgate.task_id": self._claimed.task_id,
+            "toolgate.invocation_id": self._claimed.invocation_id,
+        }
+        return span_of(self._means.gateway.tracing, named("run", self._claimed.task_id), "server", notes)
 
     def _find(self) -> Workload:
         """What is to be run, and as whom, as the registry has it now. Raises _Refused."""
@@ -179,6 +195,7 @@ class Running:
             calls=self._calls,
             wall_s=time.time,
             deadline_s=deadline_s,
+            trace_id=trace_id_of(self._means.gateway.tracing),
         )
         return Job(
             module=path,

@@ -6,18 +6,27 @@ A request is sent again only where the caller allows it, and only before any par
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from ssl import SSLContext
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
+
+import msgspec
 
 from toolgate.errors import ModelBusy, ModelUnavailable
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.raw import Members
+from toolgate.model.raw import UNREADABLE, Members
+from toolgate.telemetry.spans import MAX_NAME_CHARS, Span, Tracing, named
 from toolgate.upstream.egress import Egress
-from toolgate.upstream.http_connection import HttpLimits
+from toolgate.upstream.http_connection import ConnectionStale, HttpLimits
 from toolgate.upstream.link import StartFailed
 from toolgate.upstream.models import failures
 from toolgate.upstream.models.events import ModelEvent
@@ -58,6 +67,8 @@ class ModelEvents:
     def __init__(self, inflow: Inflow, outlet: Outlet) -> None:
         self._inflow = inflow
         self._outlet = outlet
+        self.on_event: Callable[[ModelEvent], bool] | None = None
+        """Hears of each event before it is handed out, and says whether it is."""
 
     @property
     def waiting_bytes(self) -> int:
@@ -69,11 +80,14 @@ class ModelEvents:
 
     async def __anext__(self) -> ModelEvent:
         """Raises ModelUnavailable and ModelTimedOut."""
-        try:
-            event = await anext(self._inflow)
-        except failures.EXCHANGE as exc:
-            raise failures.of_exchange(exc, self._outlet, self._inflow) from exc
-        return self._outlet.hide(event)
+        while True:
+            try:
+                event = await anext(self._inflow)
+            except failures.EXCHANGE as exc:
+                raise failures.of_exchange(exc, self._outlet, self._inflow) from exc
+            shown = self._outlet.hide(event)
+            if self.on_event is None or self.on_event(shown):
+                return shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +102,18 @@ class _Order:
 
     def request(self, outlet: Outlet) -> bytes:
         return outlet.get(self.path) if self.body is None else outlet.post(self.path, self.body)
+
+
+class AskedModels(Protocol):
+    """Models, as far as a chat asks them. See `Models`."""
+
+    async def ask(
+        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
+    ) -> ModelAnswer: ...
+
+    def stream(
+        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
+    ) -> AbstractAsyncContextManager[ModelEvents | ModelAnswer]: ...
 
 
 class Models:
@@ -111,6 +137,8 @@ class Models:
         self._lists = ModelLists(self.models_of)
         self._troubles: dict[str, str] = {}
         """Why an upstream cannot be asked at all, as it was last logged."""
+        self.tracing: Tracing | None = None
+        """What makes spans of requests. A model's server, mostly somebody else's, is told nothing of them."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -151,7 +179,7 @@ class Models:
         order = _Order(
             path=path, body=body, deadline_s=deadline_s, pauses_s=self._pauses_s if may_retry else ()
         )
-        with self._place(upstream):
+        with self._place(upstream), _traced(self.tracing, upstream, body):
             async with self._answering(upstream, order) as answer:
                 yield answer
 
@@ -223,6 +251,31 @@ class Models:
             _logger.warning("chat upstream `%s` cannot be asked: %s", upstream_id, trouble)
 
 
+class _Asked(msgspec.Struct):
+    model: str = ""
+
+
+_decode_asked = msgspec.json.Decoder(_Asked).decode
+
+
+def _traced(
+    tracing: Tracing | None, upstream: ChatUpstream, body: bytes
+) -> AbstractContextManager[Span | None]:
+    """A span around one request (semantic conventions of generative AI)."""
+    if tracing is None:
+        return nullcontext()
+    try:
+        model = _decode_asked(body).model[:MAX_NAME_CHARS]
+    except UNREADABLE:
+        model = ""
+    notes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": model,
+        "toolgate.chat_upstream": upstream.upstream_id,
+    }
+    return tracing.span(named("chat", model), "client", notes)
+
+
 def _whole(upstream: ChatUpstream, answer: ModelEvents | ModelAnswer) -> ModelAnswer:
     if isinstance(answer, ModelAnswer):
         return answer
@@ -245,12 +298,18 @@ async def _begin(outlet: Outlet, order: _Order, silence_s: float) -> tuple[Inflo
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _attempt(outlet: Outlet, order: _Order, silence_s: float) -> tuple[Inflow, ModelAnswer | None]:
+async def _attempt(
+    outlet: Outlet, order: _Order, silence_s: float, *, is_afresh: bool = False
+) -> tuple[Inflow, ModelAnswer | None]:
     inflow = Inflow(silence_s=silence_s, deadline_s=order.deadline_s)
     try:
         until_s = inflow.deadline(order.deadline_s)
-        inflow.attach(*await outlet.pool.start(order.request(outlet), deadline=until_s, sink=inflow))
+        request = order.request(outlet)
+        inflow.attach(*await outlet.pool.start(request, deadline=until_s, sink=inflow, is_afresh=is_afresh))
         answer = await inflow.begun()
+    except ConnectionStale:
+        # Nothing came of it: the server had ended the connection when the request was on its way.
+        return await _attempt(outlet, order, silence_s, is_afresh=True)
     except failures.EXCHANGE as exc:
         raise failures.of_exchange(exc, outlet, inflow) from exc
     if answer is None:

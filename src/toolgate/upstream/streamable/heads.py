@@ -1,6 +1,7 @@
 """Request heads towards one server, as bytes, made once and used for every request.
 
-Nothing of a caller gets in here but `Mcp-*` headers, and nothing that could end a line gets in at all.
+Nothing of a caller gets in here but `Mcp-*` headers and its trace, and nothing that could end a line gets in
+at all.
 """
 
 import re
@@ -12,6 +13,7 @@ from toolgate import __version__
 from toolgate.model.headers import HEADER_NAME, is_own_header
 from toolgate.model.protocol import MODERN_VERSION
 from toolgate.model.servers import EMPTY
+from toolgate.telemetry.spans import TRACE_HEADERS, TRACEPARENT
 from toolgate.upstream.egress import Target
 from toolgate.upstream.link import StartFailed
 
@@ -27,6 +29,11 @@ class Session:
 
     version: str
     id: bytes | None = None
+
+
+def trace_lines(headers: Mapping[str, str]) -> bytes:
+    """Those of the headers of a call that servers of any era take."""
+    return _lines({name: headers[name] for name in TRACE_HEADERS if name in headers})
 
 
 def with_body(head: bytes, body: bytes) -> bytes:
@@ -80,6 +87,8 @@ class Heads:
         if head is None:
             _check_mirrored(headers)
             head = self._post({"MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": method, **headers})
+            if TRACEPARENT in headers:
+                return head  # it is no other's
             if len(self._modern) >= _MAX_REMEMBERED:
                 self._modern.clear()
             self._modern[key] = head
@@ -138,7 +147,8 @@ def _check_mirrored(headers: Mapping[str, str]) -> None:
     for name in _unfit(headers):
         raise ValueError(f"not a header: {name!r}")
     for name in headers:
-        if name.lower() != "mcp-name" and not name.lower().startswith("mcp-param-"):
+        is_known = name.lower() == "mcp-name" or name in TRACE_HEADERS
+        if not is_known and not name.lower().startswith("mcp-param-"):
             raise ValueError(f"not a header that mirrors a body: {name!r}")
 
 

@@ -30,7 +30,7 @@ from toolgate.upstream.redaction import Redactor
 from toolgate.upstream.relay import Relay
 from toolgate.upstream.streamable.dialect import Doubt, LinkLost
 from toolgate.upstream.streamable.greeting import Endpoint, Greeting
-from toolgate.upstream.streamable.heads import Session, with_body, without_body
+from toolgate.upstream.streamable.heads import Session, trace_lines, with_body, without_body
 from toolgate.upstream.streamable.listening import MIN_DELAY_S, Listening
 from toolgate.upstream.streamable.messages import PendingResponse, Rejected
 from toolgate.upstream.wire import Incoming, encode_cancelled, encode_request, parse_error, reply_of
@@ -85,7 +85,6 @@ class LegacyDialect:
         timeout_s: float,
         client: ClientSide | None,
     ) -> Incoming:
-        del headers  # only modern servers check them
         if client is not None and self._orders.is_quieter_than(client.log_level):
             await self._orders.set_level(client.log_level)
         relay = self._relay
@@ -94,7 +93,10 @@ class LegacyDialect:
         deadline = self._clock() + timeout_s
         params = relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
         try:
-            return await self._ask_within_session(key, encode_request(number, method, params), deadline)
+            body = encode_request(number, method, params)
+            # What mirrors a body is checked by modern servers alone; a trace is for all.
+            more = trace_lines(headers) if headers else b""
+            return await self._ask_within_session(key, body, deadline, more=more)
         except Rejected as exc:
             await self._doubt.check(exc, deadline)
             raise
@@ -105,23 +107,26 @@ class LegacyDialect:
         finally:
             relay.leave(key)
 
-    async def _ask_within_session(self, key: bytes, body: bytes, deadline: float) -> Incoming:
+    async def _ask_within_session(self, key: bytes, body: bytes, deadline: float, *, more: bytes) -> Incoming:
         session = self._session
         try:
-            return await self._exchange(key, body, deadline)
+            return await self._exchange(key, body, deadline, more=more)
         except Rejected as exc:
             if session.id is None or not _means_session_lost(exc):
                 raise
         await self._renewed(session, deadline)
-        return await self._exchange(key, body, deadline)
+        return await self._exchange(key, body, deadline, more=more)
 
-    async def _exchange(self, key: bytes, body: bytes, deadline: float) -> Incoming:
-        """The response, from the answer to one POST or from the streams that continue it."""
+    async def _exchange(self, key: bytes, body: bytes, deadline: float, *, more: bytes = b"") -> Incoming:
+        """The response, from the answer to one POST or from the streams that continue it.
+
+        `more` are lines of the head that are this one's own.
+        """
         pending = PendingResponse(key, self._relay)
         session = self._session
         pool = self._endpoint.pool
         try:
-            answer = await pool.send(with_body(self._head, body), deadline=deadline, sink=pending)
+            answer = await pool.send(with_body(self._head + more, body), deadline=deadline, sink=pending)
         except ExchangeFailed:
             if not pending.position:
                 raise

@@ -1,20 +1,19 @@
 """The programs that connect to a gateway: where each keeps its servers, and the shape of an entry.
 
-Pure: paths and entries are computed here, `config_merge` alone touches files. A key is never written
-into an entry; where one is needed the entry names the variable that holds it.
+A key is never written into an entry; where one is needed the entry names the variable that holds it.
 """
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
-from toolgate.cli.defaults import KEY_VARIABLE
-from toolgate.cli.escape import encode_json
-from toolgate.model.names import parse_task_id
-from toolgate.surfaces.rest.links import mcp_url
+from toolgate.model.visible import encode_json
+
+KEY_VARIABLE: Final = "TOOLGATE_KEY"
+"""Of the environment; holds the key where one is needed."""
+_ON_THIS_MACHINE: Final = re.compile(r"http://(localhost|127\.0\.0\.1)(:[0-9]+)?/")
 
 Assistant = Literal["claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "generic"]
 Entry = dict[str, Any]
@@ -45,23 +44,13 @@ class Program:
     after: str = ""
     """What to do once the entry is there."""
 
-    def file(self, *, home: Path, platform: str, project: Path | None = None) -> Path | None:
-        """The file to write, or None when the program has none of that kind."""
-        if project is not None:
-            return project / self.project_file if self.project_file else None
-        below_home = self.user_file.get(platform, self.user_file.get("linux"))
-        return home / below_home if below_home else None
+    def file_below_home(self, platform: str) -> str | None:
+        """The file of this user, or None when the program has none."""
+        return self.user_file.get(platform, self.user_file.get("linux"))
 
     def document(self, door: Door) -> Entry:
         """The smallest file that holds `door`: what to paste."""
         return {self.section: {door.name: self.entry(door)}}
-
-
-def door_url(base_url: str, query: Mapping[str, str]) -> str:
-    """The MCP door of the gateway at `base_url`, narrowed by `query`. A task is part of the path."""
-    selection = dict(query)
-    task = selection.pop("task", None)
-    return mcp_url(base_url.rstrip("/"), task and parse_task_id(task), selection)
 
 
 def _authorization(door: Door, reference: str) -> Entry:
@@ -81,9 +70,8 @@ def _claude_code_command(door: Door) -> str:
 
 def _claude_desktop(door: Door) -> Entry:
     """It starts programs only, so a bridge stands between. It takes plain HTTP from this machine alone."""
-    parts = urlsplit(door.url)
     args = ["-y", "mcp-remote", door.url]
-    if parts.scheme == "http" and parts.hostname not in {"localhost", "127.0.0.1"}:
+    if door.url.startswith("http:") and not _ON_THIS_MACHINE.match(door.url):
         args.append("--allow-http")
     if not door.needs_key:
         return {"command": "npx", "args": args}

@@ -1,0 +1,112 @@
+"""Keeps somebody up to date with a log: the index of this process, or control far away.
+
+It reads the file and not the memory of who writes it, so that what is behind costs nothing and a crash loses
+nothing: what was taken is known by its number, and the rest is read again. Only where files of the log were
+rotated away meanwhile there is a gap, which is told.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from toolgate.audit.giving_way import GivingWay
+from toolgate.audit.journal import Journal
+from toolgate.audit.lines import is_told
+from toolgate.audit.tail import MOST_LINES, LogTail, Read
+from toolgate.errors import StorageUnavailable, ToolgateError
+
+FIRST_DELAY_S: Final = 0.2
+LONGEST_DELAY_S: Final = 10.0
+NOTHING: Final = Read(0, 0, [])
+"""Asks what was taken so far."""
+LAST_WORDS_S: Final = 2.0
+"""How long what a process wrote last may take to be taken, when it ends."""
+
+_log = logging.getLogger(__name__)
+
+Deliver = Callable[[Read], Awaitable[int]]
+"""Gets a piece of the log, without what is the log's own; says up to which number the log is taken by now."""
+
+
+@asynccontextmanager
+async def followed(
+    journal: Journal, deliver: Deliver, *, who: str, tail: LogTail | None = None
+) -> AsyncIterator[None]:
+    """`deliver` gets all that is written, in order, while the block runs. `who`: in the log, who follows.
+
+    `tail` is for whoever follows beside another: each keeps its own place.
+    """
+    follower = Follower(journal, deliver, who=who, tail=tail)
+    running = asyncio.create_task(follower.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await follower.finish()
+
+
+class Follower:
+    """One that follows. `run` it in a task of its own."""
+
+    def __init__(self, journal: Journal, deliver: Deliver, *, who: str, tail: LogTail | None = None) -> None:
+        self._journal = journal
+        self._tail = tail or journal.tail
+        self._deliver = deliver
+        self._who = who
+        self._taken: int | None = None
+        self._delay_s = FIRST_DELAY_S
+        self._giving_way = GivingWay()
+
+    async def run(self) -> None:
+        """Deliver whatever is written, until cancelled."""
+        while True:
+            try:
+                written, began_s = self._journal.written, time.monotonic()
+                if not await self._step():
+                    await written.wait()
+                elif (behind := self._journal.log.last_sequence - (self._taken or 0)) >= MOST_LINES:
+                    took_s, most = time.monotonic() - began_s, self._journal.kept_lines // 2
+                    await asyncio.sleep(self._giving_way.pause_s(took_s, behind=behind, most=most))
+            except (ToolgateError, OSError) as exc:
+                await self._pause(exc)
+            except Exception:
+                _log.exception("following the audit log failed, trying again")
+                await self._pause(None)
+
+    async def finish(self) -> None:
+        """Deliver what is left, if that can be done at once."""
+        self._journal.log.flush()
+        with suppress(ToolgateError, OSError, TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                while await self._step():
+                    pass
+
+    async def _step(self) -> bool:
+        """Deliver the next lines; whether there were any."""
+        if self._taken is None:
+            self._taken = self._journal.taken[self._who] = await self._deliver(NOTHING)
+            self._journal.log.resume_after(self._taken)
+        found = await asyncio.to_thread(self._tail.read, self._taken)
+        if not found.lines:
+            return False
+        taken = await self._deliver(found._replace(lines=list(filter(is_told, found.lines))))
+        if taken == found.after:
+            raise StorageUnavailable("it takes nothing")
+        lost = found.upto - found.after - len(found.lines)
+        if found.after and lost > 0 and taken == found.upto:
+            _log.error("%s lacks %d audit events: the log was rotated before they were read", self._who, lost)
+        self._taken = self._journal.taken[self._who] = taken
+        self._delay_s = FIRST_DELAY_S
+        return True
+
+    async def _pause(self, exc: Exception | None) -> None:
+        if exc is not None and self._delay_s == FIRST_DELAY_S:
+            _log.warning("%s does not take audit events, trying again: %s", self._who, exc)
+        self._taken = None
+        await asyncio.sleep(random.uniform(0.5, 1) * self._delay_s)  # noqa: S311 (spreads nodes, guards nothing)
+        self._delay_s = min(2 * self._delay_s, LONGEST_DELAY_S)

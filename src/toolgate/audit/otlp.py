@@ -1,0 +1,168 @@
+"""The audit log for a collector of OpenTelemetry: each event a log record, with its line for a body.
+
+Loaded only where a collector takes the audit. What it has taken is kept in a small file beside the log, so
+that a process goes on where the last one ended; what is sent twice has the same number twice.
+"""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs, SeverityNumber
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from toolgate import __version__
+from toolgate.audit.tail import Read
+from toolgate.errors import StorageUnavailable
+from toolgate.telemetry.spans import NotTaken
+
+REFUSED: Final = frozenset({400, 413, 422})
+"""What a collector says of records that it will never take."""
+_NOTED: Final = ("door", "principal", "task_id", "server_id", "tool", "outcome", "code", "request_id")
+_SEVERITIES: Final[Mapping[str, SeverityNumber.ValueType]] = {
+    "denied": SeverityNumber.SEVERITY_NUMBER_WARN,
+    "tool_error": SeverityNumber.SEVERITY_NUMBER_WARN,
+    "error": SeverityNumber.SEVERITY_NUMBER_ERROR,
+    "unknown": SeverityNumber.SEVERITY_NUMBER_ERROR,
+}
+
+_log = logging.getLogger(__name__)
+
+Send = Callable[[bytes], Awaitable[None]]
+"""Sends encoded records. Raises NotTaken."""
+
+
+class _Seen(msgspec.Struct):
+    """What of a line becomes more than its body."""
+
+    seq: int
+    type: str
+    at_ms: int = 0
+    trace_id: str = ""
+    door: str = ""
+    principal: str = ""
+    task_id: str = ""
+    server_id: str = ""
+    tool: str = ""
+    outcome: str = ""
+    code: str = ""
+    request_id: str = ""
+
+
+_decode = msgspec.json.Decoder(_Seen).decode
+
+
+class Place:
+    """How far a collector has a log, in a file of its own."""
+
+    def __init__(self, path: Path, *, log: str) -> None:
+        self._path = path
+        self._log = log
+        """What is taken of another log says nothing of this one."""
+        self.taken = self._read()
+
+    def move(self, taken: int) -> None:
+        """Raises OSError."""
+        draft = self._path.with_suffix(".draft")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            json.dump({"log": self._log, "taken": taken}, file)
+        draft.replace(self._path)
+        self.taken = taken
+
+    def _read(self) -> int:
+        try:
+            found = json.loads(self._path.read_text("ascii"))
+            return int(found["taken"]) if found["log"] == self._log else 0
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+
+
+class AuditExport:
+    """Hands pieces of a log on, as `Follower` wants it."""
+
+    def __init__(self, send: Send, place: Place, *, resource: Mapping[str, Any], log: str) -> None:
+        self._send = send
+        self._place = place
+        self._resource = resource
+        self._log = log
+        self._turn = asyncio.Lock()
+
+    async def deliver(self, read: Read) -> int:
+        """How far it is taken by now. Raises StorageUnavailable and OSError.
+
+        What is on its way is not called back: whoever asks next waits for what becomes of it, and sends
+        nothing twice.
+        """
+        return await asyncio.shield(self._take(read))
+
+    async def _take(self, read: Read) -> int:
+        async with self._turn:
+            if read.upto > self._place.taken:
+                if read.lines:
+                    await self._deliver(read.lines)
+                self._place.move(read.upto)
+            return self._place.taken
+
+    async def _deliver(self, lines: Sequence[bytes]) -> None:
+        try:
+            encode = partial(encode_lines, lines, resource=self._resource, log=self._log)
+            await self._send(await asyncio.to_thread(encode))
+        except NotTaken as exc:
+            if exc.status not in REFUSED:
+                raise StorageUnavailable(str(exc)) from exc
+            if len(lines) == 1:
+                _log.error("the collector refuses one audit event, which it will lack: %s", exc)
+                return
+            half = len(lines) // 2
+            await self._deliver(lines[:half])
+            await self._deliver(lines[half:])
+
+
+def encode_lines(lines: Sequence[bytes], *, resource: Mapping[str, Any], log: str) -> bytes:
+    """Lines of a log as one request. Those that are damaged are left out."""
+    records = [record for line in lines if (record := _record(line, log)) is not None]
+    scope = InstrumentationScope(name="toolgate.audit", version=__version__)
+    logs = ResourceLogs(
+        resource=Resource(attributes=[_note(name, str(value)) for name, value in resource.items()]),
+        scope_logs=[ScopeLogs(scope=scope, log_records=records)],
+    )
+    return ExportLogsServiceRequest(resource_logs=[logs]).SerializeToString()
+
+
+def _record(line: bytes, log: str) -> LogRecord | None:
+    try:
+        seen, body = _decode(line), line.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    notes = [_note(f"toolgate.{name}", value) for name in _NOTED if (value := getattr(seen, name))]
+    number = KeyValue(key="toolgate.audit.seq", value=AnyValue(int_value=seen.seq))
+    severity = _SEVERITIES.get(seen.outcome, SeverityNumber.SEVERITY_NUMBER_INFO)
+    return LogRecord(
+        time_unix_nano=seen.at_ms * 1_000_000,
+        observed_time_unix_nano=seen.at_ms * 1_000_000,
+        severity_number=severity,
+        event_name=f"toolgate.audit.{seen.type}",
+        body=AnyValue(string_value=body),
+        attributes=[number, _note("toolgate.audit.log", log), *notes],
+        trace_id=_trace_id(seen.trace_id),
+    )
+
+
+def _note(name: str, value: str) -> KeyValue:
+    return KeyValue(key=name, value=AnyValue(string_value=value))
+
+
+def _trace_id(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""

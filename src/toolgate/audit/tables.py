@@ -1,0 +1,163 @@
+"""The tables of the index, the same on every engine: what events are looked up by, apart from what they say.
+
+Everything in them came from logs. Nothing here opens or commits: see `index`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    func,
+    insert,
+    inspect,
+    literal_column,
+    select,
+    text,
+    update,
+)
+
+from toolgate.audit.queries import LOG_CHARS
+from toolgate.errors import StartRefused
+
+SCHEMA_VERSION: Final = 2
+METADATA: Final = MetaData()
+
+# One row. It is read for update first in every transaction that writes, which puts writers in a line on any
+# engine: positions rise in the order of commits, so whoever reads on from one misses nothing.
+HEAD: Final = Table(
+    "audit_head",
+    METADATA,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("schema_version", BigInteger, nullable=False),
+    Column("position", BigInteger, nullable=False),
+)
+LOGS: Final = Table(
+    "audit_logs",
+    METADATA,
+    Column("log", String(LOG_CHARS), primary_key=True),
+    Column("node", Text, nullable=False),
+    Column("taken", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False, server_default="0"),
+)
+# Narrow: counting looks at every row of a time, and needs nothing else.
+EVENTS: Final = Table(
+    "audit_events",
+    METADATA,
+    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("node", Text, nullable=False),
+    Column("log", String(LOG_CHARS), nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("outcome", Text),
+    Column("door", Text),
+    Column("principal", Text),
+    Column("task_id", Text),
+    Column("server_id", Text),
+    Column("tool", Text),
+    Column("code", Text),
+    Column("request_id", Text),
+    Column("session", Text),
+    Column("layer", Text),
+    Column("rule", Text),
+    Column("speed", SmallInteger),
+    Index("audit_events_named", "log", "seq", unique=True),
+    Index("audit_events_by_time", "at_ms", "position"),
+)
+BODIES: Final = Table(
+    "audit_bodies",
+    METADATA,
+    Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
+)
+TOKENS: Final = Table(
+    "audit_tokens",
+    METADATA,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("task_id", Text, primary_key=True),
+    Column("lists", BigInteger, nullable=False),
+    Column("definition_tokens", BigInteger, nullable=False),
+    Column("full_tokens", BigInteger, nullable=False),
+    Column("calls", BigInteger, nullable=False),
+    Column("result_tokens", BigInteger, nullable=False),
+)
+KEYS: Final = ("outcome", "door", "principal", "task_id", "server_id", "tool", "code", "request_id")
+"""Columns in a row, each a text of events by the same name."""
+
+
+def _index(name: str) -> Index:
+    """Rows that have it, by time. Each costs two microseconds an event: only where a scan takes too long."""
+    column = EVENTS.c[name]
+    has_it = column.is_not(None)
+    return Index(
+        f"audit_events_by_{name}",
+        column,
+        EVENTS.c.at_ms,
+        EVENTS.c.position,
+        sqlite_where=has_it,
+        postgresql_where=has_it,
+    )
+
+
+for _name in ("principal", "server_id", "code", "session", "request_id"):
+    _index(_name)
+_BY_TASK: Final = _index("task_id")
+_BY_TOOL: Final = _index("tool")
+WENT_WRONG: Final = EVENTS.c.outcome != literal_column("'ok'")
+"""Of few rows, so that those who look for one are quick. A query has to say it, too, in these very words."""
+_BY_OUTCOME: Final = Index(
+    "audit_events_by_outcome",
+    EVENTS.c.outcome,
+    EVENTS.c.at_ms,
+    EVENTS.c.position,
+    sqlite_where=WENT_WRONG,
+    postgresql_where=WENT_WRONG,
+)
+
+
+def _count_tokens(connection: Connection) -> None:
+    """Tokens are counted, logs can be forgotten, and events are found by task, tool and outcome, too."""
+    TOKENS.create(connection)
+    connection.execute(text("ALTER TABLE audit_logs ADD COLUMN seen_ms BIGINT NOT NULL DEFAULT 0"))
+    connection.execute(
+        update(LOGS).values(seen_ms=select(func.coalesce(func.max(EVENTS.c.at_ms), 0)).scalar_subquery())
+    )
+    for index in (_BY_TASK, _BY_TOOL, _BY_OUTCOME):
+        index.create(connection)
+
+
+STEPS: Final[Mapping[int, Callable[[Connection], None]]] = {2: _count_tokens}
+"""Schema version to what makes it of the one before."""
+_LOCK: Final = 0x746F6F6C61756469
+"""Held while tables are made or changed, so that replicas that start together do it once."""
+
+
+def prepare_tables(connection: Connection) -> None:
+    """Make the tables, or bring older ones up to date. Raises StartRefused where they are newer."""
+    if connection.dialect.name == "postgresql":
+        # To index ten million events takes longer than any question may, and so does waiting for who does it.
+        connection.execute(text("SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'"))
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    if not inspect(connection).has_table(HEAD.name):
+        METADATA.create_all(connection, checkfirst=False)
+        connection.execute(insert(HEAD), {"id": 1, "schema_version": SCHEMA_VERSION, "position": 0})
+        return
+    version = connection.execute(select(HEAD.c.schema_version)).scalar_one()
+    if version > SCHEMA_VERSION:
+        raise StartRefused(
+            f"the audit index is of a newer Toolgate (schema {version}, this one knows {SCHEMA_VERSION})",
+            hint="start the newer version again; nothing was touched",
+        )
+    for step in range(version + 1, SCHEMA_VERSION + 1):
+        STEPS[step](connection)
+    connection.execute(update(HEAD).values(schema_version=SCHEMA_VERSION))

@@ -1,0 +1,143 @@
+"""`toolgate audit`: what happened, as a list, as it comes, or as a file; and whether the log is whole."""
+
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+from typer import Argument, Context, Option
+
+from toolgate.cli.client import RestClient, failure_of
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.options import Connection
+from toolgate.cli.output import Output
+from toolgate.cli.render.audit import render_event, render_events
+from toolgate.cli.render.audit_verify import render_verified
+from toolgate.cli.spreading import spread_options
+from toolgate.cli.times import SINCE, parse_time
+
+app = typer.Typer(add_completion=False)
+_PATH: Final = "/admin/api/audit"
+_TIMES: Final = frozenset({"since", "until"})
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_FILES_HELP: Final = "Copies of a log's files, in any order. Unless given: the log in the data directory."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Which:
+    """What the list is narrowed by."""
+
+    type: Annotated[
+        str | None,
+        Option("--type", help="call, admin, credential, definition, invocation, approval or spawn."),
+    ] = None
+    outcome: Annotated[
+        str | None, Option("--outcome", help="Of calls: ok, tool_error, error, denied, cancelled or unknown.")
+    ] = None
+    door: Annotated[str | None, Option("--door", help="Of this door.")] = None
+    principal: Annotated[str | None, Option("--principal", help="Of this principal.")] = None
+    task: Annotated[str | None, Option("--task", help="Of this task.")] = None
+    server: Annotated[str | None, Option("--server", help="Of this server.")] = None
+    tool: Annotated[str | None, Option("--tool", help="Of this tool, without its server's name.")] = None
+    code: Annotated[str | None, Option("--code", help="With this error code.")] = None
+    session: Annotated[str | None, Option("--session", help="Of this session or run.")] = None
+    request: Annotated[str | None, Option("--request", help="Of this request.")] = None
+    node: Annotated[str | None, Option("--node", help="Of this node. Empty: of no node.")] = None
+    since: Annotated[str | None, SINCE] = None
+    until: Annotated[
+        str | None, Option("--until", metavar="TIME", help="Before this time, in the same forms.")
+    ] = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        given: dict[str, str | None] = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            name: str(parse_time(value)) if name in _TIMES else value
+            for name, value in given.items()
+            if value is not None
+        }
+
+
+@app.callback(invoke_without_command=True)
+@spread_options
+def audit_command(
+    context: Context,
+    connection: Connection,
+    which: Which,
+    *,
+    limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 100,
+    is_followed: Annotated[bool, Option("--follow", "-f", help="What happens from now on.")] = False,
+    export: Annotated[
+        Literal["csv", "jsonl"] | None,
+        Option("--export", help="All of them as a file, on standard output, up to 100,000."),
+    ] = None,
+) -> None:
+    """Show what happened: calls, denials, changes, refused credentials, runs, approvals, processes.
+
+    \b
+    toolgate audit --outcome denied --since 12h
+    toolgate audit --follow --server github
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if is_followed and export is not None:
+        raise CommandFailed("an export ends, and --follow does not", exit_code=Exit.USAGE)
+    with suppress(KeyboardInterrupt), connection.open() as client:
+        if export is not None:
+            for chunk in client.chunks(f"{_PATH}/export", {**which.query, "format": export}):
+                sys.stdout.buffer.write(chunk)
+            sys.stdout.flush()
+        elif is_followed:
+            _follow(client, which.query, connection.output)
+        else:
+            found = client.get(_PATH, {**which.query, "limit": str(limit)})["events"]
+            connection.output.show(found, render_events(found))
+
+
+@app.command("verify")
+def verify_command(
+    files: Annotated[list[Path] | None, Argument(help=_FILES_HELP, show_default=False)] = None,
+    *,
+    data: Annotated[
+        Path | None, Option("--data", metavar="DIR", help="The gateway's data directory, if not the default.")
+    ] = None,
+    seal: Annotated[
+        str | None, Option("--seal", metavar="SHA256", help="A seal that was written down: it must be there.")
+    ] = None,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check the audit log against its seals; exit code 1 if anything was changed, removed or reordered.
+
+    It asks no gateway, and works while one writes.
+
+    \b
+    toolgate audit verify
+    toolgate audit verify /backup/audit.jsonl*
+    """
+    if files and data is not None:
+        raise CommandFailed("give either files or --data", exit_code=Exit.USAGE)
+    if seal is not None and not _SHA256.fullmatch(seal):
+        hint = "copy all 64 characters of what `toolgate audit verify` printed"
+        raise CommandFailed(f"`{seal}` is no seal", hint=hint, exit_code=Exit.USAGE)
+    # Only where it is used: the index takes as long to load as all else.
+    verifying = import_module("toolgate.cli.audit_verify")
+    verifier = verifying.verify_copies(files) if files else verifying.verify_log(data)
+    if seal is not None:
+        verifier.expect_seal(seal)
+    Output(as_json=as_json).show(verifying.shown(verifier), render_verified(verifier))
+    if verifier.breaks:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _follow(client: RestClient, query: Mapping[str, str], output: Output) -> None:
+    for event in client.events(f"{_PATH}/events", query):
+        if event.name == "error":
+            raise failure_of(event.data)
+        if event.name == "event":
+            output.show(event.data, render_event(event.data))
+    raise CommandFailed("the gateway ended the stream", code="stream_ended")

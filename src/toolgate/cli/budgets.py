@@ -1,0 +1,25 @@
+"""`toolgate budgets`: who may use how much over time, and what is used of it."""
+
+import time
+
+import typer
+
+from toolgate.cli.options import Connection
+from toolgate.cli.render.budgets import render_budgets
+from toolgate.cli.spreading import spread_options
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("budgets")
+@spread_options
+def budgets_command(connection: Connection) -> None:
+    """Show the budgets of keys and tasks over time: what is used at all nodes together, and when each resets.
+
+    \b
+    toolgate keys add ci --calls-per-minute 60 --tokens-per-day 1000000
+    toolgate budgets
+    """
+    with connection.open() as client:
+        found = client.pages("/admin/api/budgets", "budgets")
+    connection.output.show(found, render_budgets(found, time.time()))

@@ -1,0 +1,91 @@
+"""`toolgate learn`: the least policy that lets a task have what it used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from toolgate.cli.change_sets import APPLY
+from toolgate.cli.client import record_path
+from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.options import Connection
+from toolgate.cli.record_commands import PlanOption
+from toolgate.cli.render.learning import render_lesson
+from toolgate.cli.render.plans import render_change_set
+from toolgate.cli.spreading import spread_options
+from toolgate.cli.times import SinceOption, parse_time
+from toolgate.model.visible import encode_json
+
+app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Which:
+    """What is learned from."""
+
+    since: SinceOption = "7d"
+    may_deny_all: Annotated[
+        bool, Option("--deny-all", help="Also where nothing was used, so that nothing would be left.")
+    ] = False
+
+    @property
+    def query(self) -> dict[str, str]:
+        return {"since": str(parse_time(self.since)), "deny_all": "true" if self.may_deny_all else "false"}
+
+    @property
+    def words(self) -> list[str]:
+        """The same on a command line."""
+        return ["--since", self.since, *(["--deny-all"] if self.may_deny_all else [])]
+
+
+@app.command("learn")
+@spread_options
+def learn_command(
+    task: Annotated[str, Argument(help="The task.", show_default=False)],
+    connection: Connection,
+    which: Which,
+    *,
+    is_applied: Annotated[bool, Option("--apply", help="Make it so, exactly as it is shown.")] = False,
+    plan_id: PlanOption = None,
+    out: Annotated[
+        Path | None, Option("--out", metavar="FILE", help="Write the task as it should be here, as JSON.")
+    ] = None,
+) -> None:
+    """Work out the least policy by what a task used: what stays, what goes, and when that was used last.
+
+    Nothing is written without --apply. Calls of other tasks do not count.
+
+    \b
+    toolgate learn review --since 30d
+    toolgate learn review --since 30d --apply
+    toolgate learn review --out review.json    # to change it, then: toolgate apply -f review.json
+    """
+    with connection.open() as client:
+        lesson = client.get(f"{record_path('task', task)}/learn", which.query)
+        if plan_id not in {None, lesson["plan"]["id"]}:
+            raise CommandFailed(
+                "what would be learned now is not what that plan showed",
+                hint="look again without --require-plan",
+                code="plan_outdated",
+            )
+        if out is not None:
+            _write(out, lesson["record"])
+        if not is_applied or not lesson["plan"]["changes"]:
+            again = ["learn", task, *which.words, "--apply"]
+            connection.output.show(lesson, render_lesson(lesson, again))
+            return
+        change = {"kind": "task", "id": task, "body": lesson["record"]}
+        answer = client.post(APPLY, {"changes": [change], "plan": lesson["plan"]["id"]})
+    if not connection.as_json:
+        connection.output.show(lesson, render_lesson(lesson, None))
+    connection.output.show(answer, render_change_set(answer))
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    try:
+        path.write_text(encode_json(record, indent=2) + "\n", "utf-8")
+    except OSError as exc:
+        raise CommandFailed(f"cannot write `{path}`: {exc.strerror}", exit_code=Exit.USAGE) from exc

@@ -1,0 +1,90 @@
+"""Calls that wait for a person: a list, and one of them whole."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from toolgate.cli.escape import encode_json
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, facts, grid, sentence, stack, verbatim
+
+Answer = Mapping[str, Any]
+
+_STATES: Final = {"pending": WARN, "approved": OK, "denied": BAD, "expired": DIM, "used": OK}
+
+
+def render_approvals(approvals: Sequence[Answer], state: str) -> RenderableType:
+    """One line a call in that `state`, the newest first."""
+    if not approvals:
+        nothing = "no call waits: `--state all` shows those that were decided on"
+        return Text(nothing if state == "pending" else "there are none")
+    table = grid("APPROVAL", "STATE", "TOOL", "BY", "ARGUMENTS", "UNTIL", flexible={"ARGUMENTS"})
+    for one in approvals:
+        table.add_row(
+            cell(one["approval_id"], "bold"),
+            _state(one),
+            cell(f"{one['server_id']}.{one['tool']}"),
+            cell(one["principal"]),
+            _arguments(one, longest=120),
+            cell(_when(one["expires_ms"], "%H:%M:%S UTC")),
+        )
+    return table
+
+
+def render_approval(one: Answer) -> RenderableType:
+    """All there is of one, and what can be done with it."""
+    table = facts(2)
+    table.add_row("approval", cell(one["approval_id"], "bold"))
+    table.add_row("state", _state(one))
+    table.add_row("tool", cell(f"{one['server_id']}.{one['tool']}"))
+    table.add_row("arguments", _arguments(one))
+    table.add_row("by", cell(one["principal"]))
+    if one["task_id"]:
+        table.add_row("task", cell(one["task_id"]))
+    table.add_row("door", cell(one["door"]))
+    table.add_row("why", cell(one["why"]))
+    table.add_row("asked", cell(_when(one["created_ms"])))
+    table.add_row("until", cell(_when(one["expires_ms"])))
+    for name, value in _decision(one):
+        table.add_row(name, cell(value))
+    return stack(table, _next(one))
+
+
+def _decision(one: Answer) -> list[tuple[str, str]]:
+    facts_ = []
+    if one["decided_ms"] is not None:
+        facts_.append(("decided", f"{_when(one['decided_ms'])} by {one['decided_by']}"))
+    if one["reason"]:
+        facts_.append(("reason", one["reason"]))
+    if one["used_ms"] is not None:
+        facts_.append(("used", _when(one["used_ms"])))
+    return facts_
+
+
+def _next(one: Answer) -> RenderableType | None:
+    if one["state"] == "pending":
+        # The id is the gateway's own.
+        approval_id = cell(one["approval_id"]).plain
+        commands = (
+            f"toolgate approvals approve {approval_id}\ntoolgate approvals deny {approval_id} --reason …"
+        )
+        return Group(Text("to decide:"), verbatim(commands))
+    if one["state"] == "approved":
+        return sentence("the call passes when it is repeated, once")
+    return None
+
+
+def _arguments(one: Answer, *, longest: int | None = None) -> Text:
+    """Every character counts: not even spaces are put together."""
+    text = encode_json(one["arguments"])
+    return Text(text if longest is None or len(text) <= longest else f"{text[:longest]}…", overflow="fold")
+
+
+def _state(one: Answer) -> Text:
+    return cell(one["state"], _STATES.get(str(one["state"]), ""))
+
+
+def _when(at_ms: int, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)

@@ -1,0 +1,69 @@
+"""Events of the audit, a line each."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, grid
+from toolgate.model.visible import encode_json
+
+Answer = Mapping[str, Any]
+MAX_ARGUMENTS: Final = 160
+"""Characters of them in a line. Programs get all."""
+
+_STYLES = {"ok": OK, "denied": WARN, "tool_error": BAD, "error": BAD, "cancelled": DIM, "unknown": BAD}
+
+
+def render_events(events: Sequence[Answer]) -> RenderableType:
+    """When, what came of it, who, and what it was."""
+    if not events:
+        return Text("nothing of that has happened")
+    table = grid("WHEN (UTC)", "TYPE", "OUTCOME", "WHO", "WHAT", flexible={"WHAT"})
+    for event in events:
+        table.add_row(*_cells(event))
+    return table
+
+
+def render_event(event: Answer) -> RenderableType:
+    """The same of one, as it comes."""
+    return Text("  ").join(one for one in _cells(event) if one)
+
+
+def _cells(event: Answer) -> list[Text]:
+    outcome = event["outcome"] or event["state"] or event["operation"] or event["code"]
+    if event["type"] == "spawn":
+        outcome = event["reason"]
+    return [
+        cell(_moment(event["at_ms"]), DIM),
+        cell(event["type"]),
+        cell(outcome, _STYLES.get(outcome or "", "")),
+        cell(event["principal"] or event["peer"]),
+        cell(" ".join(_what(event))),
+    ]
+
+
+def _what(event: Answer) -> list[str]:
+    """What it was about, in the words that this type of event has."""
+    tool = ".".join(filter(None, (event["server_id"], event["tool"])))
+    parts = [event["kind"], event["record_id"], tool, event["invocation_id"], event["approval_id"]]
+    parts.append(event["command"])
+    if event["duration_us"]:
+        parts.append(f"{event['duration_us'] / 1000:.1f} ms")
+    by = event["rule"] or event["decided_by"]
+    parts += [event["code"] if event["outcome"] else None, by and f"by {by}"]
+    parts += [event["shadow"] and f"would be denied by {event['shadow']}"]
+    parts += [event["task_id"] and f"task {event['task_id']}", event["node"] and f"on {event['node']}"]
+    parts += [event["reason"] if event["type"] == "approval" else None]
+    parts += [event["arguments"] and _cut(encode_json(event["arguments"]))]
+    return [str(part) for part in parts if part]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_ARGUMENTS else f"{text[:MAX_ARGUMENTS]}…"
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,77 @@
+"""How much may be used over time, and who may: values only, no clock and no count."""
+
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+HolderKind = Literal["key", "task"]
+BudgetName = Literal["calls_per_minute", "calls_per_day", "tokens_per_day"]
+
+MAX_CALLS: Final = 10**9
+MAX_TOKENS: Final = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBudgets:
+    """The most that may be used within a minute or a day, each by UTC. None: as much as there is."""
+
+    calls_per_minute: int | None = None
+    calls_per_day: int | None = None
+    tokens_per_day: int | None = None
+
+
+class Holder(NamedTuple):
+    """A key or a task: whose budgets, or grants, all who call with it or under it share."""
+
+    kind: HolderKind
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} `{self.id}`"
+
+
+class Allowance(NamedTuple):
+    """What one holder may use over time. Invariant: at least one budget is set."""
+
+    holder: Holder
+    budgets: TimeBudgets
+
+
+class Draw(NamedTuple):
+    """What a node asks of one budget: for more calls, or what is left of its tokens."""
+
+    holder: Holder
+    budget: BudgetName
+    limit: int
+    spent: int = 0
+    """Tokens that were used since this was last said."""
+    returned: int = 0
+    """Calls that were granted, and will not be made. Whoever returns some is granted none."""
+    window_ms: int = 0
+    """When the window began in which they were granted: to another they are worth nothing."""
+
+
+class Drawn(NamedTuple):
+    """What it gets."""
+
+    amount: int
+    """So many calls may be made within the window, and are counted as made; or so many tokens are left."""
+    window_ms: int
+    """When the window began."""
+    left_ms: int
+    """How long it lasts yet."""
+
+
+class Count(NamedTuple):
+    """What was used of one budget, and in which window."""
+
+    window_ms: int = 0
+    used: int = 0
+
+
+class Usage(NamedTuple):
+    """A count, and of what it is."""
+
+    holder: Holder
+    budget: BudgetName
+    window_ms: int
+    used: int

@@ -1,0 +1,50 @@
+"""How far a task or a key reaches: all that any request could get, limits aside."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from toolgate.errors import InvalidRecord
+from toolgate.model.names import ToolRef
+from toolgate.model.principals import Ceiling
+from toolgate.model.snapshot import Snapshot
+from toolgate.policy.compose import compose
+from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
+from toolgate.policy.resolve import bind_task
+
+BOUNDLESS: Final = Ceiling()
+
+
+def within_reach(platform: Snapshot, task: TaskPolicy) -> Snapshot:
+    """`platform` with the servers the task could ever have: what it costs to ask follows what tasks name."""
+    bound = bind_task(platform, task)
+    ids = sorted((bound.default | bound.allowed) & platform.servers.keys())
+    return replace(platform, servers=MappingProxyType({one: platform.servers[one] for one in ids}))
+
+
+def task_reach(platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = BOUNDLESS) -> frozenset[ToolRef]:
+    """What callers of the task get, or could by naming servers."""
+    near = within_reach(platform, task)
+    every = SessionRequest(servers=tuple(bind_task(platform, task).allowed))
+    asked = (SessionRequest(), every)
+    scopes = [compose(near, ceiling, task=task, request=request) for request in asked]
+    return frozenset().union(*(scope.admitted for scope in scopes))
+
+
+def key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
+    """What a key gets at most: of the tasks it is bound to, or, bound to none, of all there is."""
+    if ceiling.tasks is None:
+        return compose(platform, ceiling, task=None, request=SessionRequest()).admitted
+    reached = (task_reach(platform, task, ceiling=ceiling) for task in _readable(platform, ceiling.tasks))
+    return frozenset().union(*reached)
+
+
+def _readable(platform: Snapshot, task_ids: tuple[str, ...]) -> Iterator[TaskPolicy]:
+    """One that is not there, or cannot be read, lets nothing through."""
+    for task_id in task_ids:
+        if task_id in platform.tasks:
+            try:
+                yield parse_task_policy(platform.tasks[task_id])
+            except InvalidRecord:
+                continue

@@ -1,0 +1,89 @@
+"""The shape of a key as it is written and stored: whom it proves, how far it reaches, what it may use."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from toolgate.model.allowances import MAX_CALLS, MAX_TOKENS, TimeBudgets
+from toolgate.model.principals import Ceiling, Key, Role
+from toolgate.registry.bodies import Body, tuple_or_none
+from toolgate.registry.fields import Name, Patterns, ServerId, Sha256, UnixTime
+
+
+class CeilingBody(Body):
+    """The most a key may ever reach. A list left out does not restrict; an empty one lets nothing pass."""
+
+    tasks: Annotated[list[Name], Field(max_length=2_000)] | None = None
+    """Tasks the key may act for."""
+
+    servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
+    """Servers it may reach."""
+
+    allow: Patterns | None = None
+    """Patterns of which a tool must match one."""
+
+    deny: Patterns = Field(default=[])
+    """Patterns of which a tool may match none."""
+
+    def value(self) -> Ceiling:
+        return Ceiling(
+            tasks=tuple_or_none(self.tasks),
+            servers=tuple_or_none(self.servers),
+            allow=tuple_or_none(self.allow),
+            deny=tuple(self.deny),
+        )
+
+
+class TimeBudgetsBody(Body):
+    """What may be used over time, at all nodes together. A field left out does not restrict; none is zero."""
+
+    calls_per_minute: int | None = Field(default=None, ge=1, le=MAX_CALLS)
+    """Calls within one minute of the clock."""
+
+    calls_per_day: int | None = Field(default=None, ge=1, le=MAX_CALLS)
+    """Calls within one day, by UTC."""
+
+    tokens_per_day: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
+    """Tokens within one day, by UTC: of the results of tools, by estimate, and of chats as models report
+    them. What is under way when they are used up still ends."""
+
+    def value(self) -> TimeBudgets | None:
+        budgets = TimeBudgets(self.calls_per_minute, self.calls_per_day, self.tokens_per_day)
+        return None if budgets == TimeBudgets() else budgets
+
+
+class KeyBody(Body):
+    """A credential, as its hash."""
+
+    key_id: Name
+    """The principal's name in audit and logs."""
+
+    sha256: Sha256
+    """The SHA-256 of the key. The key itself is never stored."""
+
+    role: Role
+    """`admin` governs, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools, `node` is
+    for a node of this gateway."""
+
+    ceiling: CeilingBody = CeilingBody()
+    """The most it may ever reach."""
+
+    default_task: Name | None = None
+    """The task of a request that names none."""
+
+    expires_at_s: UnixTime | None = None
+    """Unix time after which it proves nothing."""
+
+    budgets: TimeBudgetsBody | None = None
+    """What all who use it may use over time, together."""
+
+    def value(self) -> Key:
+        return Key(
+            key_id=self.key_id,
+            sha256=self.sha256,
+            role=self.role,
+            ceiling=self.ceiling.value(),
+            default_task=self.default_task,
+            expires_at_s=self.expires_at_s,
+            budgets=self.budgets.value() if self.budgets else None,
+        )

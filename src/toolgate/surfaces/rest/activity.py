@@ -1,0 +1,59 @@
+"""Calls over time, by server, tool, caller and reason of denial."""
+
+from typing import Any, Final
+
+from toolgate.audit.queries import Filter
+from toolgate.audit.tokens import DAY_MS
+from toolgate.errors import InvalidRequest, NotFound
+from toolgate.govern.audit import MAX_BUCKETS, Span, read_activity
+from toolgate.govern.control import Control
+from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.audit import parse_equals
+from toolgate.surfaces.rest.audit_shapes import ActivityAnswer, show_activity
+from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
+
+BUCKETS: Final = 60
+_MAX_MS: Final = 10**15
+
+
+async def show_activity_of(control: Control, call: Call[None]) -> Answer:
+    """How many calls there were, how they went, what was slow and what was denied.
+
+    Without `since`, of the last day. Counts are of the events that are kept.
+    """
+    until_ms = call.number("until")
+    until_ms = control.clock_ms() if until_ms is None else until_ms
+    since_ms = call.number("since")
+    since_ms = max(0, until_ms - DAY_MS) if since_ms is None else since_ms
+    buckets = call.number("buckets")
+    buckets = BUCKETS if buckets is None else buckets
+    if not since_ms < until_ms <= _MAX_MS:
+        raise InvalidRequest("`since` is not before `until`")
+    if not 1 <= buckets <= MAX_BUCKETS:
+        raise InvalidRequest(f"`buckets` must be from 1 to {MAX_BUCKETS}")
+    span = Span(
+        asked=Filter(equals=parse_equals(call)), since_ms=since_ms, until_ms=until_ms, buckets=buckets
+    )
+    return Answer(show_activity(await read_activity(control, span)))
+
+
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        method="GET",
+        path="/admin/api/activity",
+        role="viewer",
+        summary="Count the calls",
+        handler=show_activity_of,
+        query=(
+            Parameter("since", "From this time on, in unix milliseconds.", form="number"),
+            Parameter("until", "Up to this time, in unix milliseconds. Without it, now.", form="number"),
+            Parameter(
+                "buckets", f"In how many spans: 1 to {MAX_BUCKETS}, {BUCKETS} by default.", form="number"
+            ),
+            Parameter("server", "Only calls of this server."),
+            Parameter("task", "Only calls of this task."),
+        ),
+        answer=ActivityAnswer,
+        errors=(NotFound,),
+    ),
+)

@@ -1,0 +1,7 @@
+"""Logging, metrics and traces set-up; the only place that knows their libraries."""
+
+from toolgate.telemetry.exposition import CONTENT_TYPE
+from toolgate.telemetry.logs import setup_logging
+from toolgate.telemetry.metrics import CallStats, Distribution, Metrics
+
+__all__ = ["CONTENT_TYPE", "CallStats", "Distribution", "Metrics", "setup_logging"]

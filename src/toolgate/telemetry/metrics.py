@@ -1,0 +1,289 @@
+"""What a node counts. The hot path adds to plain numbers (`CallStats`); they are read when somebody asks.
+
+Label sets are bounded by the registry: what callers make up is counted under empty labels, what was removed
+is forgotten, and of a server whose tools never stay the same the names past a limit are one.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from toolgate.telemetry.exposition import Family, Kind, Spread, render_families
+
+LATENCY_MS: Final = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500),
+    *(1_000, 2_000, 5_000, 10_000, 20_000, 30_000),
+    *(60_000, 120_000, 300_000),
+)
+"""From what the gateway itself takes to the longest that a call may: 300 s."""
+RUN_MS: Final = (5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000)
+OUTPUT_BYTES: Final = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 8_388_608)
+MAX_TOOLS_COUNTED: Final = 2_000
+"""Of one server, as many as it may have at once. Names that it comes up with later are counted as one."""
+
+Reader = Callable[[], float | Mapping[Any, float]]
+"""Reads a value, or one for each value of a label, or for each tuple of those of several."""
+
+
+class Distribution:
+    """A histogram that costs one bisection to add to."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def shown(self) -> Spread:
+        """Cumulative, as Prometheus wants it."""
+        rising, found = 0, []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            rising += count
+            found.append((bound, float(rising)))
+        return Spread(found, self.total)
+
+
+class CallStats:
+    """What is counted for one tool, from its first call on."""
+
+    __slots__ = ("calls", "errors", "latency_ms", "output_bytes")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.errors: Counter[str] = Counter()
+        self.latency_ms = Distribution(LATENCY_MS)
+        self.output_bytes = Distribution(OUTPUT_BYTES)
+
+    def add(self, latency_ms: float, size: int, code: str) -> None:
+        """One call ended, with a result of `size` if it came to one; `code` is empty when it went well."""
+        self.calls += 1
+        # As `Distribution.add`, without a call of it: each call of a tool comes through here.
+        latency, output = self.latency_ms, self.output_bytes
+        latency.counts[bisect_left(LATENCY_MS, latency_ms)] += 1
+        latency.total += latency_ms
+        if code:
+            self.errors[code] += 1
+        if size:
+            output.counts[bisect_left(OUTPUT_BYTES, size)] += 1
+            output.total += size
+
+    def refuse(self, code: str) -> None:
+        """One call was turned away before it came to its tool: it took no time of the tool's."""
+        self.calls += 1
+        self.errors[code] += 1
+
+
+class _Gauge(NamedTuple):
+    help_text: str
+    labels: tuple[str, ...]
+    read: Reader
+
+    def family(self, name: str) -> Family:
+        """As it is now."""
+        value = self.read()
+        samples: Mapping[Any, float] = {**value} if isinstance(value, Mapping) else {(): value}
+        kind: Kind = "counter" if name.endswith("_total") else "gauge"
+        return Family(name, kind, self.help_text, self.labels, samples)
+
+
+class Metrics:
+    """All counters of a process, and their Prometheus text."""
+
+    def __init__(self) -> None:
+        self.calls: dict[tuple[str, str], CallStats] = {}
+        self._tools: Counter[str] = Counter()
+        """How many tools of a server are told apart."""
+        self.injections: Counter[tuple[str, str]] = Counter()
+        """Lists by server and status: `success`, `stale`, `failed` or `denied`."""
+        self.denials: Counter[tuple[str, str]] = Counter()
+        """What was asked for and left out, by server and reason."""
+        self.connects: Counter[tuple[str, str]] = Counter()
+        """Connections by server and status: `success` or `failed`."""
+        self.list_latency_ms: dict[str, Distribution] = {}
+        self.effective_servers: dict[str, int] = {}
+        self.empty_scopes = 0
+        self.scope_tools = Distribution((0, 1, 5, 10, 20, 50, 100, 200, 500))
+        self.scope_tokens = Distribution((0, 100, 500, 1_000, 5_000, 10_000, 50_000))
+        self.chats: Counter[tuple[str, str]] = Counter()
+        """Conversations by upstream, and by how they ended."""
+        self.chat_rounds = Distribution((0, 1, 2, 3, 5, 8, 13, 21))
+        self.model_latency_ms: dict[str, Distribution] = {}
+        self.invocations: Counter[tuple[str, str]] = Counter()
+        """Runs of tasks on this node, by the state they ended in and by what ended them."""
+        self.invocation_ms = Distribution(RUN_MS)
+        self.budget_refusals: Counter[str] = Counter()
+        """Calls that a budget over time turned away, by budget."""
+        self.shadow_denials: Counter[tuple[str, str]] = Counter()
+        """Calls that a policy which is not enforced would have denied, by server and reason."""
+        self._gauges: dict[str, _Gauge] = {}
+
+    def tool(self, server_id: str, tool: str) -> CallStats:
+        """The numbers of a tool that was called. Callers' inventions are none: use `tool("", "")`."""
+        stats = self.calls.get((server_id, tool))
+        return self._first_call(server_id, tool) if stats is None else stats
+
+    def _first_call(self, server_id: str, tool: str) -> CallStats:
+        if self._tools[server_id] >= MAX_TOOLS_COUNTED:
+            return self.calls.setdefault((server_id, ""), CallStats())
+        self._tools[server_id] += 1
+        stats = self.calls[server_id, tool] = CallStats()
+        return stats
+
+    def list_latency(self, server_id: str) -> Distribution:
+        return self.list_latency_ms.setdefault(server_id, Distribution(LATENCY_MS))
+
+    def model_latency(self, upstream_id: str) -> Distribution:
+        return self.model_latency_ms.setdefault(upstream_id, Distribution(LATENCY_MS))
+
+    def gauge(self, name: str, help_text: str, read: Reader, *, labels: tuple[str, ...] = ()) -> None:
+        """A value read when somebody looks: one, or one for each value of `labels`.
+
+        What is called `…_total` is shown as a counter.
+        """
+        self._gauges[name] = _Gauge(help_text, labels, read)
+
+    def keep(self, servers: Container[str], tasks: Container[str], chat_upstreams: Container[str], /) -> None:
+        """Forget what was counted of others: they are registered no more."""
+        for by_tool in [key for key in self.calls if key[0] and key[0] not in servers]:
+            del self.calls[by_tool]
+            self._tools.pop(by_tool[0], None)
+        for counts in (self.injections, self.denials, self.connects, self.shadow_denials):
+            _keep(counts, servers)
+        _keep(self.chats, chat_upstreams)
+        _drop(self.list_latency_ms, servers)
+        _drop(self.effective_servers, tasks)
+        _drop(self.model_latency_ms, chat_upstreams)
+
+    def families(self) -> Sequence[Family]:
+        """Every metric as it is now."""
+        return [*_families(self), *self._read_gauges()]
+
+    def render(self) -> bytes:
+        return self.capture()()
+
+    def capture(self) -> Callable[[], bytes]:
+        """Reads the gauges now; what it returns makes the text, in a thread where that takes long."""
+        gauges = self._read_gauges()
+        return partial(render_families, lambda: [*_families(self), *gauges])
+
+    def _read_gauges(self) -> Sequence[Family]:
+        return [gauge.family(name) for name, gauge in self._gauges.items()]
+
+
+def _keep(counts: Counter[tuple[str, str]], known: Container[str]) -> None:
+    for key in [key for key in counts if key[0] and key[0] not in known]:
+        del counts[key]
+
+
+def _drop(found: dict[str, Distribution] | dict[str, int], known: Container[str]) -> None:
+    for key in [key for key in found if key and key not in known]:
+        del found[key]
+
+
+_TOOL: Final = ("server_id", "tool")
+
+
+def _families(metrics: Metrics) -> Iterator[Family]:
+    """Read while others count: whatever may grow meanwhile is copied before it is gone through."""
+    yield from _call_families(dict(metrics.calls))
+    yield from _policy_families(metrics)
+    yield from _chat_families(metrics)
+    yield _counters(
+        "toolgate_invocations_total",
+        "Runs of tasks that ended on this node, by state and by what ended them.",
+        metrics.invocations,
+        "state",
+        "ended_by",
+    )
+    yield _histogram("toolgate_invocation_ms", "Time of a run of a task.", metrics.invocation_ms)
+
+
+def _call_families(calls: Mapping[tuple[str, str], CallStats]) -> Iterator[Family]:
+    yield Family(
+        "mcp_tool_call_total",
+        "counter",
+        "Tool calls, denied and failed ones included.",
+        _TOOL,
+        {key: one.calls for key, one in calls.items()},
+    )
+    errors = {(*key, code): n for key, one in calls.items() for code, n in list(one.errors.items())}
+    yield _counters("mcp_tool_call_error_total", "Tool calls without a good result.", errors, *_TOOL, "code")
+    latency = {key: one.latency_ms for key, one in calls.items()}
+    yield _histogram("mcp_tool_call_latency_ms", "Time of a tool call, denied ones aside.", latency, *_TOOL)
+    sizes = {key: one.output_bytes for key, one in calls.items()}
+    yield _histogram("mcp_tool_call_output_bytes", "Size of a tool's result.", sizes, *_TOOL)
+
+
+def _policy_families(metrics: Metrics) -> Iterator[Family]:
+    yield _counters(
+        "mcp_injection_total",
+        "Servers in lists of tools, answered or offered to models.",
+        metrics.injections,
+        "server_id",
+        "status",
+    )
+    yield _counters(
+        "mcp_denied_reason",
+        "What was asked for and left out, alone or with the whole request.",
+        metrics.denials,
+        "server_id",
+        "reason",
+    )
+    yield _counters(
+        "toolgate_shadow_denials_total",
+        "Calls that a policy which is not enforced would have denied.",
+        metrics.shadow_denials,
+        "server_id",
+        "reason",
+    )
+    yield _counters(
+        "toolgate_budget_refusals_total",
+        "Calls that a budget over time turned away.",
+        metrics.budget_refusals,
+        "budget",
+    )
+    yield _counters("mcp_server_connect_total", "Connections tried.", metrics.connects, "server_id", "status")
+    yield _histogram(
+        "mcp_list_tools_latency_ms", "Time of a full tools/list.", metrics.list_latency_ms, "server_id"
+    )
+    effective = dict(metrics.effective_servers)
+    yield Family("mcp_effective_servers", "gauge", "Servers in the newest scope.", ("task_id",), effective)
+    yield _counters("toolgate_empty_scopes_total", "Compiled scopes without a tool.", metrics.empty_scopes)
+    yield _histogram("toolgate_scope_tools", "Compiled scopes, by tools.", metrics.scope_tools)
+    yield _histogram("toolgate_scope_tokens", "Compiled scopes, by tokens.", metrics.scope_tokens)
+
+
+def _chat_families(metrics: Metrics) -> Iterator[Family]:
+    yield _counters(
+        "toolgate_chat_total",
+        "Chat requests, by upstream and by how they ended.",
+        metrics.chats,
+        "upstream",
+        "outcome",
+    )
+    yield _histogram("toolgate_chat_rounds", "Rounds of tools in a conversation.", metrics.chat_rounds)
+    yield _histogram(
+        "toolgate_chat_model_latency_ms",
+        "Time of a model's whole reply.",
+        metrics.model_latency_ms,
+        "upstream",
+    )
+
+
+def _counters(name: str, help_text: str, counts: Mapping[Any, int] | int, *labels: str) -> Family:
+    samples: Mapping[Any, float] = {(): counts} if isinstance(counts, int) else dict(counts)
+    return Family(name, "counter", help_text, labels, samples)
+
+
+def _histogram(
+    name: str, help_text: str, spreads: Mapping[Any, Distribution] | Distribution, *labels: str
+) -> Family:
+    each: Mapping[Any, Distribution] = {(): spreads} if isinstance(spreads, Distribution) else dict(spreads)
+    return Family(name, "histogram", help_text, labels, {key: one.shown() for key, one in each.items()})

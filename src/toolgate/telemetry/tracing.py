@@ -1,0 +1,270 @@
+"""Traces by OpenTelemetry: spans, how they are handed on, and the queue in front of a collector.
+
+Loaded only where traces are on. A collector that is slow or gone costs no call anything: what waits for it is
+bounded, and what does not fit is dropped.
+"""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from itertools import islice
+from types import TracebackType
+from typing import Final, Self
+
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import (
+    Span as OtelSpan,
+)
+from opentelemetry.trace import (
+    SpanKind,
+    StatusCode,
+    format_trace_id,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from toolgate import __version__
+from toolgate.errors import ToolgateError
+from toolgate.telemetry.spans import NO_NOTES, TRACEPARENT, TRACESTATE, Kind, Note, Notes, NotTaken
+
+MAX_WAITING: Final = 4_096
+"""Spans that wait for the collector; what comes when there are as many is dropped."""
+BATCH: Final = 512
+TRIES: Final = 4
+FIRST_DELAY_S: Final = 1.0
+LAST_WORDS_S: Final = 2.0
+"""How long what a process traced last may take to be taken, when it ends."""
+MAX_CARRIED_CHARS: Final = 512
+"""Of a `traceparent` or `tracestate`: the latter's least that everybody must hand on."""
+
+_KINDS: Final[Mapping[Kind, SpanKind]] = {
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+    "internal": SpanKind.INTERNAL,
+}
+_WIRE: Final = TraceContextTextMapPropagator()
+
+_log = logging.getLogger(__name__)
+
+Send = Callable[[bytes], Awaitable[None]]
+"""Sends an encoded batch to a collector. Raises NotTaken."""
+
+
+def resource_of(instance: str) -> Resource:
+    """Who speaks. The standard variables may say more, and win."""
+    itself = {"service.name": "toolgate", "service.version": __version__, "service.instance.id": instance}
+    return Resource(itself).merge(OTELResourceDetector().detect())
+
+
+class _Noted:
+    """A span of the library's, as the program knows it."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: OtelSpan) -> None:
+        self._span = span
+
+    def note(self, name: str, value: Note) -> None:
+        if self._span.is_recording():
+            self._span.set_attribute(name, value)
+
+    def fail(self, code: str) -> None:
+        if self._span.is_recording():
+            self._span.set_attribute("error.type", code)
+            self._span.set_status(StatusCode.ERROR)
+
+
+class _Current(_Noted):
+    """A span around a block."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> Self:
+        self._token = attach(set_span_in_context(self._span))
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, exc: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        if exc is not None:
+            self.fail(_code_of(exc))
+        detach(self._token)
+        self._span.end()
+
+
+class _Continued:
+    """A caller's trace around a block."""
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = attach(self._context)
+
+    def __exit__(self, *_raised: object) -> None:
+        detach(self._token)
+
+
+class OtelTracing:
+    """Makes spans of which a sample goes to `waiting`. A caller who traces decides for its own."""
+
+    def __init__(self, waiting: "WaitingSpans", resource: Resource, *, sample: float = 1.0) -> None:
+        provider = TracerProvider(
+            sampler=ParentBased(TraceIdRatioBased(sample)), resource=resource, shutdown_on_exit=False
+        )
+        provider.add_span_processor(waiting)
+        self._tracer = provider.get_tracer("toolgate", __version__)
+
+    @property
+    def trace_id(self) -> str:
+        context = get_current_span().get_span_context()
+        return format_trace_id(context.trace_id) if context.is_valid else ""
+
+    @property
+    def is_recording(self) -> bool:
+        return get_current_span().is_recording()
+
+    @property
+    def current(self) -> _Noted:
+        return _Noted(get_current_span())
+
+    def span(self, name: str, kind: Kind = "internal", notes: Notes = NO_NOTES) -> _Current:
+        return _Current(
+            self._tracer.start_span(
+                name,
+                kind=_KINDS[kind],
+                attributes=notes,
+                record_exception=False,
+                set_status_on_exception=False,
+            )
+        )
+
+    def continued(self, carried: Mapping[str, str]) -> _Continued:
+        bounded = {name: carried[name] for name in (TRACEPARENT, TRACESTATE) if name in carried}
+        fits = all(len(value) <= MAX_CARRIED_CHARS for value in bounded.values())
+        return _Continued(_WIRE.extract(bounded if fits else {}, Context()))
+
+    def carried(self) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        _WIRE.inject(found)
+        return found
+
+
+def _code_of(exc: BaseException) -> str:
+    if isinstance(exc, asyncio.CancelledError):
+        return "cancelled"
+    return exc.code if isinstance(exc, ToolgateError) else "internal"
+
+
+class WaitingSpans(SpanProcessor):
+    """The spans that have ended and that the collector does not have yet. On the event loop."""
+
+    def __init__(self, send: Send, *, every_s: float) -> None:
+        """`every_s`: how long they are gathered, unless there are many."""
+        self._send = send
+        self._every_s = every_s
+        self._spans: deque[ReadableSpan] = deque()
+        self._is_due = asyncio.Event()
+        self._is_failing = False
+        self.dropped = 0
+        """How many the collector will never have."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        context = span.get_span_context()
+        if context is None or not context.trace_flags.sampled:
+            return
+        if len(self._spans) >= MAX_WAITING:
+            self.dropped += 1
+            return
+        self._spans.append(span)
+        if len(self._spans) >= BATCH:
+            self._is_due.set()
+
+    async def run(self) -> None:
+        """Send what ends, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._is_due.wait()
+            self._is_due.clear()
+            await self._send_all()
+
+    async def _send_all(self) -> None:
+        try:
+            while self._spans:
+                await self._send_batch(TRIES)
+        except Exception:  # nobody else would ever send again
+            _log.exception("spans cannot be sent, and are dropped")
+            self._spans.clear()
+
+    async def finish(self) -> None:
+        """Send what is left, if that can be done at once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                while self._spans:
+                    await self._send_batch(1)
+
+    async def _send_batch(self, tries: int) -> None:
+        """The oldest. They are waiting for as long as they are not taken, or dropped."""
+        batch = list(islice(self._spans, BATCH))
+        body = await asyncio.to_thread(_encode, batch)
+        if not await self._try(body, tries):
+            self.dropped += len(batch)
+        for _ in batch:
+            self._spans.popleft()
+
+    async def _try(self, body: bytes, tries: int) -> bool:
+        delay_s = FIRST_DELAY_S
+        for attempt in range(1, tries + 1):
+            try:
+                await self._send(body)
+            except NotTaken as exc:
+                self._note_failure(exc)
+                if not exc.may_retry or attempt == tries:
+                    return False
+            else:
+                self._note_success()
+                return True
+            await asyncio.sleep(random.uniform(0.5, 1) * delay_s)  # noqa: S311 (spreads nodes, guards nothing)
+            delay_s *= 2
+        return False
+
+    def _note_failure(self, exc: NotTaken) -> None:
+        """Once, until it is well again."""
+        if not self._is_failing:
+            _log.warning("the collector does not take traces: %s", exc)
+        self._is_failing = True
+
+    def _note_success(self) -> None:
+        if self._is_failing:
+            _log.info("the collector takes traces again; %d spans were dropped", self.dropped)
+        self._is_failing = False
+
+
+def _encode(spans: list[ReadableSpan]) -> bytes:
+    return encode_spans(spans).SerializeToString()
+
+
+@asynccontextmanager
+async def open_tracing(
+    send: Send, resource: Resource, *, sample: float, every_s: float
+) -> AsyncIterator[OtelTracing]:
+    """Traces that are sent while the block runs, and what is left of them at its end."""
+    waiting = WaitingSpans(send, every_s=every_s)
+    running = asyncio.create_task(waiting.run())
+    try:
+        yield OtelTracing(waiting, resource, sample=sample)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await waiting.finish()
