@@ -6,16 +6,21 @@ LEGACY := .venv-legacy
 NODE := requirements/node
 LIVEMCPBENCH ?= ../shared/data/livemcpbench
 GUESTS := $(patsubst sdk/examples/%.c,build/guests/%.wasm,$(wildcard sdk/examples/*.c))
+CONSOLE := build/console/index.html
 READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)/node_modules/.ready \
-  $(GUESTS) build/guests/what_time.wasm
-AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
+  $(GUESTS) build/guests/what_time.wasm $(CONSOLE) browser
+# One worker more than the smallest machine has processors: many tests mostly wait.
+AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
 PIP := -m pip install --quiet --disable-pip-version-check --require-hashes -r
 
+# Tests start a thousand processes: what these import is compiled once, wherever we run.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo guests test check bench bench-chat bench-wasm eval-search soak lock clean
+.PHONY: help setup demo guests console console-types browser screenshots test check bench bench-chat bench-wasm bench-console eval-search soak lock clean
 
 help: ## Show this.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(VENV)/.run ## Make .venv with the `toolgate` command, from the hashed lock.
 
@@ -69,7 +74,33 @@ build/guests/%.wasm: sdk/examples/assemblyscript/%.ts sdk/examples/assemblyscrip
 
 guests: $(GUESTS) ## Build the examples of programs for tasks that are in C, into build/guests.
 
-demo: $(VENV)/.run ## Start the product with real servers behind it and print what to paste into a client.
+# What builds the console: Node from a lock of its own, and what its npm installs from another, with the hash of each.
+$(VENV)/.console: requirements/console.txt $(VENV)/.run
+	@$(BIN)/python $(PIP) requirements/console.txt
+	@touch $@
+
+console/node_modules/.ready: console/package-lock.json | $(VENV)/.console
+	@$(BIN)/python console/node.py npm ci --loglevel=error
+	@touch $@
+
+$(CONSOLE): $(shell find console -name node_modules -prune -o -name __pycache__ -prune -o -type f -print) console/node_modules/.ready
+	@$(BIN)/python console/node.py vite build --logLevel warn
+
+console: $(CONSOLE) ## Build the console, into build/console, which the gateway of this checkout serves.
+
+console-types: console/node_modules/.ready ## Write the console's types of the REST API again.
+	@$(BIN)/python console/make_types.py
+
+# The tests of the console drive Debian's Chromium.
+browser:
+	@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
+	  then apt-get update -qq && apt-get install -qq -y chromium; \
+	  else echo "the tests need a browser: install the package \`chromium\`" >&2; exit 1; fi
+
+screenshots: $(VENV)/.test $(NODE)/node_modules/.ready $(CONSOLE) build/guests/mcp_direct.wasm browser ## Take the pictures of the console again, into docs/screenshots.
+	@$(BIN)/python -m docs.screenshots
+
+demo: $(VENV)/.run $(CONSOLE) ## Start the product with real servers behind it and print what to paste into a client.
 	@$(BIN)/toolgate up --demo
 
 test: $(READY) ## All tests.
@@ -80,6 +111,8 @@ check: $(READY) ## Format, lint, types, imports, sizes, tests, coverage.
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python console/node.py tsc --noEmit
+	@$(BIN)/python console/node.py biome check
 	@$(BIN)/pytest $(AT_ONCE) --cov --cov-report=
 	@$(BIN)/coverage report --fail-under=90
 	@$(BIN)/coverage report --include='*/errors/*,*/model/*,*/policy/*,*/catalog/*,*/chat/*' --fail-under=100
@@ -93,6 +126,17 @@ bench-chat: $(VENV)/.run ## Measure what the chat door adds to a round of tools,
 bench-wasm: $(VENV)/.test build/guests/mcp_direct.wasm ## Measure what the calls of guests cost, how they start, and many at once.
 	@$(BIN)/python bench/wasm/measure.py
 
+bench-observe: $(VENV)/.run bench/venvs/harness/.ready ## Measure what audit and metrics cost a call, in one run.
+	@cd bench && venvs/harness/bin/python observe/measure.py
+
+bench/venvs/harness/.ready: requirements/bench.txt
+	@python3 -m venv bench/venvs/harness
+	@bench/venvs/harness/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+bench-console: $(VENV)/.test $(CONSOLE) browser ## Measure how soon each page of the console can be used in a large house.
+	@$(BIN)/python bench/console/measure.py
+
 eval-search: $(VENV)/.semantic ## Measure what search finds, by words and by meaning, and how long it takes.
 	@$(BIN)/python bench/search/evaluate.py $(LIVEMCPBENCH)
 
@@ -102,8 +146,8 @@ soak: $(VENV)/.test ## The long runs: kill -9 loops, crash cycles, many cases, a
 lock: ## Resolve the dependencies again.
 	for name in run test legacy demo; do uv pip compile --quiet --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --upgrade requirements/$$name.in -o requirements/$$name.txt; done
-	for name in semantic model guests; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	for name in semantic model guests console; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --upgrade --no-deps requirements/$$name.in -o requirements/$$name.txt; done
 
 clean: ## Remove what the other targets made.
-	rm -rf $(VENV) $(LEGACY) $(NODE)/node_modules build .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(LEGACY) $(NODE)/node_modules console/node_modules build .toolgate .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

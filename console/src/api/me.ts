@@ -1,0 +1,31 @@
+/** Who looks at the console, and what that role may do. Buttons follow it; the gateway decides. */
+import { queryOptions, useQuery } from "@tanstack/react-query";
+import { api, type Shapes, take } from "./client";
+
+export type Role = Shapes["MeShown"]["role"];
+
+const ORDER: readonly Role[] = ["agent", "viewer", "publisher", "admin"];
+
+/** Whether `role` is `needed` or above it. `node` stands apart. */
+export function reaches(role: Role, needed: Role): boolean {
+  return ORDER.includes(role) && ORDER.indexOf(role) >= ORDER.indexOf(needed);
+}
+
+export const meQuery = queryOptions({
+  queryKey: ["me"],
+  queryFn: ({ signal }) => take(api.GET("/api/v1/me", { signal })),
+  retry: false,
+  staleTime: 60_000,
+});
+
+/** Who is logged in. Only below the gate, where somebody is. */
+export function useMe(): Shapes["MeShown"] {
+  const { data } = useQuery(meQuery);
+  if (data === undefined) throw new Error("nobody is logged in here");
+  return data;
+}
+
+/** Whether who is logged in may do what needs `role`. */
+export function useMay(role: Role): boolean {
+  return reaches(useMe().role, role);
+}

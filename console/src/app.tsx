@@ -1,0 +1,106 @@
+/** The console: its providers, its gate, and its pages, each loaded when it is first opened. */
+import { createTheme, MantineProvider } from "@mantine/core";
+import { Notifications } from "@mantine/notifications";
+import { QueryClient, QueryClientProvider, useQuery } from "@tanstack/react-query";
+import { type ComponentType, lazy } from "react";
+import { createBrowserRouter, type RouteObject, RouterProvider } from "react-router";
+import { ApiError } from "./api/client";
+import { leave } from "./api/leave";
+import { meQuery } from "./api/me";
+import { setCredential } from "./api/session";
+import { LoginPage } from "./pages/login";
+import { Problem } from "./parts/problem";
+import { Empty, Failure, Loading } from "./parts/states";
+import { Shell } from "./shell";
+
+const theme = createTheme({
+  primaryColor: "indigo",
+  primaryShade: 8,
+  defaultRadius: "sm",
+  cursorType: "pointer",
+  respectReducedMotion: true,
+  components: {
+    Modal: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
+    Drawer: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
+  },
+});
+
+const queries = new QueryClient({
+  defaultOptions: {
+    queries: {
+      staleTime: 2_000,
+      retry: (failures, error) =>
+        failures < 2 && !(error instanceof ApiError && error.status >= 400 && error.status < 500),
+    },
+  },
+});
+
+function page(path: string, load: () => Promise<{ default: ComponentType }>): RouteObject {
+  const Page = lazy(load);
+  return { path, element: <Page />, errorElement: <Problem /> };
+}
+
+const router = createBrowserRouter(
+  [
+    { path: "/login", element: <LoginPage /> },
+    {
+      path: "/",
+      element: <Gate />,
+      errorElement: <Problem />,
+      children: [
+        page("", () => import("./pages/overview")),
+        page("servers/*", () => import("./pages/servers")),
+        page("tasks/*", () => import("./pages/tasks")),
+        page("profiles/*", () => import("./pages/profiles")),
+        page("scope", () => import("./pages/scope")),
+        page("catalog/*", () => import("./pages/catalog")),
+        page("approvals/*", () => import("./pages/approvals")),
+        page("pins/*", () => import("./pages/pins")),
+        page("activity/*", () => import("./pages/activity")),
+        page("runs/*", () => import("./pages/runs")),
+        page("models/*", () => import("./pages/models")),
+        page("keys/*", () => import("./pages/keys")),
+        { path: "*", element: <Empty title="There is no such page">Choose one from the menu.</Empty> },
+      ],
+    },
+  ],
+  { basename: "/console" },
+);
+
+/** Whether a failure says that the credential proves nothing; or, at the gate, nobody who could use the console. */
+function isRefusal(error: unknown, isAtGate: boolean): boolean {
+  return error instanceof ApiError && (error.status === 401 || (isAtGate && error.status === 403));
+}
+
+/** Lets in whom the gateway knows; everybody else is asked to log in. */
+function Gate() {
+  const me = useQuery(meQuery);
+  if (me.data !== undefined) return <Shell />;
+  if (!me.isError) return <Loading what="Asking the gateway" />;
+  return isRefusal(me.error, true) ? (
+    <LoginPage />
+  ) : (
+    <Failure error={me.error} onRetry={() => void me.refetch()} />
+  );
+}
+
+/** A credential that stops proving anything, because it was revoked or has expired, leads back to the gate, where it is
+ *  forgotten: who logs in there would show it again. */
+queries.getQueryCache().subscribe(({ type, query }) => {
+  const isAtGate = query.queryKey[0] === "me";
+  if (type !== "updated" || !isRefusal(query.state.error, isAtGate)) return;
+  if (isAtGate) setCredential(null);
+  else if (queries.getQueryData(meQuery.queryKey) !== undefined) void leave(queries);
+});
+
+export function App({ nonce }: { readonly nonce: string }) {
+  return (
+    <MantineProvider theme={theme} defaultColorScheme="auto" getStyleNonce={() => nonce}>
+      <QueryClientProvider client={queries}>
+        <Notifications position="top-right" />
+        {/* At once: fields whose value stands in the address would lose what is typed meanwhile. */}
+        <RouterProvider router={router} useTransitions={false} />
+      </QueryClientProvider>
+    </MantineProvider>
+  );
+}

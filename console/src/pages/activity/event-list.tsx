@@ -1,0 +1,56 @@
+/** The audit: everything that was called, denied, changed and decided on. */
+import { Button, Switch } from "@mantine/core";
+import { useState } from "react";
+import { useNavigate, useSearchParams } from "react-router";
+import { PageHead } from "@/parts/page-head";
+import { Empty, Failure, Loading } from "@/parts/states";
+import { EventTable } from "./event-table";
+import { Export } from "./export";
+import { type Asked, readAsked, writeAsked } from "./filter";
+import { Filters } from "./filters";
+import { useEvents } from "./use-events";
+
+export function EventList() {
+  const [params, setParams] = useSearchParams();
+  const [isLive, setLive] = useState(true);
+  const navigate = useNavigate();
+  const asked = readAsked(params);
+  const { kept, events } = useEvents(asked, isLive && asked.until === undefined);
+  const ask = (next: Asked) => setParams(writeAsked(next));
+  return (
+    <>
+      <PageHead title="Activity" about="Every call, denial, change and decision, the newest first.">
+        <Switch
+          label="Live"
+          checked={isLive && asked.until === undefined}
+          disabled={asked.until !== undefined}
+          onChange={({ currentTarget }) => setLive(currentTarget.checked)}
+        />
+        <Export asked={asked} />
+      </PageHead>
+      <Filters asked={asked} onChange={ask} />
+      {kept.isError ? <Failure error={kept.error} onRetry={() => void kept.refetch()} /> : null}
+      {kept.isPending ? <Loading what="Reading the audit" /> : null}
+      {kept.data === undefined ? null : (
+        <EventTable
+          label="Events"
+          events={events}
+          onOpen={(one) => void navigate(`/activity/${encodeURIComponent(one.event_id)}`)}
+          onNarrow={(name, value) => ask({ ...asked, [name]: value })}
+          height="calc(100vh - 330px)"
+          empty={<Empty title="Nothing like that happened">Take a filter off, or make a call.</Empty>}
+        />
+      )}
+      {kept.hasNextPage ? (
+        <Button
+          variant="default"
+          mt="sm"
+          onClick={() => void kept.fetchNextPage()}
+          loading={kept.isFetchingNextPage}
+        >
+          Show older ones
+        </Button>
+      ) : null}
+    </>
+  );
+}

@@ -1,0 +1,76 @@
+/** Which events are looked at. All of it stands in the address, so that it can be passed on. */
+
+export const TYPES = [
+  "call",
+  "admin",
+  "approval",
+  "credential",
+  "definition",
+  "invocation",
+  "spawn",
+] as const;
+export const OUTCOMES = ["ok", "tool_error", "error", "denied", "cancelled", "unknown"] as const;
+
+/** What events are compared with, by the name of the parameter that does it. */
+export const TEXTS = [
+  ["principal", "Caller"],
+  ["task", "Task"],
+  ["server", "Server"],
+  ["tool", "Tool, without its server"],
+  ["code", "Error code"],
+  ["door", "Door"],
+  ["session", "Session or run"],
+  ["request", "Request id"],
+  ["node", "Node"],
+] as const;
+
+export type TextName = (typeof TEXTS)[number][0];
+type Name = TextName | "type" | "outcome";
+
+const NAMES: readonly Name[] = ["type", "outcome", ...TEXTS.map(([name]) => name)];
+
+export interface Asked extends Readonly<Partial<Record<TextName, string>>> {
+  readonly type?: (typeof TYPES)[number];
+  readonly outcome?: (typeof OUTCOMES)[number];
+  readonly since?: number;
+  readonly until?: number;
+}
+
+function time(text: string | null): number | undefined {
+  const value = Number(text);
+  return text !== null && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
+}
+
+/** What an address asks for; what is not understood is left out. */
+export function readAsked(params: URLSearchParams): Asked {
+  const texts = TEXTS.map(([name]) => [name, params.get(name)] as const).filter(([, value]) => value);
+  return {
+    ...Object.fromEntries(texts),
+    type: TYPES.find((one) => one === params.get("type")),
+    outcome: OUTCOMES.find((one) => one === params.get("outcome")),
+    since: time(params.get("since")),
+    until: time(params.get("until")),
+  };
+}
+
+/** The same as a query of the API, and of an address. */
+export function writeAsked(asked: Asked): URLSearchParams {
+  const params = new URLSearchParams();
+  for (const name of [...NAMES, "since", "until"] as const) {
+    const value = asked[name];
+    if (value !== undefined && value !== "") params.set(name, String(value));
+  }
+  return params;
+}
+
+/** A moment as an input for date and time has it, in local time; and back. */
+export function toLocal(ms: number | undefined): string {
+  if (ms === undefined) return "";
+  const shifted = new Date(ms - new Date(ms).getTimezoneOffset() * 60_000);
+  return shifted.toISOString().slice(0, 16);
+}
+
+export function fromLocal(text: string): number | undefined {
+  const ms = new Date(text).getTime();
+  return Number.isNaN(ms) ? undefined : ms;
+}

@@ -1,0 +1,117 @@
+/** The filters of the audit: every one that the API has, those that are set in sight. */
+import {
+  Badge,
+  Button,
+  CloseButton,
+  Collapse,
+  Group,
+  NativeSelect,
+  SimpleGrid,
+  Stack,
+  TextInput,
+} from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
+import { IconFilter } from "@tabler/icons-react";
+import { Untrusted } from "@/parts/untrusted";
+import { visibleText } from "@/parts/visible";
+import { type Asked, fromLocal, OUTCOMES, TEXTS, TYPES, toLocal } from "./filter";
+
+interface FiltersProps {
+  readonly asked: Asked;
+  readonly onChange: (asked: Asked) => void;
+}
+
+export function Filters({ asked, onChange }: FiltersProps) {
+  const [isOpen, { toggle }] = useDisclosure();
+  const choices = (values: readonly string[], any: string) => [{ value: "", label: any }, ...values];
+  return (
+    <Stack gap="xs" mb="sm">
+      <Group align="flex-end" gap="sm">
+        <NativeSelect
+          label="Type"
+          data={choices(TYPES, "Any")}
+          value={asked.type ?? ""}
+          onChange={({ currentTarget: { value } }) =>
+            onChange({ ...asked, type: TYPES.find((one) => one === value) })
+          }
+        />
+        <NativeSelect
+          label="Outcome"
+          data={choices(OUTCOMES, "Any")}
+          value={asked.outcome ?? ""}
+          onChange={({ currentTarget: { value } }) =>
+            onChange({ ...asked, outcome: OUTCOMES.find((one) => one === value) })
+          }
+        />
+        <Button
+          variant="default"
+          leftSection={<IconFilter size={16} />}
+          onClick={toggle}
+          aria-expanded={isOpen}
+        >
+          More filters
+        </Button>
+      </Group>
+      <Collapse expanded={isOpen}>
+        <TextFilters asked={asked} onChange={onChange} />
+      </Collapse>
+      <Chips asked={asked} onChange={onChange} />
+    </Stack>
+  );
+}
+
+function TextFilters({ asked, onChange }: FiltersProps) {
+  return (
+    <SimpleGrid cols={{ base: 1, xs: 2, md: 4 }} p={4}>
+      {TEXTS.map(([name, title]) => (
+        <TextInput
+          key={`${name} ${asked[name] ?? ""}`}
+          label={title}
+          defaultValue={asked[name] ?? ""}
+          onBlur={({ currentTarget: { value } }) => {
+            if (value !== (asked[name] ?? "")) onChange({ ...asked, [name]: value || undefined });
+          }}
+          onKeyDown={(event) => {
+            if (event.key === "Enter") event.currentTarget.blur();
+          }}
+        />
+      ))}
+      {(["since", "until"] as const).map((name) => (
+        <TextInput
+          key={name}
+          type="datetime-local"
+          label={name === "since" ? "From" : "Until"}
+          value={toLocal(asked[name])}
+          onChange={({ currentTarget: { value } }) => onChange({ ...asked, [name]: fromLocal(value) })}
+        />
+      ))}
+    </SimpleGrid>
+  );
+}
+
+/** The filters that are set, each with a way to take it off. */
+function Chips({ asked, onChange }: FiltersProps) {
+  const set = TEXTS.filter(([name]) => asked[name]);
+  if (set.length === 0) return null;
+  return (
+    <Group gap="xs">
+      {set.map(([name, title]) => (
+        <Badge
+          key={name}
+          variant="light"
+          tt="none"
+          size="lg"
+          rightSection={
+            <CloseButton
+              size="xs"
+              aria-label={`Without ${title}: ${visibleText(asked[name] ?? "")}`}
+              onClick={() => onChange({ ...asked, [name]: undefined })}
+            />
+          }
+        >
+          {title}: <Untrusted text={asked[name] ?? ""} mono />
+        </Badge>
+      ))}
+    </Group>
+  );
+}

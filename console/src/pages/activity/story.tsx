@@ -1,0 +1,137 @@
+/** One event whole: what was asked, who decided and why, what came of it, and what happened around it. */
+import { Anchor, Card, Group, Stack, Table, Text, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useParams } from "react-router";
+import { api, take } from "@/api/client";
+import { CodeBlock } from "@/parts/copy";
+import { PageHead } from "@/parts/page-head";
+import { ruleInWords } from "@/parts/reasons";
+import { Loaded } from "@/parts/states";
+import { ago, bytes, count, duration, moment } from "@/parts/time";
+import { Untrusted } from "@/parts/untrusted";
+import { EventTable, Result } from "./event-table";
+import { detailsOf, type Event, lensOn, subjectOf, tookMs } from "./words";
+
+export function Story() {
+  const { eventId = "" } = useParams();
+  const navigate = useNavigate();
+  const story = useQuery({
+    queryKey: ["audit", "story", eventId],
+    queryFn: ({ signal }) =>
+      take(api.GET("/admin/api/audit/{event_id}", { params: { path: { event_id: eventId } }, signal })),
+  });
+  return (
+    <Loaded query={story} what="Reading the story">
+      {({ event, around }) => (
+        <Stack>
+          <PageHead title={subjectOf(event)} about={<Summary event={event} />}>
+            <Anchor component={Link} to="/activity">
+              All activity
+            </Anchor>
+          </PageHead>
+          <Decision event={event} />
+          <Arguments event={event} />
+          <Details event={event} />
+          {around.length === 0 ? null : (
+            <section aria-label="Around it">
+              <Title order={2} size="h4" mb="xs">
+                Around it
+              </Title>
+              <EventTable
+                label="Events around it"
+                events={around}
+                onOpen={(one) => void navigate(`/activity/${encodeURIComponent(one.event_id)}`)}
+                height={420}
+              />
+            </section>
+          )}
+        </Stack>
+      )}
+    </Loaded>
+  );
+}
+
+function Summary({ event }: { readonly event: Event }) {
+  const ms = tookMs(event);
+  return (
+    <Group gap="xs">
+      <Result event={event} />
+      {event.principal === null ? null : (
+        <span>
+          by <Untrusted text={event.principal} mono />
+        </span>
+      )}
+      <span title={moment(event.at_ms)}>{ago(event.at_ms)}</span>
+      {ms === null ? null : <span>in {duration(ms)}</span>}
+      {event.result_bytes === null ? null : <span>{bytes(event.result_bytes)} came back</span>}
+      {event.result_tokens ? <span>about {count(event.result_tokens)} tokens</span> : null}
+    </Group>
+  );
+}
+
+/** Which layer and rule let a call through, or did not. */
+function Decision({ event }: { readonly event: Event }) {
+  const lens = lensOn(event);
+  if (event.type === "approval" && event.approval_id !== null) {
+    return (
+      <Anchor component={Link} to={`/approvals/${encodeURIComponent(event.approval_id)}`}>
+        Open the approval
+      </Anchor>
+    );
+  }
+  if (event.type === "invocation" && event.task_id !== null && event.invocation_id !== null) {
+    return (
+      <Anchor
+        component={Link}
+        to={`/runs/${encodeURIComponent(event.task_id)}/${encodeURIComponent(event.invocation_id)}`}
+      >
+        Open the run
+      </Anchor>
+    );
+  }
+  if (lens === null) return null;
+  const words = ruleInWords(event.rule ?? "");
+  return (
+    <Card withBorder component="section" aria-label="Decision">
+      <Text component="div">
+        {event.outcome === "denied" ? "Denied" : "Let through"}
+        {event.layer ? ` by the ${event.layer}` : ""}
+        {words ? `: ${words}` : ""}. {event.rule ? <Untrusted text={event.rule} mono /> : null}
+      </Text>
+      {event.shadow === null ? null : (
+        <Text component="div" c="var(--tone-warn)">
+          It would be denied, were the policy of its task enforced: <Untrusted text={event.shadow} mono />
+        </Text>
+      )}
+      {event.outcome === "unknown" ? (
+        <Text component="div">The gateway ended while it ran: nobody knows what came of it.</Text>
+      ) : null}
+      <Anchor component={Link} to={lens}>
+        See in the scope lens how it is decided now
+      </Anchor>
+    </Card>
+  );
+}
+
+/** What the call was made with, as far as the rules of redaction show it. */
+function Arguments({ event }: { readonly event: Event }) {
+  if (event.arguments === null) return null;
+  return <CodeBlock text={JSON.stringify(event.arguments, null, 2)} label="arguments" />;
+}
+
+function Details({ event }: { readonly event: Event }) {
+  return (
+    <Table withTableBorder aria-label="Details">
+      <Table.Tbody>
+        {detailsOf(event).map(([name, value]) => (
+          <Table.Tr key={name}>
+            <Table.Th w={180}>{name}</Table.Th>
+            <Table.Td>
+              <Untrusted text={name === "at_ms" ? `${moment(Number(value))} (${value})` : value} mono />
+            </Table.Td>
+          </Table.Tr>
+        ))}
+      </Table.Tbody>
+    </Table>
+  );
+}

@@ -1,0 +1,50 @@
+import { expect, test } from "vitest";
+import { colourOf, detailsOf, type Event, lensOn, resultOf, subjectOf, tookMs } from "./words";
+
+const event = (members: Partial<Event>) =>
+  ({ duration_us: null, duration_ms: null, revision: null, tool: null, task_id: null, ...members }) as Event;
+
+test.each([
+  [event({ type: "call", tool: "git.log", outcome: "denied" }), "git.log", "denied", "yellow"],
+  [event({ type: "call", server_id: "git", tool: "log", outcome: "ok" }), "git.log", "ok", "green"],
+  [
+    event({ type: "admin", operation: "put", kind: "task", record_id: "ops", revision: 7 }),
+    "put task ops",
+    "revision 7",
+    "blue",
+  ],
+  [
+    event({ type: "approval", server_id: "git", tool: "push", state: "asked" }),
+    "git.push",
+    "asked",
+    "yellow",
+  ],
+  [event({ type: "definition", server_id: "git", tool: "push" }), "git.push", "changed", "yellow"],
+  [event({ type: "credential", peer: "10.0.0.9" }), "a credential from 10.0.0.9", "refused", "red"],
+  [event({ type: "invocation", task_id: "night", state: "failed" }), "a run of night", "failed", "red"],
+  [event({ type: "spawn", server_id: "git", reason: "start" }), "a process for git", "started", "blue"],
+  [event({ type: "spawn", server_id: "git", reason: "trial" }), "a process for git", "tried", "blue"],
+  [event({ type: "call", tool: "git.log", outcome: "unknown" }), "git.log", "unknown", "red"],
+])("each type says what was done and what came of it", (one, subject, result, colour) => {
+  expect([subjectOf(one), resultOf(one), colourOf(one)]).toEqual([subject, result, colour]);
+});
+
+test("how long it took is told in milliseconds", () => {
+  expect(tookMs(event({ duration_us: 1500 }))).toBe(1.5);
+  expect(tookMs(event({ duration_ms: 20 }))).toBe(20);
+  expect(tookMs(event({}))).toBeNull();
+});
+
+test("a call leads to the lens, asking why", () => {
+  expect(lensOn(event({ type: "call", tool: "a.b", task_id: "t" }))).toBe("/scope?why=a.b&task=t");
+  expect(lensOn(event({ type: "admin" }))).toBeNull();
+});
+
+test("what an event does not say is not listed", () => {
+  expect(
+    detailsOf(event({ event_id: "1", type: "call", tool: "a.b", code: "", arguments: { a: 1 } })),
+  ).toEqual([
+    ["tool", "a.b"],
+    ["type", "call"],
+  ]);
+});

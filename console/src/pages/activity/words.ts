@@ -1,0 +1,85 @@
+/** What an event says, in a few words. */
+import type { Shapes } from "@/api/client";
+
+export type Event = Shapes["AuditShown"];
+
+/** What was done, or tried. A call that was denied has the name its caller made up. */
+export function subjectOf(event: Event): string {
+  switch (event.type) {
+    case "admin":
+      return `${event.operation} ${event.kind} ${event.record_id}`;
+    case "call":
+    case "approval":
+    case "definition":
+      return [event.server_id, event.tool].filter(Boolean).join(".");
+    case "credential":
+      return `a credential from ${event.peer}`;
+    case "invocation":
+      return `a run of ${event.task_id}`;
+    case "spawn":
+      return `a process for ${event.server_id}`;
+  }
+}
+
+/** What came of it. */
+export function resultOf(event: Event): string {
+  switch (event.type) {
+    case "call":
+      return event.outcome ?? "";
+    case "admin":
+      return event.revision === null ? "done" : `revision ${event.revision}`;
+    case "approval":
+    case "invocation":
+      return event.state ?? "";
+    case "definition":
+      return "changed";
+    case "credential":
+      return "refused";
+    case "spawn":
+      return event.reason === "trial" ? "tried" : "started";
+  }
+}
+
+const COLOURS: Readonly<Record<string, string>> = {
+  ok: "green",
+  approved: "green",
+  used: "green",
+  succeeded: "green",
+  tool_error: "orange",
+  error: "red",
+  failed: "red",
+  refused: "red",
+  denied: "yellow",
+  changed: "yellow",
+  asked: "yellow",
+  cancelled: "gray",
+  expired: "gray",
+  unknown: "red",
+};
+
+export function colourOf(event: Event): string {
+  return COLOURS[resultOf(event)] ?? "blue";
+}
+
+export function tookMs(event: Event): number | null {
+  if (event.duration_us !== null) return event.duration_us / 1_000;
+  return event.duration_ms;
+}
+
+/** The lens on the scope that decided about a call; null where no tool of ours was decided on. */
+export function lensOn(event: Event): string | null {
+  if (event.type !== "call" || event.tool === null) return null;
+  const params = new URLSearchParams({ why: subjectOf(event) });
+  if (event.task_id) params.set("task", event.task_id);
+  return `/scope?${params}`;
+}
+
+/** What is shown apart from the other members, or not at all. */
+const APART: readonly string[] = ["event_id", "arguments"];
+
+/** The members of an event that say something, in the order that the API has them. */
+export function detailsOf(event: Event): [name: string, value: string][] {
+  return Object.entries(event)
+    .filter(([name, value]) => value !== null && value !== "" && !APART.includes(name))
+    .map(([name, value]) => [name, String(value)]);
+}

@@ -1,0 +1,80 @@
+/** The first page: a search, and below it the categories, or what was found. */
+import { Card, SimpleGrid, Text, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useSearchParams } from "react-router";
+import type { Shapes } from "@/api/client";
+import { useMay } from "@/api/me";
+import { PageHead } from "@/parts/page-head";
+import { Empty, Loaded } from "@/parts/states";
+import { count } from "@/parts/time";
+import { Untrusted } from "@/parts/untrusted";
+import styles from "./catalog.module.css";
+import { isSearching, parseFilters } from "./filters";
+import { categoryPath } from "./paths";
+import { categoriesQuery } from "./queries";
+import { Results } from "./results";
+import { SearchFields } from "./search-fields";
+
+export function Browse() {
+  const [params] = useSearchParams();
+  const filters = parseFilters(params);
+  return (
+    <>
+      <PageHead
+        title="Catalog"
+        about="Every tool that you can reach. Pick some, and take them along as a skill or a URL."
+      />
+      <SearchFields />
+      {isSearching(filters) ? <Results filters={filters} /> : <Categories />}
+    </>
+  );
+}
+
+function Categories() {
+  const query = useQuery(categoriesQuery);
+  return (
+    <Loaded query={query} what="Opening the catalog">
+      {(categories) =>
+        categories.length === 0 ? (
+          <Nothing />
+        ) : (
+          <SimpleGrid cols={{ base: 1, xs: 2, md: 3, xl: 4 }} mt="md" component="nav" aria-label="Categories">
+            {categories.map((one) => (
+              <Category key={one.id} category={one} />
+            ))}
+          </SimpleGrid>
+        )
+      }
+    </Loaded>
+  );
+}
+
+function Nothing() {
+  const mayRegister = useMay("admin");
+  return (
+    <Empty title="The catalog is empty">
+      {mayRegister ? (
+        <>
+          <Link to="/servers/-/new">Register a server</Link>, or install a package with{" "}
+          <span className="mono">toolgate install</span>. Its tools stand here as soon as it has listed them.
+        </>
+      ) : (
+        "There is no tool that you can reach. Whoever administers this gateway registers servers."
+      )}
+    </Empty>
+  );
+}
+
+function Category({ category }: { readonly category: Shapes["CategoryShown"] }) {
+  return (
+    <Card withBorder component={Link} to={categoryPath(category.id)} className={styles.card}>
+      <Title order={2} size="h5">
+        <Untrusted text={category.name} />
+      </Title>
+      <Text size="sm" c="dimmed">
+        {category.packageCount === 1 ? "1 package" : `${count(category.packageCount)} packages`},{" "}
+        {category.toolCount === 1 ? "1 tool" : `${count(category.toolCount)} tools`}
+      </Text>
+    </Card>
+  );
+}

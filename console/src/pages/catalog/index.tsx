@@ -1,0 +1,25 @@
+/** The catalog: find tools, look at them, try them, and pick those that a skill or a client shall have. */
+import { Route, Routes } from "react-router";
+import { Empty } from "@/parts/states";
+import { Browse } from "./browse";
+import { CategoryPage } from "./category-page";
+import { PackagePage } from "./package-page";
+import { PickBar } from "./pick-bar";
+import { PickedPage } from "./picked-page";
+import { ToolPage } from "./tool-page";
+
+export default function Page() {
+  return (
+    <>
+      <Routes>
+        <Route index element={<Browse />} />
+        <Route path="in/:category" element={<CategoryPage />} />
+        <Route path="packages/:package" element={<PackagePage />} />
+        <Route path="tool" element={<ToolPage />} />
+        <Route path="picked" element={<PickedPage />} />
+        <Route path="*" element={<Empty title="There is no such page">Choose one from the menu.</Empty>} />
+      </Routes>
+      <PickBar />
+    </>
+  );
+}

@@ -1,0 +1,115 @@
+/** One package, or a server without one, with its tools. */
+import { Alert, Button, Group, Stack, Text } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { Link, useParams } from "react-router";
+import { useMay } from "@/api/me";
+import { PageHead } from "@/parts/page-head";
+import { Empty, Failure, Loaded } from "@/parts/states";
+import { ago, bytes, count, moment } from "@/parts/time";
+import { Trail } from "@/parts/trail";
+import { Untrusted } from "@/parts/untrusted";
+import { Tags } from "./category-page";
+import { withPicked } from "./picks";
+import { packageQuery, type Tool, toolsQuery } from "./queries";
+import { ToolRow } from "./tool-row";
+import { usePicks } from "./use-picks";
+
+/** So many tools are made at once. */
+const AT_ONCE = 100;
+
+export function PackagePage() {
+  const { package: id = "" } = useParams();
+  const query = useQuery(toolsQuery(id));
+  const mayRead = useMay("viewer");
+  const first = query.data?.[0];
+  const category = first
+    ? [{ title: first.category, path: `/catalog?${new URLSearchParams({ category: first.category })}` }]
+    : [];
+  return (
+    <>
+      <Trail above={[{ title: "Catalog", path: "/catalog" }, ...category]} here={id} />
+      <PageHead title={id} about={first ? <Tags tags={first.tags} /> : undefined}>
+        {mayRead ? (
+          <Button variant="default" component={Link} to={`/servers/${encodeURIComponent(id)}`}>
+            Its server
+          </Button>
+        ) : null}
+        {query.data ? <PickAll tools={query.data} /> : null}
+      </PageHead>
+      <Stack>
+        {mayRead ? <Installed id={id} /> : null}
+        <Loaded query={query} what="Looking at its tools">
+          {(tools) => <Tools tools={tools} />}
+        </Loaded>
+      </Stack>
+    </>
+  );
+}
+
+function Tools({ tools }: { readonly tools: readonly Tool[] }) {
+  const [shown, setShown] = useState(AT_ONCE);
+  if (tools.length === 0)
+    return <Empty title="It has no tools">Its server lists none that you can reach.</Empty>;
+  return (
+    <Stack gap="xs" component="section" aria-label="Tools">
+      {tools.slice(0, shown).map((one) => (
+        <ToolRow key={one.fullName} tool={one} />
+      ))}
+      {tools.length > shown ? (
+        <Button variant="default" onClick={() => setShown(shown + AT_ONCE)}>
+          Show more of {count(tools.length)}
+        </Button>
+      ) : null}
+    </Stack>
+  );
+}
+
+function PickAll({ tools }: { readonly tools: readonly Tool[] }) {
+  const { picks, keep } = usePicks();
+  const known = tools.filter((one) => one.name !== "*");
+  const isAll = known.every((one) => picks.has(one.fullName));
+  return (
+    <Button
+      disabled={isAll}
+      onClick={() =>
+        keep(
+          withPicked(
+            picks,
+            known.map((one) => [one.fullName, one.tokens] as const),
+          ),
+        )
+      }
+    >
+      {isAll && known.length > 0 ? "All are picked" : "Pick all"}
+    </Button>
+  );
+}
+
+/** Which version is installed, and which were uploaded. */
+function Installed({ id }: { readonly id: string }) {
+  const query = useQuery(packageQuery(id));
+  if (query.isError) return <Failure error={query.error} onRetry={() => void query.refetch()} />;
+  const found = query.data;
+  if (!found) return null;
+  return (
+    <Alert color="gray" title={found.name ? <Untrusted text={found.name} /> : "Package"}>
+      <Stack gap={4}>
+        {found.description ? <Untrusted text={found.description} /> : null}
+        {found.versions.map((one) => (
+          <Group key={one.version} gap="xs">
+            <Untrusted text={one.version} mono />
+            <Text size="sm">{one.installed ? "installed" : "uploaded"}</Text>
+            <Text size="sm" c="dimmed" title={moment(one.at_ms)}>
+              {bytes(one.size)}, {ago(one.at_ms)}
+            </Text>
+          </Group>
+        ))}
+        <Text size="sm">
+          Packages are installed and removed with <span className="mono">toolgate install</span> and{" "}
+          <span className="mono">toolgate uninstall</span>.
+        </Text>
+      </Stack>
+    </Alert>
+  );
+}

@@ -1,0 +1,87 @@
+/** One tool: its definition, and a way to try it. */
+import { Alert, Button, Tabs } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useSearchParams } from "react-router";
+import { PageHead } from "@/parts/page-head";
+import { Empty, Loaded } from "@/parts/states";
+import { Trail } from "@/parts/trail";
+import { Untrusted } from "@/parts/untrusted";
+import { Definition } from "./definition";
+import { packagePath, serverOf, whyPath } from "./paths";
+import { type Tool, toolsQuery } from "./queries";
+import { PickBox } from "./tool-row";
+import { TryIt } from "./try-it";
+
+export function ToolPage() {
+  const [params] = useSearchParams();
+  const name = params.get("name") ?? "";
+  const server = serverOf(name);
+  const query = useQuery({ ...toolsQuery(server), enabled: server !== "" });
+  if (server === "") return <Missing name={name} />;
+  return (
+    <>
+      <Trail
+        above={[
+          { title: "Catalog", path: "/catalog" },
+          { title: server, path: packagePath(server) },
+        ]}
+        here={name.slice(server.length + 1)}
+      />
+      <Loaded query={query} what="Looking at the tool">
+        {(tools) => {
+          const tool = tools.find((one) => one.fullName === name);
+          return tool ? <ToolTabs key={name} tool={tool} /> : <Missing name={name} />;
+        }}
+      </Loaded>
+    </>
+  );
+}
+
+function Missing({ name }: { readonly name: string }) {
+  return (
+    <Empty title="There is no such tool">
+      Or you cannot reach it. <Link to={whyPath(name)}>The scope lens says why</Link>.
+    </Empty>
+  );
+}
+
+function ToolTabs({ tool }: { readonly tool: Tool }) {
+  const [params, setParams] = useSearchParams();
+  const tab = params.get("tab") === "try" ? "try" : "definition";
+  const open = (value: string | null) =>
+    setParams(
+      (old) => {
+        if (value === "try") old.set("tab", "try");
+        else old.delete("tab");
+        return old;
+      },
+      { replace: true },
+    );
+  return (
+    <>
+      <PageHead title={tool.fullName} about={tool.title ? <Untrusted text={tool.title} /> : undefined}>
+        <Button variant="default" component={Link} to={whyPath(tool.fullName)}>
+          Who sees it
+        </Button>
+        <PickBox tool={tool} label="Picked" />
+      </PageHead>
+      <Tabs value={tab} onChange={open} keepMounted={false}>
+        <Tabs.List mb="md">
+          <Tabs.Tab value="definition">Definition</Tabs.Tab>
+          <Tabs.Tab value="try">Try it</Tabs.Tab>
+        </Tabs.List>
+        <Tabs.Panel value="definition">
+          <Definition tool={tool} />
+        </Tabs.Panel>
+        <Tabs.Panel value="try">
+          {tool.source === "summary" ? (
+            <Alert color="yellow" title="Only a summary of this tool is known">
+              Its schema is not known before its server has listed it. The arguments are written as JSON.
+            </Alert>
+          ) : null}
+          <TryIt tool={tool} />
+        </Tabs.Panel>
+      </Tabs>
+    </>
+  );
+}

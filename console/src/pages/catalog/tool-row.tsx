@@ -1,0 +1,91 @@
+/** One tool in a list: what it is called, what it says it does, what it costs, and whether it is picked. */
+import { Anchor, Badge, Checkbox, Group, Paper, Stack, Text } from "@mantine/core";
+import { Link } from "react-router";
+import { count } from "@/parts/time";
+import { Untrusted } from "@/parts/untrusted";
+import { visibleText } from "@/parts/visible";
+import { packagePath, toolPath } from "./paths";
+import { MOST_PICKS, withoutPicked, withPicked } from "./picks";
+import type { Tool } from "./queries";
+import { usePicks } from "./use-picks";
+
+interface ToolRowProps {
+  readonly tool: Tool;
+  /** Where it is, in a list of several. */
+  readonly server?: { readonly id: string; readonly name: string };
+}
+
+/** What is shown of a description in a list. */
+const ABOUT_CHARS = 400;
+
+export function ToolRow({ tool, server }: ToolRowProps) {
+  if (tool.name === "*") return <UnknownTools tool={tool} />;
+  return (
+    <Paper withBorder p="xs" component="article" aria-label={visibleText(tool.fullName)}>
+      <Group wrap="nowrap" align="flex-start" gap="sm">
+        <PickBox tool={tool} />
+        <Stack gap={2} style={{ flex: 1, minWidth: 0 }}>
+          <Group gap="xs">
+            <Anchor component={Link} to={toolPath(tool.fullName)} fw={600}>
+              <Untrusted text={tool.name} mono />
+            </Anchor>
+            {tool.title ? (
+              <Text span size="sm">
+                <Untrusted text={tool.title} />
+              </Text>
+            ) : null}
+            {tool.readOnly ? (
+              <Badge variant="light" color="green" tt="none">
+                read-only
+              </Badge>
+            ) : null}
+          </Group>
+          <Text size="sm" lineClamp={2} component="div">
+            <Untrusted text={tool.description.slice(0, ABOUT_CHARS)} />
+          </Text>
+          {server ? (
+            <Text size="xs" component="div">
+              <Anchor component={Link} to={packagePath(server.id)} inherit>
+                <Untrusted text={server.name} />
+              </Anchor>
+            </Text>
+          ) : null}
+        </Stack>
+        <Text size="sm" c="dimmed" style={{ whiteSpace: "nowrap" }}>
+          {count(tool.tokens)} tokens
+        </Text>
+      </Group>
+    </Paper>
+  );
+}
+
+export function PickBox({ tool, label }: { readonly tool: Tool; readonly label?: string }) {
+  const { picks, keep } = usePicks();
+  const isPicked = picks.has(tool.fullName);
+  return (
+    <Checkbox
+      aria-label={label ? undefined : `Pick ${visibleText(tool.fullName)}`}
+      label={label}
+      checked={isPicked}
+      disabled={!isPicked && picks.size >= MOST_PICKS}
+      onChange={() =>
+        keep(
+          isPicked
+            ? withoutPicked(picks, [tool.fullName])
+            : withPicked(picks, [[tool.fullName, tool.tokens]]),
+        )
+      }
+    />
+  );
+}
+
+function UnknownTools({ tool }: { readonly tool: Tool }) {
+  return (
+    <Paper withBorder p="xs" component="article" aria-label={visibleText(tool.fullName)}>
+      <Text size="sm" c="dimmed" component="div">
+        The tools of <Untrusted text={tool.fullName.replace(/\.\*$/, "")} mono /> are not known yet: its
+        server has not listed them.
+      </Text>
+    </Paper>
+  );
+}

@@ -1,0 +1,34 @@
+/** The picks of this tab: they stay wherever one goes in it. */
+import { useCallback, useSyncExternalStore } from "react";
+import { useMe } from "@/api/me";
+import { NONE, type Picks, parsePicks } from "./picks";
+
+const PLACE = "toolgate.picks";
+const listeners = new Set<() => void>();
+
+let seen: { place: string; text: string | null; picks: Picks } = { place: "", text: null, picks: NONE };
+
+function current(place: string): Picks {
+  const text = sessionStorage.getItem(place);
+  if (place !== seen.place || text !== seen.text) seen = { place, text, picks: parsePicks(text) };
+  return seen.picks;
+}
+
+function subscribe(tell: () => void): () => void {
+  listeners.add(tell);
+  return () => listeners.delete(tell);
+}
+
+/** What is picked, and how to have something else picked. Whoever logs in next in this tab has picks of its own. */
+export function usePicks() {
+  const place = `${PLACE}.${useMe().principal}`;
+  const picks = useSyncExternalStore(subscribe, () => current(place));
+  const keep = useCallback(
+    (next: Picks) => {
+      sessionStorage.setItem(place, JSON.stringify([...next]));
+      for (const tell of listeners) tell();
+    },
+    [place],
+  );
+  return { picks, keep };
+}

@@ -1,0 +1,47 @@
+import { expect, test } from "vitest";
+import { endOfDay, type KeyDraft, keyBody, keyProblems, NEW_KEY, reachOf } from "./key-draft";
+
+const CI: KeyDraft = {
+  ...NEW_KEY,
+  keyId: " ci ",
+  tasks: ["review"],
+  servers: null,
+  allow: [],
+  deny: ["*delete*"],
+  defaultTask: "review",
+  lastDay: "2030-01-31",
+  budgets: { calls_per_day: 100 },
+};
+
+test("a list that is left out is not an empty one, which lets nothing pass", () => {
+  expect(keyBody(CI)).toEqual({
+    key_id: "ci",
+    role: "agent",
+    ceiling: { tasks: ["review"], servers: null, allow: [], deny: ["*delete*"] },
+    default_task: "review",
+    expires_at_s: new Date(2030, 0, 31, 23, 59, 59).getTime() / 1000,
+    budgets: { calls_per_day: 100 },
+  });
+});
+
+test("a new key is an agent without bounds that does not expire", () => {
+  const body = keyBody({ ...NEW_KEY, keyId: "a" });
+  expect(body.ceiling).toEqual({ tasks: null, servers: null, allow: null, deny: [] });
+  expect([body.role, body.default_task, body.expires_at_s]).toEqual(["agent", null, null]);
+});
+
+test("what cannot be meant is told before it is sent", () => {
+  const now = endOfDay("2029-12-31") * 1000;
+  expect(keyProblems(CI, now)).toEqual({});
+  expect(Object.keys(keyProblems(NEW_KEY, now))).toEqual(["keyId"]);
+  expect(Object.keys(keyProblems({ ...CI, lastDay: "2029-12-30" }, now))).toEqual(["lastDay"]);
+  expect(Object.keys(keyProblems({ ...CI, defaultTask: "other" }, now))).toEqual(["defaultTask"]);
+});
+
+test("a key's reach is said in one line", () => {
+  expect(reachOf({ deny: [] })).toBe("everything");
+  expect(reachOf({ tasks: null, servers: null, allow: null, deny: [] })).toBe("everything");
+  expect(reachOf({ tasks: ["a", "b"], servers: [], allow: ["git/*"], deny: ["x"] })).toBe(
+    "tasks a, b; no servers; tools git/*; not x",
+  );
+});

@@ -1,0 +1,84 @@
+/** A key that is being thought of: what the form holds, and the body that it stands for. */
+import type { Shapes } from "@/api/client";
+import type { TimeBudgets } from "@/parts/time-budget";
+
+export type KeyRole = Shapes["KeySent"]["role"];
+
+export interface KeyDraft {
+  keyId: string;
+  role: KeyRole;
+  /** A list that is null does not restrict; an empty one lets nothing pass. */
+  tasks: string[] | null;
+  servers: string[] | null;
+  allow: string[] | null;
+  deny: string[];
+  defaultTask: string;
+  /** The last day it is good, as `YYYY-MM-DD`; empty: it does not expire. */
+  lastDay: string;
+  budgets: TimeBudgets;
+}
+
+export const NEW_KEY: KeyDraft = {
+  keyId: "",
+  role: "agent",
+  tasks: null,
+  servers: null,
+  allow: null,
+  deny: [],
+  defaultTask: "",
+  lastDay: "",
+  budgets: {},
+};
+
+export const ROLES: readonly { value: KeyRole; label: string }[] = [
+  { value: "agent", label: "agent: calls tools" },
+  { value: "viewer", label: "viewer: also reads the registry" },
+  { value: "publisher", label: "publisher: also writes tasks and profiles" },
+  { value: "admin", label: "admin: governs" },
+  { value: "node", label: "node: for a node of this gateway" },
+];
+
+/** The end of a day, where the browser is, in seconds. */
+export function endOfDay(day: string): number {
+  return Math.floor(new Date(`${day}T23:59:59`).getTime() / 1000);
+}
+
+export function keyBody(draft: KeyDraft): Shapes["KeySent"] {
+  const { tasks, servers, allow, deny } = draft;
+  return {
+    key_id: draft.keyId.trim(),
+    role: draft.role,
+    ceiling: { tasks, servers, allow, deny },
+    default_task: draft.defaultTask.trim() || null,
+    expires_at_s: draft.lastDay === "" ? null : endOfDay(draft.lastDay),
+    budgets: { ...draft.budgets },
+  };
+}
+
+/** What is wrong with a draft, by field; the gateway has the last word. */
+export function keyProblems(draft: KeyDraft, nowMs: number): Partial<Record<keyof KeyDraft, string>> {
+  const problems: Partial<Record<keyof KeyDraft, string>> = {};
+  if (draft.keyId.trim() === "") problems.keyId = "A key needs a name: audit shows its caller by it.";
+  if (draft.lastDay !== "" && !(endOfDay(draft.lastDay) * 1000 > nowMs))
+    problems.lastDay = "This day is over: the key would be good for nothing.";
+  const task = draft.defaultTask.trim();
+  if (task !== "" && draft.tasks !== null && !draft.tasks.includes(task))
+    problems.defaultTask = "It is not among the tasks that the key may act for.";
+  return problems;
+}
+
+/** How far a key reaches, in one line. */
+export function reachOf(ceiling: Shapes["CeilingBody"]): string {
+  const said = [
+    listed("tasks", ceiling.tasks),
+    listed("servers", ceiling.servers),
+    listed("tools", ceiling.allow),
+    ceiling.deny.length > 0 ? `not ${ceiling.deny.join(", ")}` : null,
+  ].filter((one) => one !== null);
+  return said.length === 0 ? "everything" : said.join("; ");
+}
+
+function listed(what: string, names: readonly string[] | null | undefined): string | null {
+  if (names == null) return null;
+  return names.length === 0 ? `no ${what}` : `${what} ${names.join(", ")}`;
+}

@@ -1,0 +1,144 @@
+/** A new key: every field it has, then its secret, once. */
+import { Autocomplete, Button, Fieldset, Group, NativeSelect, Stack, TextInput } from "@mantine/core";
+import { useForm } from "@mantine/form";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Link, useNavigate } from "react-router";
+import { api, type Shapes, take } from "@/api/client";
+import { useMay } from "@/api/me";
+import { serversQuery, tasksQuery } from "@/api/records";
+import { OptionalList, ToolLists } from "@/parts/list-field";
+import { PageHead } from "@/parts/page-head";
+import { Empty, Failure } from "@/parts/states";
+import { TimeBudgetFields } from "@/parts/time-budgets";
+import { visibleText } from "@/parts/visible";
+import { type KeyDraft, type KeyRole, keyBody, keyProblems, NEW_KEY, ROLES } from "./key-draft";
+import { SecretShown } from "./secret-shown";
+
+/** So many are suggested at once; typing finds the others. */
+const MOST = 20;
+
+export function NewKey() {
+  const mayWrite = useMay("admin");
+  const navigate = useNavigate();
+  const [made, setMade] = useState<Shapes["KeyMade"] | null>(null);
+  return (
+    <>
+      <PageHead title="New key" about="Its secret is made by the gateway, and shown once." />
+      {mayWrite ? (
+        <KeyForm onMade={setMade} />
+      ) : (
+        <Empty title="Only administrators make keys">Ask somebody of the role admin.</Empty>
+      )}
+      {made === null ? null : (
+        <SecretShown
+          made={made}
+          onStored={() => void navigate(`/keys/${encodeURIComponent(made.key_id)}`, { replace: true })}
+        />
+      )}
+    </>
+  );
+}
+
+function KeyForm({ onMade }: { readonly onMade: (made: Shapes["KeyMade"]) => void }) {
+  const queries = useQueryClient();
+  const tasks = useQuery(tasksQuery);
+  const form = useForm<KeyDraft>({
+    initialValues: NEW_KEY,
+    validate: (draft) => keyProblems(draft, Date.now()),
+  });
+  const make = useMutation({
+    mutationFn: (draft: KeyDraft) => take(api.POST("/admin/api/keys", { body: keyBody(draft) })),
+    // No component but the one that shows it may ever hold the secret.
+    gcTime: 0,
+    onSuccess: (made) => {
+      onMade(made);
+      void queries.invalidateQueries({ queryKey: ["key"] });
+    },
+  });
+  return (
+    <form onSubmit={form.onSubmit((draft) => make.mutate(draft))}>
+      <Stack maw={720}>
+        <TextInput
+          label="Name"
+          description="Audit and logs show the caller by it."
+          withAsterisk
+          autoComplete="off"
+          data-autofocus
+          {...form.getInputProps("keyId")}
+        />
+        <NativeSelect
+          label="Role"
+          description="What it may do, at most what you may."
+          data={[...ROLES]}
+          value={form.values.role}
+          onChange={(event) => form.setFieldValue("role", event.currentTarget.value as KeyRole)}
+        />
+        <Ceiling
+          draft={form.values}
+          set={form.setValues}
+          tasks={(tasks.data ?? []).map((one) => one.task_id)}
+        />
+        <Autocomplete
+          label="Default task"
+          description="The task of a request that names none."
+          data={(tasks.data ?? []).map((one) => one.task_id)}
+          limit={MOST}
+          renderOption={({ option }) => visibleText(option.value)}
+          {...form.getInputProps("defaultTask")}
+        />
+        <TextInput
+          type="date"
+          label="Last day"
+          description="It is good to the end of this day, here. Empty: until it is revoked."
+          maw={240}
+          {...form.getInputProps("lastDay")}
+        />
+        <Fieldset legend="Budgets over time">
+          <TimeBudgetFields
+            value={form.values.budgets}
+            onChange={(budgets) => form.setFieldValue("budgets", budgets)}
+          />
+        </Fieldset>
+        {make.isError ? <Failure error={make.error} /> : null}
+        <Group>
+          <Button type="submit" loading={make.isPending}>
+            Make the key
+          </Button>
+          <Button variant="default" component={Link} to="/keys">
+            Cancel
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}
+
+interface CeilingProps {
+  readonly draft: KeyDraft;
+  readonly set: (part: Partial<KeyDraft>) => void;
+  readonly tasks: readonly string[];
+}
+
+function Ceiling({ draft, set, tasks }: CeilingProps) {
+  const servers = useQuery(serversQuery);
+  return (
+    <Fieldset legend="The most it may ever reach">
+      <Stack>
+        <OptionalList
+          label="Only these tasks"
+          value={draft.tasks}
+          onChange={(chosen) => set({ tasks: chosen })}
+          known={tasks}
+        />
+        <OptionalList
+          label="Only these servers"
+          value={draft.servers}
+          onChange={(chosen) => set({ servers: chosen })}
+          known={(servers.data ?? []).map((one) => one.server_id)}
+        />
+        <ToolLists allow={draft.allow} deny={draft.deny} set={set} />
+      </Stack>
+    </Fieldset>
+  );
+}

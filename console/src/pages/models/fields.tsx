@@ -1,0 +1,186 @@
+/** The fields of a chat upstream. */
+import {
+  ActionIcon,
+  Button,
+  Fieldset,
+  Group,
+  NativeSelect,
+  NumberInput,
+  SimpleGrid,
+  Stack,
+  Switch,
+  TextInput,
+} from "@mantine/core";
+import { IconPlus, IconTrash } from "@tabler/icons-react";
+import { TextsField } from "@/parts/list-field";
+import { BUDGETS, type Draft, type Header, NUMBERS } from "./draft";
+
+interface FieldsProps {
+  readonly draft: Draft;
+  readonly set: (part: Partial<Draft>) => void;
+}
+
+export function Fields({ draft, set, isNew }: FieldsProps & { readonly isNew: boolean }) {
+  return (
+    <Stack>
+      {isNew ? (
+        <TextInput
+          label="Name"
+          description="`name/model` asks for a model of this very upstream."
+          value={draft.upstream_id}
+          onChange={(event) => set({ upstream_id: event.currentTarget.value })}
+          required
+          autoComplete="off"
+        />
+      ) : null}
+      <TextInput
+        label="Display name"
+        description="For people."
+        value={draft.display_name}
+        onChange={(event) => set({ display_name: event.currentTarget.value })}
+      />
+      <TextInput
+        label="URL"
+        description="What /chat/completions, /responses and /models are appended to. A query stays at the end."
+        placeholder="https://api.openai.com/v1"
+        value={draft.base_url}
+        onChange={(event) => set({ base_url: event.currentTarget.value })}
+        required
+      />
+      <TextsField
+        label="Models"
+        about="Those it is asked for, by name; `*` and `?` stand for others."
+        value={draft.models}
+        onChange={(models) => set({ models })}
+      />
+      <Switch
+        label="It is asked"
+        checked={draft.enabled}
+        onChange={(event) => set({ enabled: event.currentTarget.checked })}
+      />
+      <Credentials draft={draft} set={set} />
+      <Behaviour draft={draft} set={set} />
+      <Limits draft={draft} set={set} />
+    </Stack>
+  );
+}
+
+function Credentials({ draft, set }: FieldsProps) {
+  const change = (place: number, part: Partial<Header>) =>
+    set({ headers: draft.headers.map((one, at) => (at === place ? { ...one, ...part } : one)) });
+  return (
+    <Fieldset legend="How it is shown who asks">
+      <Stack>
+        <TextInput
+          label="Secret"
+          description="Its name, never the secret itself: from secrets_dir or the environment, sent as a bearer token."
+          placeholder="OPENAI_API_KEY"
+          value={draft.auth_ref}
+          onChange={(event) => set({ auth_ref: event.currentTarget.value })}
+          autoComplete="off"
+        />
+        {draft.headers.map((one, place) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: a header is typed in its place
+          <Group key={place} align="flex-end" wrap="nowrap">
+            <TextInput
+              label="Header"
+              value={one.name}
+              onChange={(event) => change(place, { name: event.currentTarget.value })}
+            />
+            <TextInput
+              label="Value"
+              placeholder="${ENV:NAME}"
+              value={one.value}
+              onChange={(event) => change(place, { value: event.currentTarget.value })}
+              style={{ flex: 1 }}
+            />
+            <ActionIcon
+              variant="default"
+              size="lg"
+              aria-label="Take the header off"
+              onClick={() => set({ headers: draft.headers.filter((_, at) => at !== place) })}
+            >
+              <IconTrash size={16} />
+            </ActionIcon>
+          </Group>
+        ))}
+        <Button
+          variant="default"
+          size="xs"
+          leftSection={<IconPlus size={14} />}
+          onClick={() => set({ headers: [...draft.headers, { name: "", value: "" }] })}
+          style={{ alignSelf: "flex-start" }}
+        >
+          Add a header
+        </Button>
+      </Stack>
+    </Fieldset>
+  );
+}
+
+function Behaviour({ draft, set }: FieldsProps) {
+  return (
+    <Fieldset legend="What becomes of tools">
+      <SimpleGrid cols={{ base: 1, sm: 2 }}>
+        <NativeSelect
+          label="Mode"
+          data={[
+            { value: "inject", label: "inject: offered and run here" },
+            { value: "passthrough", label: "passthrough: nothing is run" },
+          ]}
+          value={draft.mode}
+          onChange={(event) => set({ mode: event.currentTarget.value as Draft["mode"] })}
+        />
+        <NativeSelect
+          label="Names of tools"
+          data={[
+            { value: "default", label: "default" },
+            { value: "identifier", label: "identifier: without hyphens" },
+          ]}
+          value={draft.name_profile}
+          onChange={(event) => set({ name_profile: event.currentTarget.value as Draft["name_profile"] })}
+        />
+        <NativeSelect
+          label="Tools that are no functions"
+          data={[
+            { value: "pass", label: "pass as they are" },
+            { value: "refuse", label: "the request is refused" },
+          ]}
+          value={draft.other_tools}
+          onChange={(event) => set({ other_tools: event.currentTarget.value as Draft["other_tools"] })}
+        />
+      </SimpleGrid>
+    </Fieldset>
+  );
+}
+
+function Limits({ draft, set }: FieldsProps) {
+  return (
+    <Fieldset legend="How far it goes">
+      <SimpleGrid cols={{ base: 1, sm: 2 }}>
+        {NUMBERS.map(({ name, about, ...rest }) => (
+          <NumberInput
+            key={name}
+            {...rest}
+            description={about}
+            thousandSeparator=","
+            allowDecimal={false}
+            value={draft[name]}
+            onChange={(value) => set({ [name]: Number(value) })}
+          />
+        ))}
+        {BUDGETS.map(({ name, about, ...rest }) => (
+          <NumberInput
+            key={name}
+            {...rest}
+            description={about}
+            thousandSeparator=","
+            allowDecimal={false}
+            value={draft.budgets[name]}
+            onChange={(value) => set({ budgets: { ...draft.budgets, [name]: Number(value) } })}
+          />
+        ))}
+      </SimpleGrid>
+    </Fieldset>
+  );
+}

@@ -1,0 +1,69 @@
+/** All chat upstreams, and what each is asked for. */
+import { Badge, Button } from "@mantine/core";
+import { IconPlus } from "@tabler/icons-react";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate } from "react-router";
+import { useMay } from "@/api/me";
+import { type Column, DataTable } from "@/parts/data-table";
+import { PageHead } from "@/parts/page-head";
+import { Empty, Loaded } from "@/parts/states";
+import { Untrusted } from "@/parts/untrusted";
+import type { Upstream } from "./draft";
+import { upstreamsQuery } from "./queries";
+
+const COLUMNS: readonly Column<Upstream>[] = [
+  {
+    key: "id",
+    title: "Upstream",
+    show: (one) => <Untrusted text={one.upstream_id} mono />,
+    sortBy: (one) => one.upstream_id,
+  },
+  { key: "state", title: "State", show: (one) => <Enabled upstream={one} /> },
+  { key: "models", title: "Models", show: (one) => <Untrusted text={one.models.join(", ")} mono /> },
+  { key: "mode", title: "Mode", show: (one) => one.mode, isMinor: true },
+  { key: "url", title: "URL", show: (one) => <Untrusted text={one.base_url} mono />, isMinor: true },
+];
+
+export function Enabled({ upstream }: { readonly upstream: Upstream }) {
+  return (
+    <Badge color={upstream.enabled ? "green" : "gray"} variant="light" tt="none" miw="max-content">
+      {upstream.enabled ? "enabled" : "disabled"}
+    </Badge>
+  );
+}
+
+export function UpstreamList() {
+  const mayWrite = useMay("admin");
+  const upstreams = useQuery(upstreamsQuery);
+  const navigate = useNavigate();
+  return (
+    <>
+      <PageHead title="Chat upstreams" about="Servers of models, which the chat door asks, and no others.">
+        {mayWrite ? (
+          <Button component={Link} to="/models/-/new" leftSection={<IconPlus size={16} />}>
+            New chat upstream
+          </Button>
+        ) : null}
+      </PageHead>
+      <Loaded query={upstreams} what="Reading the chat upstreams">
+        {(rows) => (
+          <DataTable
+            label="Chat upstreams"
+            rows={rows}
+            columns={COLUMNS}
+            keyOf={(one) => one.upstream_id}
+            onOpen={(one) => void navigate(encodeURIComponent(one.upstream_id))}
+            sort={{ key: "id" }}
+            empty={
+              <Empty title="No model can be asked yet">
+                {mayWrite
+                  ? "Name a server that speaks OpenAI's API: OpenAI itself, Azure, Ollama, vLLM, llama.cpp and most others."
+                  : "Whoever has the role admin names the servers of models."}
+              </Empty>
+            }
+          />
+        )}
+      </Loaded>
+    </>
+  );
+}

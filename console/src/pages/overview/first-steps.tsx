@@ -1,0 +1,40 @@
+/** An installation with nothing in it: what to do first. */
+import { Anchor, List, Text } from "@mantine/core";
+import { Link } from "react-router";
+import { CodeBlock } from "@/parts/copy";
+import { Panel } from "./panel";
+
+export function FirstSteps() {
+  return (
+    <Panel title="First steps">
+      <List type="ordered" spacing="md">
+        <List.Item>
+          <Anchor component={Link} to="/servers/-/new">
+            Add a server
+          </Anchor>
+          , or{" "}
+          <Anchor component={Link} to="/servers/-/import">
+            import
+          </Anchor>{" "}
+          those that Claude, Cursor or VS Code have already.
+        </List.Item>
+        <List.Item>
+          <Anchor component={Link} to="/tasks/-/new">
+            Make a task
+          </Anchor>{" "}
+          that sees only the tools it needs.
+        </List.Item>
+        <List.Item>
+          <Anchor component={Link} to="/keys/-/new">
+            Make a key
+          </Anchor>{" "}
+          for each caller that is not on this machine.
+        </List.Item>
+        <List.Item>
+          <Text mb={4}>Connect a client:</Text>
+          <CodeBlock label="command" text={`toolgate connect claude-code --url ${window.location.origin}`} />
+        </List.Item>
+      </List>
+    </Panel>
+  );
+}

@@ -1,0 +1,70 @@
+/** A server without a pin: the tools that would be approved as they are now. */
+import { Button, Stack, Text } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import type { Shapes } from "@/api/client";
+import { useMay } from "@/api/me";
+import { type Column, DataTable } from "@/parts/data-table";
+import { Empty, Loaded } from "@/parts/states";
+import { Untrusted } from "@/parts/untrusted";
+import { approvable, firstPin, type Preview } from "./pin-draft";
+import { previewQuery } from "./queries";
+import { WritePin } from "./write-pin";
+
+const COLUMNS: readonly Column<Preview>[] = [
+  {
+    key: "tool",
+    title: "Tool",
+    show: (one) => <Untrusted text={one.tool} mono />,
+    sortBy: (one) => one.tool,
+  },
+  { key: "about", title: "Says of itself", show: (one) => <Untrusted text={one.description} /> },
+  {
+    key: "digest",
+    title: "Definition",
+    show: (one) => <span className="mono">{one.digest?.slice(0, 12)}…</span>,
+    isMinor: true,
+  },
+];
+
+export function FirstPin({ serverId }: { readonly serverId: string }) {
+  const query = useQuery(previewQuery(serverId));
+  const mayPin = useMay("admin");
+  const [body, setBody] = useState<Shapes["PinSent"] | null>(null);
+  return (
+    <Loaded query={query} what="Reading its tools">
+      {({ tools }) => (
+        <Stack>
+          <Text>
+            Its tools are offered as they come. Pinned, they are offered only as they are below; what changes,
+            and what is new, is hidden until somebody has looked.
+          </Text>
+          {mayPin ? (
+            <Button
+              disabled={approvable(tools).length === 0}
+              onClick={() => setBody(firstPin(serverId, tools))}
+              style={{ alignSelf: "flex-start" }}
+            >
+              Pin this server
+            </Button>
+          ) : null}
+          <DataTable
+            label="Tools to approve"
+            rows={approvable(tools)}
+            columns={COLUMNS}
+            keyOf={(one) => one.tool}
+            sort={{ key: "tool" }}
+            empty={
+              <Empty title="It offers no tool that could be approved">
+                Connect to it first: its page says how it fares.
+              </Empty>
+            }
+          />
+          {body === null ? null : (
+            <WritePin title="Pin" serverId={serverId} body={body} etag={null} onClose={() => setBody(null)} />
+          )}
+        </Stack>
+      )}
+    </Loaded>
+  );
+}

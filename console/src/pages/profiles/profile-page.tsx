@@ -1,0 +1,151 @@
+/** One profile: what it selects in each environment, who uses it, what it was, and the way to change it. */
+import { Anchor, Card, Group, SimpleGrid, Stack, Tabs, Text, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useParams, useSearchParams } from "react-router";
+import { api, take } from "@/api/client";
+import { useMe } from "@/api/me";
+import { tasksQuery } from "@/api/records";
+import { CodeBlock } from "@/parts/copy";
+import { Findings, useFindings } from "@/parts/findings";
+import { HistoryPanel } from "@/parts/history-panel";
+import { PageHead } from "@/parts/page-head";
+import { PatternPreview } from "@/parts/pattern-preview";
+import { RecordActions } from "@/parts/record-actions";
+import { Loaded } from "@/parts/states";
+import { Untrusted } from "@/parts/untrusted";
+import { draftOf, ENVIRONMENTS, type Profile, type Selection, usersOf } from "./draft";
+import { profileQuery } from "./queries";
+
+export function ProfilePage() {
+  const { id = "" } = useParams();
+  const query = useQuery(profileQuery(id));
+  return (
+    <Loaded query={query} what="Reading the profile">
+      {({ record, etag }) => <ProfileShown profile={record} etag={etag} />}
+    </Loaded>
+  );
+}
+
+const TABS = ["selects", "record", "history"] as const;
+
+function ProfileShown({ profile, etag }: { readonly profile: Profile; readonly etag: string }) {
+  const id = profile.profile_id;
+  const [params, setParams] = useSearchParams();
+  const tab = TABS.find((one) => one === params.get("tab")) ?? "selects";
+  const { revision: _revision, ...record } = profile;
+  return (
+    <>
+      <PageHead title={id} about={<Users id={id} />}>
+        <RecordActions
+          kind="profile"
+          id={id}
+          home="/profiles"
+          lens={`/scope?profile=${encodeURIComponent(id)}`}
+          writer="publisher"
+          remove={(plan) => remove(id, etag, plan)}
+        />
+      </PageHead>
+      <Stack gap="md">
+        <Findings findings={useFindings("profile").get(id)} />
+        <Tabs
+          value={tab}
+          onChange={(next) => setParams(next === "selects" ? {} : { tab: next ?? "" }, { replace: true })}
+        >
+          <Tabs.List mb="md">
+            <Tabs.Tab value="selects">What it selects</Tabs.Tab>
+            <Tabs.Tab value="record">Record</Tabs.Tab>
+            <Tabs.Tab value="history">History</Tabs.Tab>
+          </Tabs.List>
+          <Tabs.Panel value="selects">
+            {tab === "selects" ? <Selections profile={profile} /> : null}
+          </Tabs.Panel>
+          <Tabs.Panel value="record">
+            <CodeBlock text={JSON.stringify(record, null, 2)} label="record" />
+          </Tabs.Panel>
+          <Tabs.Panel value="history">
+            {tab === "history" ? <HistoryPanel kind="profile" id={id} writer="publisher" /> : null}
+          </Tabs.Panel>
+        </Tabs>
+      </Stack>
+    </>
+  );
+}
+
+/** The tasks that use it. */
+function Users({ id }: { readonly id: string }) {
+  const tasks = usersOf(id, useQuery(tasksQuery).data ?? []);
+  if (tasks.length === 0) return "No task uses it.";
+  return (
+    <Group gap={6}>
+      Used by
+      {tasks.slice(0, 20).map((task) => (
+        <Anchor key={task} component={Link} to={`/tasks/${encodeURIComponent(task)}`}>
+          <Untrusted text={task} mono />
+        </Anchor>
+      ))}
+      {tasks.length > 20 ? `and ${tasks.length - 20} more` : null}
+    </Group>
+  );
+}
+
+function Selections({ profile }: { readonly profile: Profile }) {
+  const { environment } = useMe();
+  const draft = draftOf(profile);
+  const own = ENVIRONMENTS.flatMap((name) => {
+    const selection = draft.environments[name];
+    return selection ? [{ name, selection }] : [];
+  });
+  const isCommonHere = !own.some((one) => one.name === environment);
+  return (
+    <SimpleGrid cols={{ base: 1, md: own.length > 0 ? 2 : 1 }}>
+      <SelectionCard title="Common" isHere={isCommonHere} selection={draft.common} />
+      {own.map(({ name, selection }) => (
+        <SelectionCard key={name} title={`In ${name}`} isHere={name === environment} selection={selection} />
+      ))}
+    </SimpleGrid>
+  );
+}
+
+interface SelectionCardProps {
+  readonly title: string;
+  /** It holds at this gateway. */
+  readonly isHere: boolean;
+  readonly selection: Selection;
+}
+
+function SelectionCard({ title, isHere, selection }: SelectionCardProps) {
+  const { servers, tags, allow, deny } = selection;
+  return (
+    <Card withBorder padding="md" component="section" aria-label={title}>
+      <Stack gap="xs">
+        <Title order={2} size="h4">
+          {title}
+          {isHere ? " · holds here" : null}
+        </Title>
+        <Line title="Servers" list={servers} />
+        <Line title="Servers with a tag of" list={tags} />
+        <Line title="Only these tools" list={allow} />
+        {allow ? <PatternPreview patterns={allow} /> : null}
+        {deny.length > 0 ? <Line title="None of these tools" list={deny} /> : null}
+        <PatternPreview patterns={deny} />
+      </Stack>
+    </Card>
+  );
+}
+
+function Line({ title, list }: { readonly title: string; readonly list: readonly string[] | null }) {
+  return (
+    <Text size="sm" component="div">
+      <b>{title}:</b>{" "}
+      {list === null ? "any" : list.length === 0 ? "none" : <Untrusted text={list.join(", ")} mono />}
+    </Text>
+  );
+}
+
+function remove(id: string, etag: string, plan: string) {
+  return take(
+    api.DELETE("/admin/api/profiles/{profile_id}", {
+      params: { path: { profile_id: id }, header: { "Toolgate-Plan": plan, "If-Match": etag } },
+    }),
+  );
+}

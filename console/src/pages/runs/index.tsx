@@ -1,0 +1,15 @@
+/** Tasks with a program of their own: the programs, their runs, and what came of each. */
+import { Route, Routes } from "react-router";
+import { RunPage } from "./run-page";
+import { RunsHome } from "./runs-home";
+import { TaskRuns } from "./task-runs";
+
+export default function Page() {
+  return (
+    <Routes>
+      <Route index element={<RunsHome />} />
+      <Route path=":taskId" element={<TaskRuns />} />
+      <Route path=":taskId/:invocationId" element={<RunPage />} />
+    </Routes>
+  );
+}

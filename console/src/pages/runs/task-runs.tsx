@@ -1,0 +1,148 @@
+/** The runs of one task, and the start of another. */
+import { Anchor, Badge, Button, Group, Textarea } from "@mantine/core";
+import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Link, useNavigate, useParams } from "react-router";
+import { api, take } from "@/api/client";
+import { type Column, DataTable } from "@/parts/data-table";
+import { PageHead } from "@/parts/page-head";
+import { Empty, Failure, Loading } from "@/parts/states";
+import { ago, duration, moment } from "@/parts/time";
+import { Untrusted } from "@/parts/untrusted";
+import { COLOURS, endOf, type Summary, tookMs } from "./run-log";
+
+const PAGE = 50;
+const LOOK_MS = 3_000;
+
+function useRuns(taskId: string) {
+  return useInfiniteQuery({
+    queryKey: ["runs", taskId],
+    queryFn: ({ pageParam, signal }) => {
+      const params = { path: { task_id: taskId }, query: { limit: PAGE, cursor: pageParam } };
+      return take(api.GET("/api/v1/tasks/{task_id}/invocations", { params, signal }));
+    },
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.next_cursor ?? undefined,
+    refetchInterval: LOOK_MS,
+  });
+}
+
+export function TaskRuns() {
+  const { taskId = "" } = useParams();
+  const found = useRuns(taskId);
+  const runs = found.data?.pages.flatMap((page) => page.invocations);
+  return (
+    <>
+      <PageHead title={taskId} about="A task, its runs, and a new one.">
+        <Anchor component={Link} to={`/tasks/${encodeURIComponent(taskId)}`}>
+          The task
+        </Anchor>
+      </PageHead>
+      {found.isError && runs === undefined ? (
+        <Failure error={found.error} onRetry={() => void found.refetch()} />
+      ) : runs === undefined ? (
+        <Loading what="Reading its runs" />
+      ) : (
+        <>
+          <Begin taskId={taskId} />
+          <Runs runs={runs} />
+        </>
+      )}
+      {found.hasNextPage ? (
+        <Button variant="default" mt="sm" onClick={() => void found.fetchNextPage()}>
+          Show older ones
+        </Button>
+      ) : null}
+    </>
+  );
+}
+
+function Begin({ taskId }: { readonly taskId: string }) {
+  const queries = useQueryClient();
+  const navigate = useNavigate();
+  const [input, setInput] = useState("");
+  const begin = useMutation({
+    mutationFn: () =>
+      take(
+        api.POST("/api/v1/tasks/{task_id}/invocations", {
+          params: { path: { task_id: taskId } },
+          body: { input, mode: "async" },
+        }),
+      ),
+    onSuccess: (run) => {
+      void queries.invalidateQueries({ queryKey: ["runs", taskId] });
+      void navigate(encodeURIComponent(run.invocation_id));
+    },
+  });
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        begin.mutate();
+      }}
+    >
+      <Textarea
+        label="Input"
+        description="Its standard input, up to 1 MiB of text. It runs as you, under the policy of the task."
+        value={input}
+        onChange={(event) => setInput(event.currentTarget.value)}
+        autosize
+        minRows={2}
+        maxRows={12}
+        maw={720}
+      />
+      {begin.isError ? <Failure error={begin.error} /> : null}
+      <Group my="sm">
+        <Button type="submit" loading={begin.isPending}>
+          Run it
+        </Button>
+      </Group>
+    </form>
+  );
+}
+
+const COLUMNS: readonly Column<Summary>[] = [
+  { key: "state", title: "State", show: (one) => <RunBadge state={one.state} /> },
+  { key: "end", title: "End", show: endOf },
+  {
+    key: "began",
+    title: "Asked for",
+    show: (one) => <span title={moment(one.created_ms)}>{ago(one.created_ms)}</span>,
+    sortBy: (one) => one.created_ms,
+  },
+  { key: "took", title: "Took", show: (one) => tookOf(one), sortBy: (one) => tookMs(one, Date.now()) ?? -1 },
+  { key: "who", title: "Caller", show: (one) => <Untrusted text={one.principal} mono />, isMinor: true },
+  {
+    key: "id",
+    title: "Run",
+    show: (one) => <span className="mono">{one.invocation_id}</span>,
+    isMinor: true,
+  },
+];
+
+export function tookOf(run: Summary): string {
+  const ms = tookMs(run, Date.now());
+  return ms === null ? "–" : duration(ms);
+}
+
+export function RunBadge({ state }: { readonly state: Summary["state"] }) {
+  return (
+    <Badge color={COLOURS[state]} variant="light" tt="none" miw="max-content">
+      {state}
+    </Badge>
+  );
+}
+
+function Runs({ runs }: { readonly runs: readonly Summary[] }) {
+  const navigate = useNavigate();
+  return (
+    <DataTable
+      label="Runs"
+      rows={runs}
+      columns={COLUMNS}
+      keyOf={(one) => one.invocation_id}
+      onOpen={(one) => void navigate(encodeURIComponent(one.invocation_id))}
+      empty={<Empty title="It has not been run yet" />}
+    />
+  );
+}

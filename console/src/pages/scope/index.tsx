@@ -1,0 +1,164 @@
+/** The scope lens: why a caller sees these tools and not others, layer by layer. */
+import { Alert, Button, Card, CopyButton, Group, SegmentedControl, Stack, Text } from "@mantine/core";
+import { IconLink } from "@tabler/icons-react";
+import { useCallback, useMemo } from "react";
+import { useLocation } from "react-router";
+import type { Shapes } from "@/api/client";
+import { useMay } from "@/api/me";
+import { Copy } from "@/parts/copy";
+import { PageHead } from "@/parts/page-head";
+import { Warnings } from "@/parts/plan-panel";
+import { Empty, Loaded } from "@/parts/states";
+import { count } from "@/parts/time";
+import { Untrusted } from "@/parts/untrusted";
+import { funnelOf, type Item, KINDS, type Kind } from "./decisions";
+import { Funnel } from "./funnel";
+import { Picker } from "./picker";
+import { Things } from "./things";
+import { useExplanation, useScopeUrl, useView } from "./use-lens";
+import { Why } from "./why-card";
+
+export default function ScopePage() {
+  const lens = useView();
+  const { answer, items } = useExplanation(lens.view.selection);
+  return (
+    <>
+      <PageHead title="Scope lens" about="Why a caller sees these tools, and not others.">
+        <CopyLink />
+      </PageHead>
+      <Stack gap="md">
+        <Card withBorder padding="md">
+          <Picker selection={lens.view.selection} select={lens.select} />
+          <ScopeUrl lens={lens} />
+        </Card>
+        <Loaded query={answer} what="Asking every layer">
+          {(explained) => <Explained lens={lens} explained={explained} items={items} />}
+        </Loaded>
+      </Stack>
+    </>
+  );
+}
+
+/** The address of this very view, to pass on. */
+function CopyLink() {
+  useLocation();
+  return (
+    <CopyButton value={window.location.href}>
+      {({ copied, copy }) => (
+        <Button variant="default" leftSection={<IconLink size={16} />} onClick={copy}>
+          {copied ? "Copied" : "Copy link"}
+        </Button>
+      )}
+    </CopyButton>
+  );
+}
+
+type Lens = ReturnType<typeof useView>;
+
+function ScopeUrl({ lens }: { readonly lens: Lens }) {
+  const { data: url } = useScopeUrl(lens.view.selection);
+  if (url === undefined) return null;
+  return (
+    <Group gap="xs" mt="sm" wrap="nowrap">
+      <Text size="sm" c="dimmed" component="div">
+        Clients get this at <Untrusted text={url} mono />
+      </Text>
+      <Copy text={url} label="Copy the URL" />
+    </Group>
+  );
+}
+
+interface ExplainedProps {
+  readonly lens: Lens;
+  readonly explained: Shapes["ExplainAnswer"];
+  readonly items: readonly Item[];
+}
+
+function Explained({ lens, explained, items }: ExplainedProps) {
+  const { view, change, filter } = lens;
+  const knowsAll = useMay("viewer");
+  const shown = useMemo(() => items.filter((one) => one.kind === view.kind), [items, view.kind]);
+  const funnel = useMemo(() => funnelOf(shown), [shown]);
+  const ask = useCallback((why: string) => change({ why }), [change]);
+  const show = (why: string) => {
+    ask(why);
+    document.getElementById("why")?.scrollIntoView({ block: "start" });
+  };
+  return (
+    <Stack gap="md">
+      <Said explained={explained} />
+      {knowsAll ? null : <Alert color="blue">You are told of what you may call, and of nothing else.</Alert>}
+      <KindChoice items={items} kind={view.kind} onChange={(kind) => change({ kind })} />
+      <Funnel
+        funnel={funnel}
+        kind={view.kind}
+        isRefused={explained.refusal !== null}
+        chosen={view.filter.layer}
+        onChoose={(layer) => filter({ layer })}
+      />
+      <Why
+        text={view.why}
+        onAsk={ask}
+        items={items}
+        servers={explained.servers}
+        pending={explained.pending}
+        selection={view.selection}
+      />
+      {shown.length === 0 ? (
+        <Empty title={`There are no ${view.kind}s`}>
+          {view.kind === "tool" ? "Register a server, and its tools show here." : "No server offers any."}
+        </Empty>
+      ) : (
+        <Things items={shown} filter={view.filter} setFilter={filter} onAsk={show} />
+      )}
+    </Stack>
+  );
+}
+
+/** What is to be said of the scope as a whole. */
+function Said({ explained }: { readonly explained: Shapes["ExplainAnswer"] }) {
+  const { refusal, warnings, pending, mode } = explained;
+  return (
+    <>
+      {refusal ? (
+        <Alert color="red" title={<Untrusted text={`Refused: ${refusal.message}`} />}>
+          <Untrusted text={refusal.hint} />
+        </Alert>
+      ) : null}
+      <Warnings warnings={warnings} />
+      {pending.length > 0 ? (
+        <Alert color="yellow">
+          Not listed yet, so more may come: <Untrusted text={pending.join(", ")} mono />
+        </Alert>
+      ) : null}
+      {mode === "find" ? (
+        <Alert color="blue">
+          The tools are not listed one by one: clients see three tools that find and call them.
+        </Alert>
+      ) : null}
+    </>
+  );
+}
+
+function KindChoice({
+  items,
+  kind,
+  onChange,
+}: {
+  items: readonly Item[];
+  kind: Kind;
+  onChange: (kind: Kind) => void;
+}) {
+  const data = KINDS.map((one) => ({
+    value: one,
+    label: `${one[0]?.toUpperCase()}${one.slice(1)}s ${count(items.filter((item) => item.kind === one).length)}`,
+  }));
+  return (
+    <SegmentedControl
+      aria-label="What is looked at"
+      value={kind}
+      data={data}
+      onChange={(value) => onChange(KINDS.find((one) => one === value) ?? "tool")}
+    />
+  );
+}

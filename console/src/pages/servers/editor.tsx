@@ -1,0 +1,129 @@
+/** A server being written: its form or its JSON, what is wrong with it as one types, a trial, and the way to save it. */
+import { Alert, Button, Group, Stack, Switch, Text } from "@mantine/core";
+import { useMay } from "@/api/me";
+import { LeaveGuard } from "@/parts/leave-guard";
+import { Untrusted } from "@/parts/untrusted";
+import { FormFields } from "./form-fields";
+import { JsonField } from "./json-field";
+import { problemAt, unplaced } from "./problems";
+import { Review } from "./review";
+import styles from "./servers.module.css";
+import { Trial } from "./trial";
+import { type Saved, useEditor } from "./use-editor";
+
+interface EditorProps {
+  /** What is saved now; null: the server is new. */
+  readonly saved: Saved | null;
+  readonly onSaved: (serverId: string) => void;
+}
+
+/** Leads to what is not right, once that is shown. */
+function focusProblem(form: HTMLFormElement): void {
+  form.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus();
+}
+
+export function Editor({ saved, onSaved }: EditorProps) {
+  const editor = useEditor(saved);
+  const isAdmin = useMay("admin");
+  const isNew = saved === null;
+  const problem = (path: string) => problemAt(editor.shownProblems, path);
+  return (
+    <form
+      aria-label="Server"
+      noValidate
+      onSubmit={(event) => {
+        event.preventDefault();
+        const { currentTarget } = event;
+        if (!editor.review()) requestAnimationFrame(() => focusProblem(currentTarget));
+      }}
+    >
+      <Stack>
+        {isAdmin ? null : (
+          <Alert color="blue" title="To be read only">
+            A server runs programs and holds secrets, so administrators alone change it.
+          </Alert>
+        )}
+        <Outdated editor={editor} />
+        <Group justify="space-between">
+          <Text size="sm" c="dimmed">
+            {isNew
+              ? "Nothing is started or saved before you say so."
+              : "Hidden values (***) stay as they are."}
+          </Text>
+          <Switch
+            label="As JSON"
+            checked={editor.json !== null}
+            onChange={(event) => editor.turnJson(event.currentTarget.checked)}
+          />
+        </Group>
+        {unplaced(editor.shownProblems).map((one) => (
+          <Alert key={one.field + one.problem} color="red">
+            <Untrusted text={one.field === "" ? one.problem : `${one.field}: ${one.problem}`} />
+          </Alert>
+        ))}
+        <fieldset disabled={!isAdmin} style={{ border: 0, margin: 0, padding: 0, minWidth: 0 }}>
+          {editor.json === null ? (
+            <FormFields form={editor.form} set={editor.set} problem={problem} isNew={isNew} />
+          ) : (
+            <JsonField text={editor.json} onChange={editor.setJson} problems={editor.shownProblems} />
+          )}
+        </fieldset>
+        {isAdmin ? (
+          <>
+            <Trial change={editor.change} onWanted={editor.ask} />
+            <Actions editor={editor} isNew={isNew} />
+          </>
+        ) : null}
+      </Stack>
+      <LeaveGuard isDirty={editor.isDirty} />
+      <Review change={editor.reviewed} etag={editor.etag} onClose={editor.closeReview} onSaved={onSaved} />
+    </form>
+  );
+}
+
+function Actions({
+  editor,
+  isNew,
+}: {
+  readonly editor: ReturnType<typeof useEditor>;
+  readonly isNew: boolean;
+}) {
+  const wrong = editor.shownProblems.length;
+  return (
+    <Group justify="flex-end" py="sm" className={styles.actions}>
+      <Text size="sm" c="var(--mantine-color-error)" role="status">
+        {wrong === 0
+          ? ""
+          : wrong === 1
+            ? "One field is not right yet."
+            : `${wrong} fields are not right yet.`}
+      </Text>
+      {isNew ? null : (
+        <Button variant="default" disabled={!editor.isDirty} onClick={editor.undo}>
+          Undo all
+        </Button>
+      )}
+      <Button type="submit" disabled={!editor.isDirty}>
+        Review and save
+      </Button>
+    </Group>
+  );
+}
+
+/** Others have saved meanwhile. What was typed is not lost by that. */
+function Outdated({ editor }: { readonly editor: ReturnType<typeof useEditor> }) {
+  if (!editor.isOutdated) return null;
+  return (
+    <Alert color="yellow" title="It was changed meanwhile by somebody else">
+      <Stack gap="xs" align="flex-start">
+        <Text size="sm">
+          What you have not touched can be loaded anew; what you have typed stays. Look at it again before you
+          save.
+        </Text>
+        <Button size="xs" variant="default" onClick={editor.rebase}>
+          Load it, keep what I typed
+        </Button>
+      </Stack>
+    </Alert>
+  );
+}

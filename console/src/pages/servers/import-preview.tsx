@@ -1,0 +1,112 @@
+/** What an import would do: with each definition, and to every task. */
+import { Badge, Button, Card, Checkbox, Group, Stack, Text, Title } from "@mantine/core";
+import { type Column, DataTable } from "@/parts/data-table";
+import { PlanPanel } from "@/parts/plan-panel";
+import { Untrusted } from "@/parts/untrusted";
+import { visibleText } from "@/parts/visible";
+import { type Found, type ImportAnswer, toFound } from "./imports";
+
+interface ImportPreviewProps {
+  readonly answer: ImportAnswer;
+  /** The ids that are not wanted. */
+  readonly left: ReadonlySet<string>;
+  readonly onLeave: (left: ReadonlySet<string>) => void;
+  /** Whether the answer is still about what is asked. */
+  readonly isCurrent: boolean;
+  readonly isPending: boolean;
+  readonly onApply: (plan: string) => void;
+}
+
+const COLOURS: Readonly<Record<Found["outcome"], string>> = {
+  added: "green",
+  changed: "blue",
+  same: "gray",
+  "left out": "gray",
+  refused: "red",
+};
+const WORDS: Readonly<Record<Found["outcome"], string>> = {
+  added: "would be added",
+  changed: "would be changed",
+  same: "is so already",
+  "left out": "left out",
+  refused: "cannot be taken",
+};
+
+function columnsOf(left: ReadonlySet<string>, onLeave: (left: ReadonlySet<string>) => void): Column<Found>[] {
+  const toggle = (name: string) => {
+    const next = new Set(left);
+    if (!next.delete(name)) next.add(name);
+    onLeave(next);
+  };
+  return [
+    {
+      key: "pick",
+      title: "Take",
+      width: 70,
+      show: (one) => (
+        <Checkbox
+          aria-label={`Take ${visibleText(one.name)}`}
+          checked={one.canBePicked && !left.has(one.name)}
+          disabled={!one.canBePicked}
+          onChange={() => toggle(one.name)}
+        />
+      ),
+    },
+    {
+      key: "name",
+      title: "Server",
+      show: (one) => <Untrusted text={one.name} mono />,
+      sortBy: (one) => one.name,
+    },
+    {
+      key: "outcome",
+      title: "What becomes of it",
+      sortBy: (one) => one.outcome,
+      show: (one) => (
+        <Stack gap={2} align="flex-start">
+          <Badge color={COLOURS[one.outcome]} variant="light" tt="none">
+            {WORDS[one.outcome]}
+          </Badge>
+          {one.reason ? (
+            <Text size="sm" component="div">
+              <Untrusted text={one.reason} />
+            </Text>
+          ) : null}
+        </Stack>
+      ),
+    },
+  ];
+}
+
+export function ImportPreview({ answer, left, onLeave, isCurrent, isPending, onApply }: ImportPreviewProps) {
+  const { plan, effect } = answer;
+  const number = answer.changes.length;
+  const label = number === 1 ? "Import 1 server" : `Import ${number} servers`;
+  return (
+    <Card withBorder component="section" aria-label="What it would do">
+      <Stack>
+        <Title order={2} size="h4">
+          What it would do
+        </Title>
+        {isCurrent ? null : <Text c="dimmed">What was asked has changed since: look again.</Text>}
+        <DataTable
+          label="Definitions"
+          rows={toFound(answer, left)}
+          columns={columnsOf(left, onLeave)}
+          keyOf={(one) => `${one.canBePicked} ${one.name}`}
+          height={420}
+        />
+        {effect ? <PlanPanel plan={{ ...effect, warnings: answer.warnings }} /> : null}
+        <Group justify="flex-end">
+          <Button
+            disabled={!isCurrent || number === 0 || plan === null}
+            loading={isPending}
+            onClick={() => plan !== null && onApply(plan)}
+          >
+            {label}
+          </Button>
+        </Group>
+      </Stack>
+    </Card>
+  );
+}

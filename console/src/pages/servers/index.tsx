@@ -1,0 +1,18 @@
+/** Servers: all of them, each of them, new ones, and those of other programs. */
+import { Route, Routes } from "react-router";
+import { ImportPage } from "./import-page";
+import { NewServer } from "./new-server";
+import { ServerList } from "./server-list";
+import { ServerPage } from "./server-page";
+
+/** No server's id begins with a dash, so what stands below one is nobody's page. */
+export default function Page() {
+  return (
+    <Routes>
+      <Route index element={<ServerList />} />
+      <Route path="-/new" element={<NewServer />} />
+      <Route path="-/import" element={<ImportPage />} />
+      <Route path=":serverId/:tab?" element={<ServerPage />} />
+    </Routes>
+  );
+}

@@ -1,0 +1,198 @@
+/** How a server fares here and on each node, and how it is reached. */
+import { Alert, Button, Card, Group, SimpleGrid, Stack, Table, Text, Title } from "@mantine/core";
+import { IconRefresh } from "@tabler/icons-react";
+import { useMutation, useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Link } from "react-router";
+import { api, type Shapes, take } from "@/api/client";
+import { useMay } from "@/api/me";
+import { CodeBlock } from "@/parts/copy";
+import { StateBadge } from "@/parts/server-state";
+import { Failure } from "@/parts/states";
+import { ago, count, duration, moment } from "@/parts/time";
+import { Untrusted } from "@/parts/untrusted";
+import { useRefresh } from "@/parts/use-writing";
+import { Nodes } from "./nodes-table";
+import { dayQuery } from "./queries";
+import type { Server } from "./server-form";
+import { shellLine, shownValue } from "./shell-line";
+
+export function OverviewTab({ server }: { readonly server: Server }) {
+  const { health } = server;
+  const isWrong = health?.state === "down" || health?.state === "degraded";
+  return (
+    <Stack>
+      {health && isWrong && health.last_error ? (
+        <Alert color={health.state === "down" ? "red" : "orange"} title="What went wrong last">
+          <Untrusted text={health.last_error} />
+        </Alert>
+      ) : null}
+      <SimpleGrid cols={{ base: 1, md: 2 }}>
+        <HealthCard server={server} />
+        <ReachCard server={server} />
+      </SimpleGrid>
+      {server.nodes.length > 0 ? <Nodes nodes={server.nodes} /> : null}
+      {health?.stderr_tail ? (
+        <Section title="What it wrote to stderr last">
+          <CodeBlock text={health.stderr_tail} label="stderr" />
+        </Section>
+      ) : null}
+    </Stack>
+  );
+}
+
+function Section({ title, children }: { readonly title: string; readonly children: ReactNode }) {
+  return (
+    <Card withBorder>
+      <Title order={2} size="h5" mb="sm">
+        {title}
+      </Title>
+      {children}
+    </Card>
+  );
+}
+
+function HealthCard({ server }: { readonly server: Server }) {
+  const mayRefresh = useMay("admin");
+  const refresh = useMutation({
+    mutationFn: () =>
+      take(
+        api.POST("/admin/api/mcp/servers/{server_id}/refresh", {
+          params: { path: { server_id: server.server_id } },
+          body: {},
+        }),
+      ),
+    onSettled: useRefresh("server"),
+  });
+  return (
+    <Card withBorder>
+      <Group justify="space-between" mb="sm">
+        <Title order={2} size="h5">
+          How it fares here
+        </Title>
+        {mayRefresh ? (
+          <Button
+            size="xs"
+            variant="default"
+            leftSection={<IconRefresh size={14} />}
+            loading={refresh.isPending}
+            onClick={() => refresh.mutate()}
+          >
+            List its tools again
+          </Button>
+        ) : null}
+      </Group>
+      {refresh.isError ? <Failure error={refresh.error} /> : null}
+      {server.health ? (
+        <HealthFacts server={server} health={server.health} />
+      ) : (
+        <Text c="dimmed">Nothing is known of it here yet.</Text>
+      )}
+    </Card>
+  );
+}
+
+function HealthFacts({
+  server,
+  health,
+}: {
+  readonly server: Server;
+  readonly health: Shapes["ServerHealth"];
+}) {
+  const day = useQuery(dayQuery).data?.find((one) => one.server_id === server.server_id);
+  const facts: [string, ReactNode][] = [
+    ["State", <StateBadge key="state" state={health.state} />],
+    ["Since", health.since_ms ? `${ago(health.since_ms)}, ${moment(health.since_ms)}` : "–"],
+    ["Tools", <ToolCount key="tools" server={server} health={health} />],
+    ["Calls", `${count(health.calls)}, ${health.in_flight} running, ${health.queued} waiting`],
+    ["Last 24 h", day ? `${count(day.calls)} calls, ${count(day.errors)} failed` : "–"],
+    ["p50, p95", day ? `${speed(day.p50_ms)}, ${speed(day.p95_ms)}` : "–"],
+    ["Restarts", count(health.restarts)],
+    ["Newest list took", health.last_list_ms === null ? "–" : duration(health.last_list_ms)],
+    ["Protocol", health.version ? <Untrusted key="mcp" text={`MCP ${health.version}`} /> : "–"],
+    ["Process", health.pid === null ? "–" : String(health.pid)],
+    ["Sessions", server.sharing === "per_session" ? `${health.session_links} open` : "shared"],
+  ];
+  return <Facts facts={facts} />;
+}
+
+function speed(ms: number | null): string {
+  return ms === null ? "–" : duration(ms);
+}
+
+function ToolCount({ server, health }: { readonly server: Server; readonly health: Shapes["ServerHealth"] }) {
+  if (health.quarantined === 0) return count(health.tools);
+  return (
+    <>
+      {count(health.tools)},{" "}
+      <Link to={`/pins/${server.server_id}`}>{count(health.quarantined)} quarantined</Link>
+    </>
+  );
+}
+
+function Facts({ facts }: { readonly facts: readonly [string, ReactNode][] }) {
+  return (
+    <Table variant="vertical" layout="fixed" withRowBorders={false} verticalSpacing={4}>
+      <Table.Tbody>
+        {facts.map(([name, value]) => (
+          <Table.Tr key={name}>
+            <Table.Th w={140}>{name}</Table.Th>
+            <Table.Td>{value}</Table.Td>
+          </Table.Tr>
+        ))}
+      </Table.Tbody>
+    </Table>
+  );
+}
+
+function ReachCard({ server }: { readonly server: Server }) {
+  const { stdio, http, login } = server;
+  const headers = Object.entries(http?.headers ?? {});
+  return (
+    <Section title="How it is reached">
+      <Stack gap="sm">
+        {stdio ? <CodeBlock text={shellLine(stdio)} label="the command" /> : null}
+        {http ? <CodeBlock text={http.url} label="the URL" /> : null}
+        {headers.length > 0 ? (
+          <CodeBlock
+            text={headers.map(([name, value]) => `${name}: ${shownValue(name, value)}`).join("\n")}
+            label="its headers"
+          />
+        ) : null}
+        {http?.auth_ref ? (
+          <Text size="sm">
+            Proves itself by the secret <Untrusted text={http.auth_ref} mono />.
+          </Text>
+        ) : null}
+        {http?.oauth?.grant === "authorization_code" ? <LoginState server={server} login={login} /> : null}
+        {server.package ? (
+          <Text size="sm">
+            From its package, version <Untrusted text={server.package.version} mono />.
+          </Text>
+        ) : null}
+        <Text size="sm" c="dimmed">
+          {server.updated_at_ms ? `Changed ${ago(server.updated_at_ms)}, ` : ""}revision {server.revision}.
+        </Text>
+      </Stack>
+    </Section>
+  );
+}
+
+function LoginState({ server, login }: { readonly server: Server; readonly login: Server["login"] }) {
+  if (login === null)
+    return (
+      <Alert color="yellow" title="Nobody has logged in to it">
+        <Text size="sm" mb="xs">
+          Log in from a terminal:
+        </Text>
+        <CodeBlock text={`toolgate servers login ${server.server_id}`} label="the command to log in" />
+      </Alert>
+    );
+  return (
+    <Text size="sm" component="div">
+      Logged in at <Untrusted text={login.issuer} mono />
+      {login.expires_at_s === null ? "" : `; the token expires ${ago(login.expires_at_s * 1_000)}`}
+      {login.renews ? ", and is renewed by itself." : "."}
+    </Text>
+  );
+}

@@ -1,0 +1,233 @@
+/** What a server lists, and what becomes of each: its names on the doors, and whether it passes. */
+import { Alert, Badge, Drawer, Group, Select, Stack, Switch, Text, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { Link, useSearchParams } from "react-router";
+import { tasksQuery } from "@/api/records";
+import { Copy } from "@/parts/copy";
+import { type Column, DataTable } from "@/parts/data-table";
+import { REASON_WORDS } from "@/parts/reasons";
+import { Empty, Loaded } from "@/parts/states";
+import { count } from "@/parts/time";
+import { Untrusted } from "@/parts/untrusted";
+import { visibleText } from "@/parts/visible";
+import { filterOffers, type Offer, type Preview, toOffers } from "./offers";
+import { previewQuery } from "./queries";
+import type { Server } from "./server-form";
+
+const COLUMNS: readonly Column<Offer>[] = [
+  {
+    key: "tool",
+    title: "Tool",
+    show: (one) => <Untrusted text={one.tool} mono />,
+    sortBy: (one) => one.tool,
+  },
+  {
+    key: "allowed",
+    title: "Passes",
+    show: (one) => <Verdict offer={one} />,
+    sortBy: (one) => Number(one.allowed),
+  },
+  {
+    key: "name",
+    title: "On the MCP door",
+    show: (one) => <Untrusted text={one.name} mono />,
+    sortBy: (one) => one.name,
+    isMinor: true,
+  },
+  {
+    key: "chat",
+    title: "In chat",
+    show: (one) => <Untrusted text={one.chatName} mono />,
+    sortBy: (one) => one.chatName,
+    isMinor: true,
+  },
+  {
+    key: "tokens",
+    title: "Tokens",
+    show: (one) => (one.tokens === null ? "–" : count(one.tokens)),
+    sortBy: (one) => one.tokens ?? -1,
+    align: "right",
+    width: 90,
+  },
+];
+
+function Verdict({ offer }: { readonly offer: Offer }) {
+  if (offer.reason === null)
+    return (
+      <Badge color="green" variant="light" tt="none">
+        yes
+      </Badge>
+    );
+  return (
+    <Text size="sm" component="div">
+      <Badge color={offer.reason === "quarantined" ? "orange" : "gray"} variant="light" tt="none" mr={6}>
+        no
+      </Badge>
+      {REASON_WORDS[offer.reason].title}
+    </Text>
+  );
+}
+
+const STATES: Readonly<Record<Preview["state"], string | null>> = {
+  ready: null,
+  pending: "Its tools have not been listed yet.",
+  env_missing: "A variable or secret that it refers to is missing.",
+  list_timeout: "It did not list its tools in time.",
+  list_failed: "It could not be started, or did not list its tools.",
+};
+
+export function ToolsTab({ server }: { readonly server: Server }) {
+  const [query, setQuery] = useSearchParams();
+  const task = query.get("task") ?? "";
+  const preview = useQuery(previewQuery(server.server_id, task));
+  const set = (name: string, value: string) =>
+    setQuery(
+      (old) => {
+        if (value === "") old.delete(name);
+        else old.set(name, value);
+        return old;
+      },
+      { replace: true },
+    );
+  return (
+    <Stack gap="sm">
+      <Group gap="xs" role="search" aria-label="Filter">
+        <TextInput
+          aria-label="Find"
+          placeholder="Find a tool"
+          value={query.get("q") ?? ""}
+          onChange={(event) => set("q", event.currentTarget.value)}
+          style={{ flex: "1 1 200px" }}
+        />
+        <TaskSelect task={task} onChange={(chosen) => set("task", chosen)} />
+        <Switch
+          label="Only those left out"
+          checked={query.has("out")}
+          onChange={(event) => set("out", event.currentTarget.checked ? "1" : "")}
+        />
+      </Group>
+      <Loaded query={preview} what="Looking at its tools">
+        {(found) => (
+          <Offers server={server} preview={found} text={query.get("q") ?? ""} isOut={query.has("out")} />
+        )}
+      </Loaded>
+    </Stack>
+  );
+}
+
+function TaskSelect({
+  task,
+  onChange,
+}: {
+  readonly task: string;
+  readonly onChange: (task: string) => void;
+}) {
+  const tasks = useQuery(tasksQuery).data ?? [];
+  return (
+    <Select
+      aria-label="Task"
+      placeholder="For any task"
+      data={tasks.map((one) => ({ value: one.task_id, label: visibleText(one.task_id) }))}
+      value={task || null}
+      onChange={(chosen) => onChange(chosen ?? "")}
+      searchable
+      clearable
+      limit={50}
+      w={220}
+    />
+  );
+}
+
+interface OffersProps {
+  readonly server: Server;
+  readonly preview: Preview;
+  readonly text: string;
+  readonly isOut: boolean;
+}
+
+function Offers({ server, preview, text, isOut }: OffersProps) {
+  const [open, setOpen] = useState<Offer | null>(null);
+  const all = useMemo(() => toOffers(preview), [preview]);
+  const rows = filterOffers(all, text, isOut);
+  const passing = all.filter((one) => one.allowed).length;
+  const state = STATES[preview.state];
+  return (
+    <>
+      {state === null ? null : (
+        <Alert color="orange" title={state}>
+          {preview.is_stale
+            ? "What is shown was listed earlier."
+            : "Test it, or look at what it wrote to stderr."}
+        </Alert>
+      )}
+      {preview.tools.length > 0 && (server.allowed_tools ?? []).length === 0 ? (
+        <Alert color="yellow" title="None of its tools is offered">
+          Its record allows none. <Link to={`/servers/${server.server_id}/edit`}>Allow some</Link>, for
+          example * for all.
+        </Alert>
+      ) : null}
+      <Text size="sm" c="dimmed">
+        {count(passing)} of {count(all.length)} pass, about {count(preview.tokens)} tokens together.
+      </Text>
+      <DataTable
+        label="Tools"
+        rows={rows}
+        columns={COLUMNS}
+        keyOf={(one) => one.tool}
+        onOpen={setOpen}
+        sort={{ key: "tool" }}
+        height="calc(100vh - 340px)"
+        empty={
+          <Empty title={all.length === 0 ? "It has listed nothing" : "Nothing is like that"}>
+            {all.length === 0
+              ? "Once it is connected, its tools stand here."
+              : "Take something off the filter."}
+          </Empty>
+        }
+      />
+      <Drawer opened={open !== null} onClose={() => setOpen(null)} title="Tool" position="right" size="lg">
+        {open ? <OfferDetail offer={open} serverId={server.server_id} /> : null}
+      </Drawer>
+    </>
+  );
+}
+
+function OfferDetail({ offer, serverId }: { readonly offer: Offer; readonly serverId: string }) {
+  const names: [string, string][] = [
+    ["As the server calls it", offer.tool],
+    ["On the MCP door", offer.name],
+    ["In chat", offer.chatName],
+    ["Digest of its definition", offer.digest],
+  ];
+  return (
+    <Stack>
+      {names
+        .filter(([, text]) => text !== "")
+        .map(([title, text]) => (
+          <div key={title}>
+            <Text size="xs" c="dimmed">
+              {title}
+            </Text>
+            <Group gap={4} wrap="nowrap">
+              <Untrusted text={text} mono />
+              <Copy text={text} label={`Copy: ${title}`} />
+            </Group>
+          </div>
+        ))}
+      <div>
+        <Verdict offer={offer} />
+        <Text size="sm" mt={4} component="div">
+          By <Untrusted text={offer.rule} mono /> of the {offer.layer}.
+        </Text>
+        {offer.reason ? <Text size="sm">{REASON_WORDS[offer.reason].todo}</Text> : null}
+        {offer.reason === "quarantined" ? <Link to={`/pins/${serverId}`}>Look at what changed</Link> : null}
+      </div>
+      {offer.description ? (
+        <Untrusted text={offer.description} />
+      ) : (
+        <Text c="dimmed">It does not say what it does.</Text>
+      )}
+    </Stack>
+  );
+}

@@ -1,0 +1,120 @@
+/** Connecting to a server once, as it is typed and beside the connection in use: how long that took, and what came. */
+import { Alert, Badge, Button, Card, Group, Stack, Text } from "@mantine/core";
+import { IconPlugConnected } from "@tabler/icons-react";
+import { useMutation } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { api, type Shapes, take } from "@/api/client";
+import { useMe } from "@/api/me";
+import { CodeBlock } from "@/parts/copy";
+import { Failure } from "@/parts/states";
+import { duration } from "@/parts/time";
+import { Untrusted } from "@/parts/untrusted";
+import type { Change } from "@/parts/use-plan";
+import { visibleText } from "@/parts/visible";
+import type { Body } from "./server-form";
+
+type TrialAnswer = Shapes["TrialAnswer"];
+
+interface TrialProps {
+  /** The server to try; null: what is typed is none yet. */
+  readonly change: Change | null;
+  /** Told when somebody wants a trial: it is time to say what is missing. */
+  readonly onWanted: () => void;
+}
+
+/** A gateway that takes reviewed changes only starts nothing without a plan, not even once. */
+async function tryOut(change: Change, needsPlan: boolean): Promise<TrialAnswer> {
+  const plan = needsPlan ? await take(api.POST("/admin/api/plan", { body: { ...change } })) : null;
+  return take(
+    api.POST("/admin/api/mcp/servers/{server_id}/test", {
+      params: { path: { server_id: change.id }, header: plan ? { "Toolgate-Plan": plan.id } : undefined },
+      body: change.body as Body,
+    }),
+  );
+}
+
+export function Trial({ change, onWanted }: TrialProps) {
+  const me = useMe();
+  const trial = useMutation({ mutationFn: (tried: Change) => tryOut(tried, me.require_plan) });
+  return (
+    <Card withBorder>
+      <Stack gap="sm">
+        <Group justify="space-between">
+          <Text size="sm" c="dimmed" maw={560}>
+            Connects once with what is typed, beside the connection in use, and saves nothing.
+          </Text>
+          <Button
+            variant="default"
+            leftSection={<IconPlugConnected size={16} />}
+            loading={trial.isPending}
+            onClick={() => {
+              onWanted();
+              if (change !== null) trial.mutate(change);
+            }}
+          >
+            Test connection
+          </Button>
+        </Group>
+        <div role="status" aria-label="Result of the test">
+          {trial.isPending ? <Elapsed /> : null}
+          {trial.data && !trial.isPending ? <TrialResult answer={trial.data} /> : null}
+        </div>
+        {trial.isError && !trial.isPending ? <Failure error={trial.error} /> : null}
+      </Stack>
+    </Card>
+  );
+}
+
+function Elapsed() {
+  const [seconds, setSeconds] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => setSeconds((old) => old + 1), 1_000);
+    return () => clearInterval(timer);
+  }, []);
+  return (
+    <Text size="sm" c="dimmed">
+      Connecting, for {seconds} s …
+    </Text>
+  );
+}
+
+/** More names than this are counted. */
+const MOST = 60;
+
+function TrialResult({ answer }: { readonly answer: TrialAnswer }) {
+  const times = [
+    answer.connect_ms === null ? null : `connected in ${duration(answer.connect_ms)}`,
+    answer.list_ms === null ? null : `listed in ${duration(answer.list_ms)}`,
+    answer.version === null ? null : visibleText(`MCP ${answer.version}`),
+  ].filter((one) => one !== null);
+  const refused = Object.entries(answer.quarantined);
+  return (
+    <Alert color={answer.ok ? "green" : "red"} title={answer.ok ? "It works" : "It does not work"}>
+      <Stack gap="xs">
+        {answer.error ? <Untrusted text={answer.error} /> : null}
+        {times.length > 0 ? <Text size="sm">{times.join(", ")}</Text> : null}
+        {answer.ok ? <Found tools={answer.tools} /> : null}
+        {refused.slice(0, MOST).map(([tool, why]) => (
+          <Text size="sm" key={tool} component="div">
+            <Untrusted text={tool} mono /> is refused: <Untrusted text={why} />
+          </Text>
+        ))}
+        {answer.stderr_tail ? <CodeBlock text={answer.stderr_tail} label="what it wrote to stderr" /> : null}
+      </Stack>
+    </Alert>
+  );
+}
+
+function Found({ tools }: { readonly tools: readonly string[] }) {
+  return (
+    <Group gap={4}>
+      <Text size="sm">{tools.length === 1 ? "1 tool:" : `${tools.length} tools:`}</Text>
+      {tools.slice(0, MOST).map((one) => (
+        <Badge key={one} variant="default" tt="none">
+          <Untrusted text={one} mono />
+        </Badge>
+      ))}
+      {tools.length > MOST ? <Text size="sm">and {tools.length - MOST} more</Text> : null}
+    </Group>
+  );
+}

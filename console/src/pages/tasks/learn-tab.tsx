@@ -1,0 +1,161 @@
+/** The least policy by what a task has used: what stays, what would go, and the way to review it. */
+import { Badge, Button, Group, SegmentedControl, Stack, Text, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { useNavigate } from "react-router";
+import { api, type Shapes, take } from "@/api/client";
+import { useMay } from "@/api/me";
+import { type Column, DataTable } from "@/parts/data-table";
+import { Warnings } from "@/parts/plan-panel";
+import { Empty, Loaded } from "@/parts/states";
+import { ago, count, moment } from "@/parts/time";
+import { Untrusted } from "@/parts/untrusted";
+
+const DAY_MS = 86_400_000;
+const SPANS = [
+  { value: "7", label: "7 days" },
+  { value: "30", label: "30 days" },
+  { value: "90", label: "90 days" },
+];
+
+type Lesson = Shapes["LearnAnswer"];
+
+export function LearnTab({ id }: { readonly id: string }) {
+  const [days, setDays] = useState("7");
+  const lesson = useQuery({
+    queryKey: ["derived", "learn", id, days],
+    queryFn: ({ signal }) =>
+      take(
+        api.GET("/admin/api/tasks/{task_id}/learn", {
+          params: { path: { task_id: id }, query: { since: Date.now() - Number(days) * DAY_MS } },
+          signal,
+        }),
+      ),
+    retry: false,
+  });
+  return (
+    <Stack gap="md">
+      <Group gap="sm">
+        <Text>By what was used in the last</Text>
+        <SegmentedControl size="xs" aria-label="Span" value={days} onChange={setDays} data={SPANS} />
+      </Group>
+      <Loaded query={lesson} what="Going through the audit">
+        {(found) => <Proposal id={id} lesson={found} />}
+      </Loaded>
+    </Stack>
+  );
+}
+
+function Proposal({ id, lesson }: { readonly id: string; readonly lesson: Lesson }) {
+  const navigate = useNavigate();
+  const mayWrite = useMay("publisher");
+  const { kept, removed } = lesson;
+  const review = () =>
+    void navigate(`/tasks/${encodeURIComponent(id)}/edit`, { state: { learned: lesson.record } });
+  return (
+    <Stack gap="md">
+      <Group justify="space-between">
+        <Text>
+          {some(lesson.calls, "call")} used {some(kept.length, "tool")}. {count(removed.length)} could go,
+          which saves about {some(lesson.tokens_saved, "token")} in each list.
+        </Text>
+        {mayWrite ? (
+          <Button onClick={review} disabled={lesson.plan.changes.length === 0}>
+            Review this policy
+          </Button>
+        ) : null}
+      </Group>
+      <Warnings warnings={lesson.warnings} />
+      <section aria-label="Would go">
+        <Title order={2} size="h4" mb="xs">
+          Would go
+        </Title>
+        <DataTable
+          label="Unused tools"
+          rows={removed}
+          columns={REMOVED}
+          keyOf={nameOf}
+          sort={{ key: "name" }}
+          empty={<Empty title="Everything it sees was used">There is nothing to take from it.</Empty>}
+        />
+      </section>
+      <section aria-label="Stays">
+        <Title order={2} size="h4" mb="xs">
+          Stays
+        </Title>
+        <DataTable
+          label="Used tools"
+          rows={kept}
+          columns={KEPT}
+          keyOf={nameOf}
+          sort={{ key: "name" }}
+          empty={<Empty title="Nothing was used">Nothing would stay.</Empty>}
+        />
+      </section>
+    </Stack>
+  );
+}
+
+function some(many: number, what: string): string {
+  return `${count(many)} ${what}${many === 1 ? "" : "s"}`;
+}
+
+function nameOf(one: { readonly server_id: string; readonly tool: string }): string {
+  return `${one.server_id}.${one.tool}`;
+}
+
+function When({ ms }: { readonly ms: number | null }) {
+  return ms === null ? "never" : <span title={moment(ms)}>{ago(ms)}</span>;
+}
+
+const REMOVED: readonly Column<Lesson["removed"][number]>[] = [
+  { key: "name", title: "Tool", sortBy: nameOf, show: (one) => <Untrusted text={nameOf(one)} mono /> },
+  {
+    key: "last",
+    title: "Last used",
+    sortBy: (one) => one.last_used_ms ?? 0,
+    show: (one) => <When ms={one.last_used_ms} />,
+    width: 160,
+  },
+  {
+    key: "tokens",
+    title: "Tokens",
+    align: "right",
+    sortBy: (one) => one.tokens,
+    show: (one) => count(one.tokens),
+    width: 90,
+  },
+];
+
+const KEPT: readonly Column<Lesson["kept"][number]>[] = [
+  {
+    key: "name",
+    title: "Tool",
+    sortBy: nameOf,
+    show: (one) => (
+      <Group gap="xs">
+        <Untrusted text={nameOf(one)} mono />
+        {one.is_anew ? (
+          <Badge color="yellow" variant="light" tt="none">
+            would be granted
+          </Badge>
+        ) : null}
+      </Group>
+    ),
+  },
+  {
+    key: "last",
+    title: "Last used",
+    sortBy: (one) => one.last_used_ms,
+    show: (one) => <When ms={one.last_used_ms} />,
+    width: 160,
+  },
+  {
+    key: "calls",
+    title: "Calls",
+    align: "right",
+    sortBy: (one) => one.calls,
+    show: (one) => count(one.calls),
+    width: 90,
+  },
+];

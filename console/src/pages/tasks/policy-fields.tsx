@@ -1,0 +1,155 @@
+/** The fields of a task that say what it sees, beside its servers. */
+import { Anchor, Card, Select, Stack, Switch, Text, TextInput, Title } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+import { useMe } from "@/api/me";
+import { profilesQuery, serversQuery } from "@/api/records";
+import { OptionalList, TextsField, ToolLists } from "@/parts/list-field";
+import type { Draft, Overrides } from "./draft";
+
+export interface FieldsProps {
+  readonly draft: Draft;
+  readonly set: (part: Partial<Draft>) => void;
+}
+
+export function NameFields({ draft, set, isNew }: FieldsProps & { readonly isNew: boolean }) {
+  return (
+    <Card withBorder padding="md">
+      <Stack gap="sm">
+        {isNew ? (
+          <TextInput
+            label="Name"
+            description="It stands in the URL of the task. Lower-case letters, digits and dashes."
+            value={draft.task_id}
+            onChange={(event) => set({ task_id: event.currentTarget.value })}
+            required
+            data-autofocus
+            autoComplete="off"
+          />
+        ) : null}
+        <TextInput
+          label="Title"
+          description="For people."
+          value={draft.display_name}
+          onChange={(event) => set({ display_name: event.currentTarget.value })}
+        />
+        <Switch
+          label="Enabled"
+          description="Otherwise it sees no tools."
+          checked={draft.isEnabled}
+          onChange={(event) => set({ isEnabled: event.currentTarget.checked })}
+        />
+        <Switch
+          label="Enforced"
+          description="Off, to try a policy: its rules deny nothing, and activity tells what they would have denied."
+          checked={draft.isEnforced}
+          onChange={(event) => set({ isEnforced: event.currentTarget.checked })}
+        />
+      </Stack>
+    </Card>
+  );
+}
+
+export function ToolFields({ draft, set }: FieldsProps) {
+  return (
+    <Card withBorder padding="md" component="section" aria-label="Tools">
+      <Stack gap="md">
+        <Title order={2} size="h4">
+          Tools
+        </Title>
+        <ToolLists allow={draft.allow} deny={draft.deny} set={set} />
+      </Stack>
+    </Card>
+  );
+}
+
+export function ProfileFields({ draft, set }: FieldsProps) {
+  const { environment } = useMe();
+  const profiles = useQuery(profilesQuery).data ?? [];
+  const ids = profiles.map((one) => one.profile_id);
+  const chosen = profiles.find((one) => one.profile_id === draft.profile);
+  const isOwn = chosen?.environments[environment] !== undefined;
+  return (
+    <Card withBorder padding="md" component="section" aria-label="Profile and tags">
+      <Stack gap="md">
+        <Title order={2} size="h4">
+          Profile and tags
+        </Title>
+        <Select
+          label="Profile"
+          description="A selection that several tasks share. It narrows what the task sees."
+          placeholder="None"
+          value={draft.profile}
+          data={draft.profile === null || ids.includes(draft.profile) ? ids : [draft.profile, ...ids]}
+          onChange={(profile) => set({ profile })}
+          limit={50}
+          searchable
+          clearable
+          clearButtonProps={{ "aria-label": "Clear: Profile" }}
+        />
+        {draft.profile === null ? null : (
+          <Text size="sm">
+            {chosen === undefined
+              ? "There is no such profile: the task would see no tools."
+              : `This gateway is in the environment ${environment}, where ${isOwn ? "the profile has a selection of its own" : "its common selection holds"}. `}
+            {chosen ? (
+              <Anchor component={Link} size="sm" to={`/profiles/${encodeURIComponent(chosen.profile_id)}`}>
+                Open the profile
+              </Anchor>
+            ) : null}
+          </Text>
+        )}
+        <TagsList
+          label="Only servers with one of these tags"
+          value={draft.tags}
+          onChange={(tags) => set({ tags })}
+        />
+      </Stack>
+    </Card>
+  );
+}
+
+interface TagsListProps {
+  readonly label: string;
+  readonly value: readonly string[] | null;
+  readonly onChange: (value: string[] | null) => void;
+}
+
+export function TagsList(props: TagsListProps) {
+  const tags = new Set((useQuery(serversQuery).data ?? []).flatMap((one) => one.tags));
+  return <OptionalList {...props} known={[...tags].sort()} />;
+}
+
+export function OverrideFields({ draft, set }: FieldsProps) {
+  const servers = (useQuery(serversQuery).data ?? []).map((one) => one.server_id);
+  const { overrides } = draft;
+  const change = (part: Partial<Overrides>) => set({ overrides: { ...overrides, ...part } });
+  return (
+    <>
+      <Text size="sm">They narrow what the profile leaves, for this task alone.</Text>
+      <OptionalList
+        label="Overrides: only these servers"
+        value={overrides.server_ids}
+        onChange={(server_ids) => change({ server_ids })}
+        known={servers}
+      />
+      <TagsList
+        label="Overrides: only servers with one of these tags"
+        value={overrides.tags}
+        onChange={(tags) => change({ tags })}
+      />
+      <OptionalList
+        label="Overrides: only these tools"
+        value={overrides.tool_allowlist}
+        onChange={(tool_allowlist) => change({ tool_allowlist })}
+        isPatterns
+      />
+      <TextsField
+        label="Overrides: none of these tools"
+        value={overrides.tool_denylist ?? []}
+        onChange={(denied) => change({ tool_denylist: denied.length > 0 ? denied : null })}
+        isPatterns
+      />
+    </>
+  );
+}

@@ -1,0 +1,91 @@
+/** What is run when the task is invoked: a WebAssembly module, and what it is run with. */
+import { Autocomplete, NumberInput, SimpleGrid, Switch, TagsInput, Text } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { api, take } from "@/api/client";
+import { UNTRUSTED_TAGS } from "@/parts/list-field";
+import type { Workload } from "./draft";
+import type { FieldsProps } from "./policy-fields";
+import { envOf, LIMITS, type Limit, linesOf, NEW_WORKLOAD } from "./workload";
+
+export function WorkloadFields({ draft, set }: FieldsProps) {
+  const { workload } = draft;
+  const change = (part: Partial<Workload>) => set({ workload: { ...(workload ?? NEW_WORKLOAD), ...part } });
+  return (
+    <>
+      <Switch
+        label="It runs a WebAssembly module"
+        description="Otherwise the task holds policy and nothing else."
+        checked={workload !== null}
+        onChange={(event) => set({ workload: event.currentTarget.checked ? NEW_WORKLOAD : null })}
+      />
+      {workload ? <Fields workload={workload} change={change} /> : null}
+    </>
+  );
+}
+
+function Fields({ workload, change }: { workload: Workload; change: (part: Partial<Workload>) => void }) {
+  const modules = useQuery({
+    queryKey: ["modules"],
+    queryFn: ({ signal }) => take(api.GET("/admin/api/modules", { signal })),
+  });
+  return (
+    <>
+      <Autocomplete
+        label="Module"
+        description="The SHA-256 of a module that was uploaded."
+        value={workload.module}
+        data={modules.data?.modules.map((one) => one.sha256) ?? []}
+        limit={50}
+        onChange={(module) => change({ module: module.trim() })}
+        required
+      />
+      <TagsInput
+        {...UNTRUSTED_TAGS}
+        label="Arguments"
+        description="In their order, after the module's name."
+        value={[...(workload.args ?? [])]}
+        onChange={(args) => change({ args })}
+        splitChars={[]}
+        allowDuplicates
+        acceptValueOnBlur
+      />
+      <TagsInput
+        {...UNTRUSTED_TAGS}
+        label="Variables"
+        description="NAME=value. They hold no secrets."
+        value={linesOf(workload.env ?? {})}
+        onChange={(lines) => change({ env: envOf(lines) })}
+        splitChars={[]}
+        acceptValueOnBlur
+      />
+      <Text size="sm" fw={600}>
+        How far one run may go
+      </Text>
+      <SimpleGrid cols={{ base: 1, xs: 2 }}>
+        {(Object.keys(LIMITS) as Limit[]).map((name) => (
+          <NumberInput
+            key={name}
+            label={LIMITS[name].title}
+            value={workload.limits?.[name] ?? LIMITS[name].usual}
+            min={LIMITS[name].min}
+            max={LIMITS[name].max}
+            thousandSeparator=","
+            allowDecimal={false}
+            onChange={(value) => {
+              if (typeof value === "number") change({ limits: { ...workload.limits, [name]: value } });
+            }}
+          />
+        ))}
+        <NumberInput
+          label="Begun again"
+          description="After its node was lost."
+          value={workload.retries ?? 0}
+          min={0}
+          max={10}
+          allowDecimal={false}
+          onChange={(value) => (typeof value === "number" ? change({ retries: value }) : undefined)}
+        />
+      </SimpleGrid>
+    </>
+  );
+}

@@ -1,0 +1,33 @@
+/** Text to take along: a button that copies, and a block that has one. */
+import { ActionIcon, Box, CopyButton, Tooltip } from "@mantine/core";
+import { IconCheck, IconCopy } from "@tabler/icons-react";
+import { Untrusted } from "./untrusted";
+
+export function Copy({ text, label = "Copy" }: { readonly text: string; readonly label?: string }) {
+  return (
+    <CopyButton value={text}>
+      {({ copied, copy }) => (
+        <Tooltip label={copied ? "Copied" : label}>
+          <ActionIcon variant="subtle" color="gray" onClick={copy} aria-label={copied ? "Copied" : label}>
+            {copied ? <IconCheck size={16} /> : <IconCopy size={16} />}
+          </ActionIcon>
+        </Tooltip>
+      )}
+    </CopyButton>
+  );
+}
+
+/** A block of text as a terminal or an editor would have it. */
+export function CodeBlock({ text, label }: { readonly text: string; readonly label: string }) {
+  return (
+    <Box pos="relative" bg="var(--mantine-color-default-hover)" p="sm" style={{ borderRadius: 6 }}>
+      <Box pos="absolute" top={6} right={6}>
+        <Copy text={text} label={`Copy ${label}`} />
+      </Box>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keyboard */}
+      <section tabIndex={0} aria-label={label} style={{ overflow: "auto", maxHeight: 420, paddingRight: 36 }}>
+        <Untrusted text={text} mono />
+      </section>
+    </Box>
+  );
+}

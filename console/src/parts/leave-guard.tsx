@@ -1,0 +1,39 @@
+/** Who leaves with something typed and not saved is asked first. */
+import { Button, Group, Modal, Stack, Text } from "@mantine/core";
+import { useEffect } from "react";
+import { useBlocker } from "react-router";
+
+/** The state of a location that one is led to because everything is saved. */
+export const SAVED = "saved";
+
+export function LeaveGuard({ isDirty }: { readonly isDirty: boolean }) {
+  const blocker = useBlocker(
+    ({ currentLocation, nextLocation }) =>
+      isDirty && currentLocation.pathname !== nextLocation.pathname && nextLocation.state !== SAVED,
+  );
+  useEffect(() => {
+    if (!isDirty) return;
+    const hold = (event: BeforeUnloadEvent) => event.preventDefault();
+    window.addEventListener("beforeunload", hold);
+    return () => window.removeEventListener("beforeunload", hold);
+  }, [isDirty]);
+  return (
+    <Modal
+      opened={blocker.state === "blocked"}
+      onClose={() => blocker.reset?.()}
+      title="Leave without saving?"
+    >
+      <Stack>
+        <Text>What you have typed would be lost.</Text>
+        <Group justify="flex-end">
+          <Button variant="default" onClick={() => blocker.reset?.()} data-autofocus>
+            Stay
+          </Button>
+          <Button color="red" onClick={() => blocker.proceed?.()}>
+            Leave
+          </Button>
+        </Group>
+      </Stack>
+    </Modal>
+  );
+}

@@ -1,0 +1,105 @@
+/** What a change would do, before it is made: to the record, and to every task that would notice. */
+import { Alert, Badge, Card, Group, List, Stack, Text } from "@mantine/core";
+import type { Shapes } from "@/api/client";
+import { FieldDiff } from "./diff-view";
+import { Untrusted } from "./untrusted";
+import { spoken } from "./use-plan";
+
+type Plan = Shapes["PlanAnswer"];
+
+/** More tools than this of one kind are counted, not listed. */
+const MOST = 40;
+
+export function PlanPanel({ plan }: { readonly plan: Plan }) {
+  return (
+    <Stack gap="md">
+      <Warnings warnings={plan.warnings} />
+      {plan.changes.length === 0 ? <Text>Everything is so already: nothing would change.</Text> : null}
+      {plan.changes.map((change) => (
+        <Stack key={`${change.kind}/${change.id}`} gap={4}>
+          <Group gap="xs">
+            <Badge color={COLOURS[change.operation]} variant="light" tt="none">
+              {change.operation}
+            </Badge>
+            <Text fw={600}>
+              {spoken(change.kind)} <Untrusted text={change.id} mono />
+            </Text>
+          </Group>
+          {change.operation === "changed" ? <FieldDiff fields={change.fields} /> : null}
+        </Stack>
+      ))}
+      <TaskPlans plan={plan} />
+    </Stack>
+  );
+}
+
+const COLOURS: Readonly<Record<Shapes["ChangeShown"]["operation"], string>> = {
+  added: "green",
+  changed: "blue",
+  removed: "red",
+};
+
+export function Warnings({ warnings }: { readonly warnings: readonly string[] }) {
+  if (warnings.length === 0) return null;
+  return (
+    <Alert color="yellow" title="Mind">
+      <List size="sm">
+        {warnings.map((one) => (
+          <List.Item key={one}>
+            <Untrusted text={one} />
+          </List.Item>
+        ))}
+      </List>
+    </Alert>
+  );
+}
+
+function TaskPlans({ plan }: { readonly plan: Plan }) {
+  return (
+    <Stack gap="xs">
+      {plan.tasks.map((task) => (
+        <Card key={task.task_id ?? ""} withBorder padding="sm">
+          <Text fw={600}>
+            {task.task_id === null ? "Callers without a task" : <Untrusted text={task.task_id} mono />}
+          </Text>
+          <Tools title="would newly see" tools={task.added} sign="+" />
+          <Tools title="would no longer see" tools={task.removed} sign="−" />
+          <Tools title="could newly ask for" tools={task.reach_added} sign="+" />
+          <Tools title="could no longer ask for" tools={task.reach_removed} sign="−" />
+          {task.refusal ? (
+            <Text c="var(--mantine-color-error)">Requests would be refused: {task.refusal.message}</Text>
+          ) : null}
+          {task.problem ? (
+            <Text c="var(--mantine-color-error)">
+              <Untrusted text={task.problem} />
+            </Text>
+          ) : null}
+        </Card>
+      ))}
+      <Text c="dimmed" size="sm">
+        {plan.tasks.length === 0
+          ? "No task would notice."
+          : `${plan.unchanged} other tasks would not notice.`}
+        {plan.unlisted.length > 0 ? " What new servers add is not known before they are connected." : ""}
+      </Text>
+    </Stack>
+  );
+}
+
+function Tools({ title, tools, sign }: { title: string; tools: readonly string[]; sign: "+" | "−" }) {
+  if (tools.length === 0) return null;
+  return (
+    <Text size="sm" component="div">
+      {title} {tools.length}:{" "}
+      <span className="mono">
+        {tools.slice(0, MOST).map((one) => (
+          <span key={one}>
+            {sign}
+            <Untrusted text={one} />{" "}
+          </span>
+        ))}
+      </span>
+      {tools.length > MOST ? `and ${tools.length - MOST} more` : null}
+    </Text>
+  );
+}

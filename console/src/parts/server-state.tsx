@@ -1,0 +1,44 @@
+/** How a server fares, by colour and by word. */
+import { Badge } from "@mantine/core";
+import type { Shapes } from "@/api/client";
+
+export type HealthState = Shapes["ServerHealth"]["state"];
+
+/** In the order in which they are shown. */
+export const STATES: readonly HealthState[] = ["connected", "degraded", "down", "idle", "disabled"];
+
+/** Of nodes that see a server differently, the first of these counts. */
+const ORDER: readonly HealthState[] = ["down", "degraded", "idle", "connected", "disabled"];
+
+interface Standing {
+  /** Undefined: nobody runs it. */
+  readonly state: HealthState | undefined;
+  readonly lastError: string;
+  readonly tools: number;
+}
+
+/** How a server fares here or, where this process does not run it, on the node where it fares worst. */
+export function standing({ health, nodes }: Pick<Shapes["ServerShown"], "health" | "nodes">): Standing {
+  const [worst] = [...nodes].sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state));
+  const seen = health ?? worst;
+  return { state: seen?.state, lastError: seen?.last_error ?? "", tools: seen?.tools ?? 0 };
+}
+
+const COLOURS: Readonly<Record<HealthState, string>> = {
+  connected: "green",
+  degraded: "orange",
+  down: "red",
+  idle: "blue",
+  disabled: "gray",
+};
+
+/** What nobody knows the state of is called. */
+export const NOT_KNOWN = "not known";
+
+export function StateBadge({ state }: { readonly state: HealthState | undefined }) {
+  return (
+    <Badge color={state === undefined ? "gray" : COLOURS[state]} variant="light" tt="none">
+      {state ?? NOT_KNOWN}
+    </Badge>
+  );
+}

@@ -1,0 +1,31 @@
+/** What may be used over time, at all nodes together: of a task, or of a key. */
+import { NumberInput, SimpleGrid } from "@mantine/core";
+import { BUDGET_WORDS, type TimeBudget, type TimeBudgets } from "./time-budget";
+
+interface TimeBudgetFieldsProps {
+  readonly value: TimeBudgets;
+  readonly onChange: (value: TimeBudgets) => void;
+}
+
+export function TimeBudgetFields({ value, onChange }: TimeBudgetFieldsProps) {
+  const changed = (name: TimeBudget, typed: number | string): TimeBudgets => {
+    const { [name]: _before, ...others } = value;
+    return typeof typed === "number" ? { ...others, [name]: typed } : others;
+  };
+  return (
+    <SimpleGrid cols={{ base: 1, sm: 3 }}>
+      {(Object.keys(BUDGET_WORDS) as TimeBudget[]).map((name) => (
+        <NumberInput
+          key={name}
+          label={BUDGET_WORDS[name]}
+          placeholder="No limit"
+          value={value[name] ?? ""}
+          min={1}
+          thousandSeparator=","
+          allowDecimal={false}
+          onChange={(typed) => onChange(changed(name, typed))}
+        />
+      ))}
+    </SimpleGrid>
+  );
+}

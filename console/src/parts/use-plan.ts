@@ -1,0 +1,44 @@
+/** The plan of a change that is being thought about, asked for shortly after the last key stroke. */
+import { useDebouncedValue } from "@mantine/hooks";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { api, take } from "@/api/client";
+
+export interface Change {
+  readonly kind: "server" | "task" | "profile" | "pin" | "chat_upstream";
+  readonly id: string;
+  /** The record as it shall be; null: it shall be gone. */
+  readonly body: Readonly<Record<string, unknown>> | null;
+}
+
+/** Back to what a record was. */
+export interface Return extends Pick<Change, "kind" | "id"> {
+  readonly revision: number;
+}
+
+/** The kind of a record as people say it. */
+export function spoken(kind: string): string {
+  return kind.replace("_", " ");
+}
+
+const PAUSE_MS = 300;
+
+/** The plan of `change`; of nothing, as long as there is none. */
+export function usePlan(change: Change | Return | null) {
+  // By its text: a change that is made anew with every rendering would never settle.
+  const wanted = JSON.stringify(change);
+  const [text] = useDebouncedValue(wanted, PAUSE_MS);
+  const settled = JSON.parse(text) as Change | Return | null;
+  const query = useQuery({
+    queryKey: ["derived", "plan", settled],
+    queryFn: ({ signal }) => {
+      if (settled === null) throw new Error("there is nothing to plan");
+      return take(api.POST("/admin/api/plan", { body: settled, signal }));
+    },
+    enabled: settled !== null && settled.id !== "",
+    placeholderData: keepPreviousData,
+    retry: false,
+  });
+  /** Whether what is known, plan or failure, is of `change` as it is now, and not of what was typed before. */
+  const isSettled = text === wanted && !query.isPlaceholderData && !query.isFetching;
+  return { ...query, isSettled, isCurrent: isSettled && query.isSuccess };
+}
