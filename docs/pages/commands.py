@@ -19,7 +19,9 @@ before it is printed.
 """
 _EXITS: Final = {
     Exit.OK: "all went well",
-    Exit.FAILED: "it did not, or something was found (`diff`, `doctor`, `lint`, `… test`, `reload`)",
+    Exit.FAILED: (
+        "it did not, or something was found (`audit verify`, `diff`, `doctor`, `lint`, `… test`, `reload`)"
+    ),
     Exit.USAGE: "the command was not understood",
     Exit.AUTH: "the gateway wants a key, or another one",
     Exit.UNREACHABLE: "no gateway answers",
@@ -48,8 +50,9 @@ def _walk() -> Iterator[tuple[str, Any]]:
     group: Any = typer.main.get_command(command_line)
     for name in group.list_commands(None):
         command = group.get_command(None, name)
-        subcommands = getattr(command, "commands", None) or {"": command}
-        for word, one in subcommands.items():
+        subcommands = getattr(command, "commands", {})
+        itself = {} if subcommands and not command.invoke_without_command else {"": command}
+        for word, one in (itself | subcommands).items():
             yield f"toolgate {name} {word}".strip(), one
 
 
@@ -58,12 +61,18 @@ def _section(name: str, command: Any) -> str:
     title = " ".join([name, *(one.name.upper() for one in arguments)])
     own = [one for one in command.params if one.rich_help_panel is None and "--json" not in one.opts]
     panels = [panel.lower() for panel in _SHARED if _in_panel(command, panel)]
-    blocks = [f"## {code(title)}", *map(wrap, inspect.cleandoc(command.help).split("\n\n"))]
+    blocks = [f"## {code(title)}", *map(_paragraph, inspect.cleandoc(command.help).split("\n\n"))]
     if panels:
         blocks.append(f"Takes the {' and '.join(panels)} options.")
     if own:
         blocks.append(_option_table(own))
     return "\n\n".join(blocks)
+
+
+def _paragraph(text: str) -> str:
+    """What stands under a `\\b` is shown line by line: examples."""
+    lines = text.removeprefix("\b\n")
+    return wrap(text) if lines == text else f"```sh\n{lines}\n```"
 
 
 def _in_panel(command: Any, panel: str) -> list[Any]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pages.markdown import page, table
+from toolgate.audit import lines, sinks, statements
 from toolgate.audit import log as audit_log
-from toolgate.audit import sinks
 from toolgate.catalog import changes as tool_changes
 from toolgate.catalog import (
     definitions,
@@ -25,25 +25,34 @@ from toolgate.chat import messages as chat_messages
 from toolgate.gateway import (
     finding,
     identity,
+    in_place,
     inputs,
+    oidc_login,
     parking,
     places,
+    purses,
     refusals,
     sealed_ids,
     searching,
+    spending,
     subscriptions,
     tool_runs,
     vectors,
     view,
 )
 from toolgate.gateway import watches as resource_watches
-from toolgate.govern import catalog, changes, history, watches
-from toolgate.model import chat, invocations, names, reports, workloads
+from toolgate.govern import approval_webhook, catalog, changes, history, watches
+from toolgate.govern import audit as govern_audit
+from toolgate.model import allowances, approvals, chat, invocations, names, reports, workloads
 from toolgate.packages import artifacts, entries, manifest, modules, unpacked, uploads
-from toolgate.policy import layers, patterns
-from toolgate.registry import bodies, directory, store, sync, yaml_documents
+from toolgate.policy import allowances as policy_allowances
+from toolgate.policy import layers, learn, patterns
+from toolgate.registry import approvals as desk
+from toolgate.registry import bodies, control_spending, directory, store, sync, yaml_documents
 from toolgate.registry import invocations as queue
 from toolgate.settings import Settings
+from toolgate.surfaces.console import files as console_files
+from toolgate.surfaces.grpc import audit as grpc_audit
 from toolgate.surfaces.grpc import invocations as grpc_invocations
 from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
@@ -51,8 +60,9 @@ from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import intake, protocol, server
 from toolgate.surfaces.mcp import asking, capabilities, seals, session, sse
 from toolgate.surfaces.rest import catalog as rest_catalog
-from toolgate.surfaces.rest import change_shapes, freshness, paging
+from toolgate.surfaces.rest import change_shapes, freshness, learning_shapes, paging
 from toolgate.surfaces.wasm import chat_session, context, guest_tools, mcp_calls, session_params
+from toolgate.telemetry import tracing
 from toolgate.upstream import child, health, http_connection, limits, link, lists, relay, restarts
 from toolgate.upstream.models import client as models
 from toolgate.upstream.models import lists as model_lists
@@ -79,6 +89,8 @@ def limits_page() -> str:
         "Definitions": _definitions(),
         "Search": _search(),
         "Calls": _calls(),
+        "Approvals": _approvals(),
+        "Budgets over time": _budgets(),
         "Chats": _chats(),
         "What servers ask and say": _questions(),
         "Packages": _packages(),
@@ -348,6 +360,33 @@ def _guests() -> Rows:
     )
 
 
+def _budgets() -> Rows:
+    granted = f"a tenth of what is left, {policy_allowances.MAX_GRANT} at most"
+    return (
+        ("calls per minute, calls per day", f"1 to {allowances.MAX_CALLS:,}", "`invalid_record`"),
+        ("tokens per day", f"1 to {allowances.MAX_TOKENS:,}", "`invalid_record`"),
+        ("calls a node is granted at once", granted, "it asks again"),
+        ("tokens that control does not know of", _time(spending.REPORT_EVERY_S), "they are reported"),
+        ("a refusal that a node remembers", _time(purses.REMEMBERED_S), "it asks again"),
+        ("budgets in one question of a node", f"{control_spending.MAX_DRAWS}", "`INVALID_ARGUMENT`"),
+    )
+
+
+def _approvals() -> Rows:
+    kept = f"{desk.KEEP_CLOSED:,}, for {_time(desk.KEEP_CLOSED_MS / 1000)}"
+    each = f"{desk.MAX_PENDING_EACH} of a principal, {desk.MAX_PENDING:,} in all"
+    return (
+        ("calls that wait for a person", each, "`mcp_busy`"),
+        ("how long one waits, and an approval is good", _time(desk.EXPIRES_MS / 1000), "it has expired"),
+        ("answer of a person who is asked in place", _time(in_place.ANSWER_S), "`mcp_approval_required`"),
+        ("age of a webhook's signature", _time(approval_webhook.WINDOW_S), "401 `unauthenticated`"),
+        ("rounds of a call under its approval, after it", _time(desk.ROUND_MS / 1000), "they wait anew"),
+        ("arguments that people are shown", _size(approvals.MAX_ARGUMENT_BYTES), "cut, visibly"),
+        ("characters of a reason", f"{approvals.MAX_REASON}", "400 `invalid_request`"),
+        ("approvals that are decided on", kept, "the oldest are forgotten"),
+    )
+
+
 def _invocations() -> Rows:
     kept = f"{queue.KEEP_ENDED:,} of a task, for {_time(queue.KEEP_ENDED_MS / 1000)}"
     return (
@@ -401,13 +440,26 @@ def _process() -> Rows:
     return (
         ("key of an administrator", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
         ("wrong credentials from one address", wrong, "429 `too_many_attempts`"),
+        ("logins with a browser at once", f"{oidc_login.MAX_AT_ONCE}", "429 `too_many_attempts`"),
+        ("files of the console", _size(console_files.MAX_BYTES), "refuses to start"),
         ("event streams, of one caller", f"{subscriptions.MAX_OPEN:,}, {share:,}", "503 `session_limit`"),
-        ("audit file", _size(sinks.ROTATE_BYTES), "becomes `audit.jsonl.1`, replacing the one before"),
         (
-            "audit events held while the disk fails",
-            f"{audit_log.MAX_HELD:,}",
-            "the oldest go, and it is logged",
+            "audit file, by default",
+            _size(sinks.ROTATE_BYTES),
+            f"becomes `audit.jsonl.1`; {sinks.KEEP_FILES} are kept",
         ),
+        (
+            "audit lines held while the disk fails",
+            _size(audit_log.BEGIN_BYTES),
+            "calls are not sent (`mcp_unavailable`); past twice that, events are lost, and counted",
+        ),
+        ("audit events in one export", f"{govern_audit.MAX_EXPORT:,}", "the last line says so"),
+        ("prompts, or resources, of a server that a lesson names", f"{learn.MAX_NAMED}", "all of its kind"),
+        ("unused tools that are named of each of several", f"{learning_shapes.MAX_NAMED}", "counted"),
+        ("audit events in a story", f"{2 * statements.AROUND}", "the nearest"),
+        ("audit events in one piece of a node's log", f"{grpc_audit.MAX_EVENTS:,}", "`INVALID_ARGUMENT`"),
+        ("one audit event", _size(lines.MAX_LINE_BYTES), "cannot be asked for"),
+        ("spans that wait for a collector", f"{tracing.MAX_WAITING:,}", "more are dropped, and it is logged"),
         ("drain at stop (setting)", _time(Settings.model_fields["drain_s"].default), "the rest is cut off"),
     )
 

@@ -8,8 +8,16 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pages.markdown import bullet, code, page, sentence, wrap
-from toolgate.registry import bodies, chat_bodies, task_bodies, workload_bodies
-from toolgate.settings import ALIASES, PREFIX, OidcSettings, Settings
+from toolgate.registry import bodies, chat_bodies, key_bodies, task_bodies, workload_bodies
+from toolgate.settings import (
+    ALIASES,
+    PREFIX,
+    ApprovalWebhookSettings,
+    AuditSettings,
+    OidcSettings,
+    OtlpSettings,
+    Settings,
+)
 
 Models = Sequence[type[BaseModel]]
 Schema = Mapping[str, Any]
@@ -24,9 +32,6 @@ _SERVER: Final = """
 A server is one record: a file in the registry directory, the body of `PUT
 /admin/api/mcp/servers/{server_id}`, or the file given to `toolgate servers apply`. The form is the same
 everywhere.
-"""
-_NOT_YET: Final = """
-Not acted on yet, though part of the form: `approval_policy` (nobody is asked).
 """
 _CHAT_UPSTREAM: Final = """
 A chat upstream is one record: the body of `PUT /admin/api/chat-upstreams/{upstream_id}`, or the file given to
@@ -44,6 +49,7 @@ _SERVER_MODELS: Final[Models] = (
     bodies.PackageRefBody,
     bodies.BudgetsBody,
     bodies.ApprovalBody,
+    bodies.RedactionBody,
 )
 _CHAT_MODELS: Final[Models] = (chat_bodies.ChatUpstreamBody, chat_bodies.ChatBudgetsBody)
 _POLICY_MODELS: Final[Models] = (
@@ -53,8 +59,9 @@ _POLICY_MODELS: Final[Models] = (
     bodies.ProfileBody,
     bodies.SelectionBody,
     bodies.PinBody,
-    bodies.KeyBody,
-    bodies.CeilingBody,
+    key_bodies.KeyBody,
+    key_bodies.CeilingBody,
+    key_bodies.TimeBudgetsBody,
 )
 _EMPTY: Final[tuple[object, ...]] = (None, "", (), [], {})
 
@@ -67,12 +74,14 @@ def settings_page() -> str:
         shown = filter(None, (PREFIX + name.upper(), aliases.get(name)))
         return f" ({', '.join(map(code, shown))})"
 
-    return page("Settings", _SETTINGS, _fields(Settings, variables), section(OidcSettings))
+    parts = (ApprovalWebhookSettings, AuditSettings, OidcSettings, OtlpSettings)
+    sections = [section(part) for part in parts]
+    return page("Settings", _SETTINGS, _fields(Settings, variables), *sections)
 
 
 def server_record_page() -> str:
     """server-record.md"""
-    return page("Server records", _SERVER, wrap(_NOT_YET), *map(section, _SERVER_MODELS))
+    return page("Server records", _SERVER, *map(section, _SERVER_MODELS))
 
 
 def chat_upstream_page() -> str:
@@ -97,7 +106,7 @@ def _fields(model: type[BaseModel], note: Callable[[str], str] = lambda _: "") -
     lines = []
     for name, field in model.model_fields.items():
         form = f"{_kind(properties[name])}{_default(field.default)}"
-        lines.append(bullet(f"**{code(name)}**{note(name)}: {form}. {field.description}"))
+        lines.append(bullet(f"**{code(name)}**{note(name)}: {form}. {properties[name]['description']}"))
     return "\n".join(lines)
 
 
