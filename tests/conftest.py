@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import gc
 import logging
 import os
 
@@ -19,12 +20,22 @@ settings.register_profile(
 settings.load_profile("toolgate")
 
 
-LONG = ("tests/scenarios/", "tests/docs/", "tests/guests/", "tests/contract/", "tests/cli/")
+LONG = ("tests/scenarios/", "tests/console/", "tests/docs/", "tests/guests/", "tests/contract/", "tests/cli/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first: of the workers that share them, none has a long one left when the others are done."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def pytest_collection() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded until here stays to the end: nobody needs to look through it again for garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -15,10 +15,10 @@ def test_sup_3_the_defaults_are_loopback_and_production() -> None:
 
 
 def test_there_are_at_most_40_and_each_says_what_it_is_for() -> None:
-    fields = Settings.model_fields
+    fields = Settings.model_json_schema()["properties"]
 
     assert len(fields) <= 40
-    assert [name for name, field in fields.items() if not field.description] == []
+    assert [name for name, field in fields.items() if not field.get("description")] == []
 
 
 def test_the_file_gives_way_to_the_environment_and_both_to_the_command_line(tmp_path: Path) -> None:
@@ -48,6 +48,16 @@ def test_a_list_in_the_environment_is_separated_by_commas() -> None:
     settings = load_settings(None, {"TOOLGATE_ALLOWED_HOSTS": "a.example,b.example"})
 
     assert settings.allowed_hosts == ("a.example", "b.example")
+
+
+def test_every_table_in_the_environment_is_json() -> None:
+    fields = Settings.model_json_schema()["properties"]
+    tables = [name for name, field in fields.items() if "$ref" in str(field)]
+
+    assert load_settings(None, {"TOOLGATE_AUDIT": '{"days": 30}'}).audit.days == 30
+    for name in tables:
+        with pytest.raises(StartRefused, match=f"setting `{name}\\."):
+            load_settings(None, {f"TOOLGATE_{name.upper()}": '{"nonsense": 1}'})
 
 
 @pytest.mark.parametrize(
@@ -102,3 +112,41 @@ def test_who_mistypes_a_setting_is_told_what_it_may_have_been(tmp_path: Path, te
         load_settings(path, {})
 
     assert refused.value.hint == hint
+
+
+def test_the_standard_variables_name_a_collector_where_no_setting_does() -> None:
+    standard = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/",
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "0.25",
+    }
+    named = load_settings(None, standard).otlp
+    own = load_settings(None, standard | {"TOOLGATE_OTLP": '{"endpoint": "https://own", "audit": true}'}).otlp
+    off = load_settings(None, standard | {"OTEL_SDK_DISABLED": "true"}).otlp
+
+    assert named is not None
+    assert (named.endpoint, named.sample, named.traces, named.audit) == (
+        "http://collector:4318",
+        0.25,
+        True,
+        False,
+    )
+    assert own is not None
+    assert (own.endpoint, own.sample, own.audit) == ("https://own", 1.0, True)
+    assert off is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        pytest.param({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "only `http/protobuf` is spoken", id="gRPC"),
+        pytest.param({"OTEL_EXPORTER_OTLP_HEADERS": "a=s3cret"}, "an `https` URL", id="headers in the open"),
+        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "otlp.endpoint", id="no URL"),
+    ],
+)
+def test_a_collector_that_cannot_be_spoken_to_is_refused(environ: dict[str, str], said: str) -> None:
+    with pytest.raises(StartRefused) as refused:
+        load_settings(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", **environ})
+
+    assert said in str(refused.value)
+    assert "s3cret" not in str(refused.value)

@@ -4,11 +4,16 @@ import asyncio
 
 import pytest
 
+from tests.contract.approval_samples import question
 from tests.contract.invocation_samples import SUCCESS, begin, found, make
 from tests.contract.stores import DEADLINE_S, Clock
 from toolgate.app.upkeep import open_upkeep
+from toolgate.audit.events import ApprovalRecorded
+from toolgate.audit.log import AuditLog
+from toolgate.audit.sinks import MemorySink
 from toolgate.errors import StorageFailed
 from toolgate.model.reports import NodeReport
+from toolgate.registry.approvals import EXPIRES_MS
 from toolgate.registry.invocations import LEASE_MS
 from toolgate.registry.memory import MemoryStore
 from toolgate.telemetry import Metrics
@@ -21,7 +26,7 @@ async def test_an_invocation_whose_node_is_lost_ends_though_no_node_asks_for_wor
     store = MemoryStore(clock)
     await begin(store.invocations, "a")
     clock.now_ms += LEASE_MS + 1
-    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, Metrics()):
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, Metrics(), AuditLog(MemorySink())):
         while (await found(store.invocations, "a")).state != "crashed":
             await asyncio.sleep(0)
 
@@ -31,7 +36,7 @@ async def test_what_is_too_old_is_dropped() -> None:
     await begin(store.invocations, "a")
     await store.invocations.report("a", 1, ending=SUCCESS)
     await store.reports.save_report(NodeReport(node_id="n1", at_ms=1))
-    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, Metrics()):
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, Metrics(), AuditLog(MemorySink())):
         while await store.invocations.list() or await store.reports.list_reports():
             await asyncio.sleep(0)
 
@@ -40,9 +45,29 @@ async def test_those_that_wait_are_counted() -> None:
     store, metrics = MemoryStore(Clock()), Metrics()
     for invocation_id in ("a", "b"):
         await make(store.invocations, invocation_id)
-    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, metrics):
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, metrics, AuditLog(MemorySink())):
         while b"\ntoolgate_invocations_queued 2.0\n" not in metrics.render():
             await asyncio.sleep(0)
+
+
+async def test_calls_that_wait_for_a_person_are_counted_and_those_whose_time_is_over_are_told_of() -> None:
+    clock = Clock()
+    store, metrics, sink = MemoryStore(clock), Metrics(), MemorySink()
+    audit = AuditLog(sink)
+    await store.approvals.ask(question(), new_id="a")
+    async with asyncio.timeout(DEADLINE_S):
+        async with open_upkeep(store, metrics, audit):
+            while b"\ntoolgate_approvals_pending 1.0\n" not in metrics.render():
+                await asyncio.sleep(0)
+        clock.now_ms += EXPIRES_MS
+        async with open_upkeep(store, metrics, audit):
+            while not sink.events:
+                audit.flush()
+                await asyncio.sleep(0)
+
+    ((_, told),) = sink.events
+    assert isinstance(told, ApprovalRecorded)
+    assert (told.approval_id, told.state, told.decided_by) == ("a", "expired", "")
 
 
 async def test_upkeep_that_fails_is_logged_once_and_tried_again(
@@ -57,7 +82,7 @@ async def test_upkeep_that_fails_is_logged_once_and_tried_again(
         raise StorageFailed("the disk is full")
 
     monkeypatch.setattr(store.invocations, "claim", fail)
-    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, Metrics()):
+    async with asyncio.timeout(DEADLINE_S), open_upkeep(store, Metrics(), AuditLog(MemorySink())):
         for _ in range(3):
             await tries.acquire()
 

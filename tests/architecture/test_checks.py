@@ -23,6 +23,7 @@ GROUPS = {
     "SHU": 6,  # shutdown
     "CHT": 12,  # chat
     "WAS": 11,  # guests
+    "XSS": 6,  # what strangers write, in the console and on terminals
 }
 GAPS = {
     "SSR-8": "no tool is made of a REST API: there is no path to put an argument into",

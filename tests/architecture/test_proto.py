@@ -11,7 +11,7 @@ from tests.architecture.source_tree import ROOT
 from toolgate.proto import mcp_registry_pb2 as sms
 
 OURS_FROM: Final = 100
-OUR_MESSAGES: Final = {"McpOAuthConfig", "McpPackageRef", "McpServerExtras"}
+OUR_MESSAGES: Final = {"McpOAuthConfig", "McpPackageRef", "McpRedaction", "McpServerExtras"}
 # SPEAR's `proto/sms/mcp_registry.proto`: every message, with the fields of each by number.
 SPEAR: Final = {
     "McpStdioConfig": "1 command string, 2 args string[], 3 env map, 4 cwd string",

@@ -4,13 +4,14 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.architecture.source_tree import ROOT
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
-NODE_LOCK = ROOT / "requirements/node/package-lock.json"
+NODE_LOCKS = [ROOT / "requirements/node/package-lock.json", ROOT / "console/package-lock.json"]
 # (from, up to): each fixed line has its own floor. mcp 1.30.0 and 2.2.0 stop fetching `$ref` in schemas.
 FLOORS = {
     "mcp": [((1, 30, 0), (2,)), ((2, 2, 0), (99,))],
@@ -64,15 +65,31 @@ def test_sup_5_a_lock_says_what_to_install_and_not_from_where(lock: Path) -> Non
     assert [word for word in words if "://" in word or re.match(r"--(?!hash=)|-[a-z]", word)] == []
 
 
-def test_sup_5_every_node_package_is_pinned_and_hashed_and_no_lock_says_from_where() -> None:
-    packages = json.loads(NODE_LOCK.read_text("utf-8"))["packages"]
-    installed = {path: package for path, package in packages.items() if path}
+def node_packages(lock: Path) -> dict[str, dict[str, Any]]:
+    """What a lock of npm's installs, by path."""
+    packages = json.loads(lock.read_text("utf-8"))["packages"]
+    return {path: package for path, package in packages.items() if path}
+
+
+@pytest.mark.parametrize("lock", NODE_LOCKS, ids=lambda lock: lock.parent.name)
+def test_sup_5_every_node_package_is_pinned_and_hashed_and_no_lock_says_from_where(lock: Path) -> None:
+    installed = node_packages(lock)
 
     loose = [path for path, one in installed.items() if not {"version", "integrity"} <= one.keys()]
     bound = [path for path, one in installed.items() if "resolved" in one]
 
     assert installed != {}
     assert loose == bound == []
+
+
+@pytest.mark.parametrize("lock", NODE_LOCKS, ids=lambda lock: lock.parent.name)
+def test_a_lock_of_node_packages_is_good_for_every_platform(lock: Path) -> None:
+    installed = node_packages(lock)
+    wanted = {name for one in installed.values() for name in one.get("optionalDependencies", {})}
+
+    assert {
+        name for name in wanted if not any(path.endswith(f"node_modules/{name}") for path in installed)
+    } == set()
 
 
 def test_every_dependency_of_the_product_is_locked_at_or_above_its_floor() -> None:

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from toolgate.audit import log as log_module
-from toolgate.audit.events import AuditEvent, CallRecorded
+from toolgate.audit.events import CallEnded, CallRecorded, CallStarted
+from toolgate.audit.lines import encode_line, encode_said
 from toolgate.audit.log import AuditLog
 from toolgate.audit.sinks import MemorySink
+from toolgate.errors import ServerUnavailable
 
 pytestmark = pytest.mark.anyio
 CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
+START = CallStarted(at_ms=1, door="mcp", principal="local", tool="a", server_id="git")
+BEGUN = START.at_ms, encode_said(START)
 
 
 class FailingSink(MemorySink):
@@ -22,10 +26,10 @@ class FailingSink(MemorySink):
         super().__init__()
         self.is_broken = True
 
-    def write(self, events: Sequence[tuple[int, AuditEvent]]) -> None:
+    def write(self, lines: Sequence[bytes]) -> None:
         if self.is_broken:
             raise OSError("no space left")
-        super().write(events)
+        super().write(lines)
 
 
 async def test_events_are_numbered_and_leave_by_themselves() -> None:
@@ -45,10 +49,13 @@ async def test_many_events_leave_at_once() -> None:
     sink = MemorySink()
     log = AuditLog(sink)
 
-    for _ in range(log_module.FLUSH_EVENTS):
+    for _ in range(10_000):
         log.record(CALL)
+        if sink.events:
+            break
 
-    assert len(sink.events) == log_module.FLUSH_EVENTS
+    sizes = [len(encode_line(*line)) for line in sink.events]
+    assert sum(sizes[:-1]) < log_module.FLUSH_BYTES <= sum(sizes)
     log.close()
 
 
@@ -74,18 +81,47 @@ async def test_a_failing_sink_loses_nothing_and_is_reported_once(caplog: pytest.
     log.close()
 
     assert [number for number, _ in sink.events] == [1, 2, 3]
-    assert len(caplog.records) == 1
+    assert caplog.messages == [
+        "the audit log cannot be written, events are held: no space left",
+        "the audit log is written again; events lost meanwhile: 0",
+    ]
 
 
-async def test_what_is_held_for_a_failing_sink_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "MAX_HELD", 2)
+async def test_a_failing_sink_is_tried_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "RETRY_S", 0.01)
     sink = FailingSink()
     log = AuditLog(sink)
-
-    for _ in range(4):
-        log.record(CALL)
+    log.record(CALL)
     log.flush()
     sink.is_broken = False
+
+    async with asyncio.timeout(5):
+        while not sink.events:
+            await asyncio.sleep(0.01)
     log.close()
 
-    assert [number for number, _ in sink.events] == [3, 4]
+
+async def test_sto_10_no_call_begins_when_too_much_is_held_and_what_has_begun_is_recorded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is to run of which nothing is known. Room is kept for what comes of those that have begun."""
+    size = len(encode_line(1, START))
+    monkeypatch.setattr(log_module, "BEGIN_BYTES", 2 * size - 1)
+    monkeypatch.setattr(log_module, "MAX_BYTES", 5 * size)
+    sink = FailingSink()
+    log = AuditLog(sink)
+    begun = [log.begin(*BEGUN), log.begin(*BEGUN)]
+    log.flush()
+    with pytest.raises(ServerUnavailable, match="no call is sent without its record"):
+        log.begin(*BEGUN)
+    for number in begun:
+        log.end(CallEnded(at_ms=2, outcome="ok", start=number))
+    recorded = [log.record(CALL), log.record(CALL)]
+    sink.is_broken = False
+    log.flush()
+    again = log.begin(*BEGUN)
+    log.close()
+
+    assert (begun, recorded, again) == ([1, 2], [0, 0], 5)
+    assert [number for number, _ in sink.events] == [1, 2, 3, 4, 5]
+    assert "the audit log is written again; events lost meanwhile: 2" in caplog.messages

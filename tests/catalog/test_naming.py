@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from toolgate.catalog.naming import chat_names, door_name, parse_door_name
 from toolgate.model.names import ToolRef
 
-SERVER_IDS = st.from_regex(r"[a-z0-9]{1,8}([-_][a-z0-9]{1,8}){0,3}", fullmatch=True)
+WORDS = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8)
+JOINED_WORDS = st.lists(st.tuples(st.sampled_from("-_"), WORDS).map("".join), min_size=1, max_size=4)
+SERVER_IDS = JOINED_WORDS.map(lambda words: "".join(words)[1:])
 TOOL_NAMES = st.text(string.ascii_letters + string.digits + "_.-", min_size=1, max_size=128)
 PLAIN_NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=20)
 REFS = st.builds(ToolRef, SERVER_IDS, TOOL_NAMES)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.usage import add_usage
+from toolgate.chat.usage import add_usage, asking_for_usage, is_usage_alone, reported_tokens
 from toolgate.model.raw import Members, decode_members
 
 COUNTS = st.dictionaries(
@@ -67,3 +67,72 @@ def test_every_number_is_the_sum_of_the_rounds(usages: list[dict[str, Any]]) -> 
         assert {name: found[name] for name in names} == {
             name: sum(one.get(name, 0) for one in rounds) for name in names
         }
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(
+            {"usage": {"prompt_tokens": 4, "total_tokens": 7}}, 7, id="a completion, or a piece of one"
+        ),
+        pytest.param({"usage": {"input_tokens": 4, "total_tokens": 9}, "response": None}, 9, id="a response"),
+        pytest.param({"response": {"usage": {"total_tokens": 5}}}, 5, id="the event that ends a response"),
+        pytest.param(
+            {"response": {"usage": None}, "a": {"total_tokens": 5}}, 0, id="not said of the response"
+        ),
+        pytest.param({"usage": {"total_tokens": None}}, 0, id="null"),
+        pytest.param({"usage": {"total_tokens": -3}}, 0, id="less than none"),
+        pytest.param({"usage": {"total_tokens": "7"}}, 0, id="no number"),
+        pytest.param({"usage": {"prompt_tokens": 4}}, 0, id="no total"),
+        pytest.param(["total_tokens"], 0, id="no object"),
+    ],
+)
+def test_what_an_answer_is_said_to_have_taken(data: Any, expected: int) -> None:
+    assert reported_tokens(json.dumps(data).encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (None, {"include_usage": True}),
+        ({"include_usage": False, "x": 1}, {"include_usage": True, "x": 1}),
+        ({"include_usage": None}, {"include_usage": True}),
+    ],
+)
+def test_what_a_streamed_chat_takes_is_asked_for(options: Any, expected: Any) -> None:
+    body = {"messages": [], "stream": True, "n": 1.50, "stream_options": options}
+
+    asking = asking_for_usage(json.dumps(body).encode())
+
+    assert asking is not None
+    assert json.loads(asking) == body | {"stream_options": expected}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"messages":[],"stream":true,"stream_options":{"include_usage":true}}',
+        b'{"messages":[],"stream":false}',
+        b'{"messages":[]}',
+        b'{"input":[],"stream":true}',
+        b'{"messages":[],"stream":true,"stream_options":7}',
+        b"[]",
+    ],
+)
+def test_what_is_asked_for_or_cannot_be_stays_as_it_is(body: bytes) -> None:
+    assert asking_for_usage(body) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (b'{"choices":[],"usage":{"total_tokens":7}}', True),
+        (b'{"choices":[{}],"usage":{"total_tokens":7}}', False),
+        (b'{"choices":7,"usage":{"total_tokens":7}}', False),
+        (b'{"usage":{"total_tokens":7}}', False),
+        (b'{"choices":[]}', False),
+        (b"[DONE]", False),
+    ],
+)
+def test_an_event_that_says_nothing_but_what_a_chat_took_is_known(event: bytes, expected: bool) -> None:
+    assert is_usage_alone(event) is expected

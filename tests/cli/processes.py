@@ -10,13 +10,13 @@ from typing import Any, Final
 
 DEADLINE_S: Final = 45.0
 
-_PROGRAM = "import sys; from toolgate.cli import main; sys.exit(main())"
+PROGRAM = "import sys; from toolgate.cli import main; sys.exit(main())"
 
 
 @contextmanager
 def running(*words: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """`toolgate words --json`, and the first object it printed. Whatever hangs is ended at the deadline."""
-    command = [sys.executable, "-c", _PROGRAM, *words, "--json"]
+    command = [sys.executable, "-c", PROGRAM, *words, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         watchdog = threading.Timer(DEADLINE_S, process.kill)
         watchdog.start()

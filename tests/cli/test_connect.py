@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
-from toolgate.cli.assistants import PROGRAMS, Assistant, Door, door_url
 from toolgate.cli.config_merge import Merged, merge_entry
 from toolgate.cli.failure import CommandFailed
+from toolgate.surfaces.rest.links import door_url
 
 URL = "http://127.0.0.1:8080/api/mcp/t/review"
 NOW = datetime(2026, 11, 15, 12, 30, 0, tzinfo=UTC)
@@ -67,13 +67,6 @@ def test_sec_3_a_key_is_named_and_never_written(
     assert "tg_canary" not in ran.out
 
 
-def test_the_bridge_is_told_when_plain_http_leaves_the_machine() -> None:
-    entry = PROGRAMS["claude-desktop"].entry
-    there = entry(Door(name="x", url="http://10.0.0.5:8080/api/mcp"))
-
-    assert there["args"] == ["-y", "mcp-remote", "http://10.0.0.5:8080/api/mcp", "--allow-http"]
-
-
 def test_urls_carry_the_scope() -> None:
     query = {"task": "review", "servers": "git,time", "tools": "git.*", "profile": "a b"}
 
@@ -85,22 +78,6 @@ def test_urls_carry_the_scope() -> None:
 
 def test_a_task_that_cannot_be_one_is_refused(run: Run) -> None:
     assert run("connect", "cursor", "--task", "../x").code == 1
-
-
-@pytest.mark.parametrize(
-    ("client", "platform", "path"),
-    [
-        ("claude-code", "linux", ".claude.json"),
-        ("claude-desktop", "linux", ".config/Claude/claude_desktop_config.json"),
-        ("claude-desktop", "darwin", "Library/Application Support/Claude/claude_desktop_config.json"),
-        ("cursor", "darwin", ".cursor/mcp.json"),
-        ("vscode", "linux", ".config/Code/User/mcp.json"),
-        ("vscode", "darwin", "Library/Application Support/Code/User/mcp.json"),
-        ("windsurf", "linux", ".codeium/windsurf/mcp_config.json"),
-    ],
-)
-def test_each_client_keeps_its_settings_in_its_own_place(client: Assistant, platform: str, path: str) -> None:
-    assert PROGRAMS[client].file(home=Path("/home/ada"), platform=platform) == Path("/home/ada", path)
 
 
 def test_write_puts_the_entry_into_the_users_file(

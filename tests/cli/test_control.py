@@ -20,6 +20,10 @@ def test_control_serves_rest_and_grpc_says_where_and_ends_with_0_on_sigint(tmp_p
         host, _, port = started["grpc"].rpartition(":")
         with urllib.request.urlopen(f"{started['url']}/admin/api/nodes", timeout=5) as answer:
             assert json.load(answer)["nodes"] == []
+        with urllib.request.urlopen(started["console"], timeout=5) as answer:
+            assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        with urllib.request.urlopen(f"{started['url']}/api/v1/me", timeout=5) as answer:
+            assert json.load(answer)["calls_tools"] is False
         with socket.create_connection((host, int(port)), timeout=5):
             pass
         process.send_signal(signal.SIGINT)
@@ -27,8 +31,10 @@ def test_control_serves_rest_and_grpc_says_where_and_ends_with_0_on_sigint(tmp_p
 
 
 def test_people_are_told_how_to_give_it_a_node() -> None:
-    assert shown(render_control_ready("http://127.0.0.1:8080", "127.0.0.1:8090"))[1:] == [
+    console = "http://127.0.0.1:8080/console/"
+    assert shown(render_control_ready("http://127.0.0.1:8080", "127.0.0.1:8090", console=console))[1:] == [
         "nodes follow it at 127.0.0.1:8090",
+        "its console is at http://127.0.0.1:8080/console/",
         "",
         "A node needs a key, and is started with it:",
         "  toolgate keys add node-1 --role node --out node.key",

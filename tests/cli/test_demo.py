@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,13 @@ from toolgate.registry.records import parse_record, parse_server
 
 ROOT = Path(__file__).parents[2]
 PLACES = {"bin": Path('/odd "place"/bin'), "repository": Path("/repo"), "kit": Path("/kit")}
+
+
+class WithConsole:
+    """A gateway that has one."""
+
+    def console_url(self, url: str) -> str:
+        return f"{url}/console/"
 
 
 def test_the_servers_are_valid_records_with_their_places_filled_in() -> None:
@@ -73,10 +79,9 @@ def test_sup_5_every_package_of_the_lock_is_pinned_and_hashed() -> None:
     assert all("==" in line and "--hash=sha256:" in line for line in requirements)
 
 
-def test_the_wheel_carries_all_the_demo_needs(tmp_path: Path) -> None:
-    [wheel] = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+def test_the_wheel_carries_all_the_demo_needs() -> None:
+    names = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
 
-    names = set(zipfile.ZipFile(wheel).namelist())
     wanted = ["requirements.txt", "notes_server", "shop_server", "servers/git.toml", "tasks/review.toml"]
     wanted += ["model-requirements.txt", "model_server", "chat_template.jinja", "tasks/chat.toml"]
     assert {f"toolgate/cli/demo_data/{name}" for name in wanted} <= names
@@ -173,7 +178,7 @@ def test_a_server_that_fails_is_named_and_the_rest_is_shown(
     for task in ("review", "notes", "ops"):
         gateway.answer(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
 
-    asyncio.run(Demo(tmp_path, as_json=False).present(None, gateway.url))
+    asyncio.run(Demo(tmp_path, as_json=False).present(WithConsole(), gateway.url))
 
     shown = capsys.readouterr()
     assert shown.err.splitlines()[:3] == [
@@ -182,6 +187,7 @@ def test_a_server_that_fails_is_named_and_the_rest_is_shown(
         "✗ shop: it is closed",
     ]
     assert "review  1 of 31" in shown.out
+    assert f"its console is at {gateway.url}/console/" in shown.out
 
 
 @pytest.mark.parametrize(("name", "is_removed"), [(UPSTREAM_NAME, True), ("my own", False)])
@@ -196,7 +202,7 @@ def test_no_model_of_an_earlier_run_is_left_and_no_other_is_touched(
     for task in ("review", "notes", "ops"):
         gateway.answer(f"PUT /admin/api/tasks/{task}", {"revision": 1, "warnings": []})
 
-    asyncio.run(Demo(tmp_path, as_json=False).present(None, gateway.url))
+    asyncio.run(Demo(tmp_path, as_json=False).present(WithConsole(), gateway.url))
 
     removed = [asked.path for asked in gateway.asked if asked.method == "DELETE"]
     assert removed == ["/admin/api/chat-upstreams/local"] * is_removed
@@ -205,7 +211,7 @@ def test_no_model_of_an_earlier_run_is_left_and_no_other_is_touched(
 def test_a_gateway_that_stops_while_the_demo_starts_is_no_crash(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asyncio.run(Demo(tmp_path, as_json=False).present(None, "http://127.0.0.1:9"))
+    asyncio.run(Demo(tmp_path, as_json=False).present(WithConsole(), "http://127.0.0.1:9"))
 
     assert "cannot reach the gateway" in capsys.readouterr().err
 

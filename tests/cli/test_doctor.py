@@ -9,6 +9,7 @@ import pytest
 from tests.cli.answers import health, node, server
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
+from tests.scenarios.collector import open_collector
 from toolgate import __version__
 from toolgate.cli.diagnosis import (
     Finding,
@@ -152,6 +153,9 @@ def test_each_node_has_its_finding(changes: dict[str, object], expected: Finding
 def test_the_installation_is_judged_too() -> None:
     assert judge_gateway({"version": "0", "revision": 1}, own_version="1").level == "warning"
     assert judge_gateway({"version": "1", "revision": 1}, own_version="1").level == "ok"
+    assert judge_gateway(
+        {"version": "1", "reasons": [{"code": "audit_unwritable", "hint": "free space"}]}, own_version="1"
+    ) == Finding("warning", "gateway", "it is degraded: `audit_unwritable`", "free space")
     assert judge_data_directory("/d", None, is_writable=False).level == "ok"
     assert judge_data_directory("/d", 0o700, is_writable=False).level == "problem"
     assert judge_data_directory("/d", 0o755, is_writable=True).remedy == "close it: chmod 700 /d"
@@ -181,6 +185,20 @@ def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data
 
     assert ran.code == 0
     assert ran.lines[-1] == "all is well"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(200, "it takes what is sent to"), (503, "answers with status 503")]
+)
+def test_a_collector_is_asked_whether_it_takes_anything(
+    run: Run, data: str, monkeypatch: pytest.MonkeyPatch, status: int, said: str
+) -> None:
+    with open_collector() as collector:
+        collector.status = status
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        ran = run("doctor", "--data", data)
+
+    assert said in " ".join(ran.out.split())
 
 
 def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data: str) -> None:

@@ -332,9 +332,11 @@ def test_the_demo_shows_what_each_task_sees_and_what_to_paste() -> None:
     servers = [server("git", health=health(tools=12)), server("time", health=health(tools=2))]
     views = [TaskView("review", tools("git.git_log", "git.git_show", "time.convert_time"))]
 
-    assert shown(render_demo("http://127.0.0.1:9000", servers, views)) == [
+    console = "http://127.0.0.1:9000/console/"
+    assert shown(render_demo("http://127.0.0.1:9000", servers, views, console=console)) == [
         "",
         "Toolgate serves 14 tools of 2 servers at http://127.0.0.1:9000",
+        "its console is at http://127.0.0.1:9000/console/",
         "",
         "TASK    TOOLS    TOKENS        URL, AND WHAT IT SHOWS",
         "review  3 of 31  300 of 4,000  http://127.0.0.1:8080/api/mcp/t/review",

@@ -18,6 +18,8 @@ def test_up_serves_health_says_where_and_ends_with_0_on_sigint(tmp_path: Path) -
     with running("up", *where) as (process, shown):
         with urllib.request.urlopen(f"{shown['url']}/healthz", timeout=5) as answer:
             assert (answer.status, json.load(answer)["status"]) == (200, "ok")
+        with urllib.request.urlopen(shown["console"], timeout=5) as answer:
+            assert answer.headers["content-type"] == "text/html; charset=utf-8"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=15) == 0
 

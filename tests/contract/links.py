@@ -22,7 +22,7 @@ from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch, Tran
 from toolgate.model.tools import Era
 from toolgate.upstream.children import Warden
 from toolgate.upstream.egress import Egress
-from toolgate.upstream.link import Opener, Reply, StartFailed
+from toolgate.upstream.link import Opener, Purpose, Reply, StartFailed
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.sse_legacy import SseLegacyOpener
 from toolgate.upstream.stdio import StdioOpener
@@ -39,6 +39,7 @@ class Ears:
     notifications: list[str] = field(default_factory=list)
     params: list[bytes] = field(default_factory=list)
     closings: list[str] = field(default_factory=list)
+    purpose: Purpose = "start"
 
     def on_notification(self, method: str, params: bytes) -> None:
         self.notifications.append(method)

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from toolgate.audit.events import AdminRecorded, AuditEvent, CallRecorded
+from toolgate.audit.files import last_sequence
+from toolgate.audit.lines import encode_line
 from toolgate.audit.log import Sink
-from toolgate.audit.sinks import JsonLinesSink, MemorySink, last_sequence
+from toolgate.audit.sinks import JsonLinesSink, MemorySink
 
 CALL = CallRecorded(
     at_ms=1, door="mcp", principal="local", tool="a\nb\x1b[31m", outcome="ok", server_id="git"
@@ -22,6 +24,16 @@ def read_memory(sink: Sink) -> list[dict[str, object]]:
     return [{"seq": number, **msgspec.to_builtins(event)} for number, event in sink.events]
 
 
+def read_file(path: Path) -> list[dict[str, object]]:
+    """Without the seals."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [line for line in lines if line["type"] != "seal"]
+
+
+def write(sink: Sink, *events: tuple[int, AuditEvent]) -> None:
+    sink.write([encode_line(number, event) for number, event in events])
+
+
 @pytest.fixture(params=["memory", "json-lines"])
 def sink_and_reader(
     request: pytest.FixtureRequest, tmp_path: Path
@@ -30,17 +42,16 @@ def sink_and_reader(
         memory = MemorySink()
         return memory, lambda: read_memory(memory)
     path = tmp_path / "audit.jsonl"
-    return JsonLinesSink(path), lambda: [json.loads(line) for line in path.read_text().splitlines()]
+    return JsonLinesSink(path), lambda: read_file(path)
 
 
 def test_events_come_out_as_they_went_in(
     sink_and_reader: tuple[Sink, Callable[[], list[dict[str, object]]]],
 ) -> None:
     sink, read = sink_and_reader
-    events: list[tuple[int, AuditEvent]] = [(1, CALL), (2, ADMIN)]
 
-    sink.write(events)
-    sink.write([(3, CALL)])
+    write(sink, (1, CALL), (2, ADMIN))
+    write(sink, (3, CALL))
     sink.close()
     sink.close()
 
@@ -54,28 +65,39 @@ def test_events_come_out_as_they_went_in(
 def test_sec_8_a_name_with_line_ends_is_one_record(tmp_path: Path) -> None:
     sink = JsonLinesSink(tmp_path / "audit.jsonl")
 
-    sink.write([(1, CALL)])
+    write(sink, (1, CALL))
     sink.close()
 
-    lines = (tmp_path / "audit.jsonl").read_text().splitlines()
-    assert [json.loads(line)["tool"] for line in lines] == ["a\nb\x1b[31m"]
+    assert [line["tool"] for line in read_file(tmp_path / "audit.jsonl")] == ["a\nb\x1b[31m"]
 
 
-def test_a_full_file_moves_aside_and_a_new_one_begins(tmp_path: Path) -> None:
+def test_full_files_move_aside_and_the_oldest_go(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    sink = JsonLinesSink(path, rotate_bytes=200)
+    sink = JsonLinesSink(path, rotate_bytes=200, keep=2)
 
-    for number in range(1, 4):
-        sink.write([(number, CALL)])
+    for number in range(1, 6):
+        write(sink, (number, CALL))
     sink.close()
 
-    assert json.loads(path.read_text())["seq"] == 3
-    assert json.loads((tmp_path / "audit.jsonl.1").read_text())["seq"] == 2
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
+    assert [[line["seq"] for line in read_file(file)] for file in files] == [[5], [4], [3]]
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+
+
+def test_a_sink_that_is_to_keep_fewer_files_drops_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    for keep, number in ((9, 1), (9, 2), (9, 3), (1, 4)):
+        sink = JsonLinesSink(path, rotate_bytes=200, keep=keep)
+        write(sink, (number, CALL))
+        sink.close()
+
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["audit.jsonl", "audit.jsonl.1"]
 
 
 def test_fil_9_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     sink = JsonLinesSink(tmp_path / "audit.jsonl")
-    sink.write([(1, CALL)])
+    write(sink, (1, CALL))
     sink.close()
 
     assert (tmp_path / "audit.jsonl").stat().st_mode & 0o777 == 0o600

@@ -97,7 +97,7 @@ def _running(words: list[str], *, cwd: Path, path: str) -> Iterator[Started]:
         watchdog.start()
         try:
             lines = _read_until_ready(process)
-            [url] = [line.rpartition(" ")[2] for line in lines if " at http" in line]
+            url, *_ = [line.rpartition(" ")[2] for line in lines if " at http" in line]
             yield Started(url, lines)
         finally:
             process.terminate()

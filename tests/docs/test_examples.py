@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from tests.docs.documents import EXAMPLES, ROOT, documents
+from toolgate.catalog.assistants import PROGRAMS, Assistant, Door
 from toolgate.catalog.skills import parse_skill
-from toolgate.cli.assistants import PROGRAMS, Assistant, Door
 from toolgate.cli.record_files import load_object, load_record
 from toolgate.registry.bodies import ServerBody
 from toolgate.registry.directory import DirectoryScan, scan_directory
@@ -23,7 +23,7 @@ FILES = sorted(path for path in EXAMPLES.rglob("*") if path.is_file())
 RECORDS = [
     path
     for path in FILES
-    if path.parent.name in {"servers", "complete", "tasks", "profiles", "chat-upstreams"}
+    if path.parent.name in {"servers", "complete", "tasks", "profiles", "chat-upstreams", "redaction"}
 ]
 SETTINGS = [EXAMPLES / "toolgate.toml", *sorted((EXAMPLES / "settings").glob("*.toml"))]
 CLIENTS = sorted((EXAMPLES / "clients").glob("*.json"))
@@ -47,7 +47,7 @@ def field_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def given_paths(body: dict[str, Any]) -> Iterator[str]:
-    parts = {"stdio", "http", "oauth", "package", "budgets", "approval_policy"}
+    parts = {"stdio", "http", "oauth", "package", "budgets", "approval_policy", "redaction"}
     for name, value in body.items():
         yield from (f"{name}.{inner}" for inner in given_paths(value)) if name in parts else (name,)
 

@@ -64,6 +64,8 @@ def is_command(words: list[str]) -> bool:
     command: Any = typer.main.get_command(app)
     rest = list(words)
     while hasattr(command, "commands"):
+        if command.invoke_without_command and not (rest and rest[0] in command.list_commands(None)):
+            break  # a command that has others below it
         word = rest.pop(0) if rest else ""
         command = command.get_command(None, word) if command.list_commands(None) else None
         if command is None:
@@ -77,6 +79,8 @@ def is_command(words: list[str]) -> bool:
     [
         pytest.param(["servers", "list"], True, id="a command"),
         pytest.param(["plan", "-f", "FILE"], True, id="with an option"),
+        pytest.param(["audit", "--task", "review"], True, id="a command that has others below it"),
+        pytest.param(["audit", "verify"], True, id="one of those"),
         pytest.param(["servers", "burn"], False, id="no such command"),
         pytest.param(["plan", "--force"], False, id="no such option"),
     ],

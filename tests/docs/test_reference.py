@@ -18,7 +18,7 @@ from toolgate.settings import PREFIX, Settings
 from toolgate.surfaces.grpc.server import make_table
 from toolgate.surfaces.rest.app import ENDPOINTS
 
-FAMILIES = {"CounterMetricFamily": "_total", "GaugeMetricFamily": "", "HistogramMetricFamily": ""}
+FAMILIES = ("Family", "_counters", "_histogram")
 
 
 def metric_names() -> Iterator[str]:
@@ -29,11 +29,7 @@ def metric_names() -> Iterator[str]:
     for call in calls:
         maker = ast.unparse(call.func)
         match call.args:
-            case [ast.Constant(value=str(name)), *_] if maker in FAMILIES:
-                yield name + FAMILIES[maker]
-            case [ast.Constant(value=str(name)), *_] if maker == "_counters":
-                yield f"{name}_total"
-            case [ast.Constant(value=str(name)), *_] if maker.endswith("metrics.gauge"):
+            case [ast.Constant(value=str(name)), *_] if maker in FAMILIES or maker.endswith("metrics.gauge"):
                 yield name
 
 

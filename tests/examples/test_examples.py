@@ -2,11 +2,22 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
+
+from tests.contract.approval_samples import question
+from tests.contract.stores import Clock
+from toolgate.audit.log import AuditLog
+from toolgate.audit.sinks import MemorySink
+from toolgate.govern.approval_webhook import ApprovalWebhook, BodySigner
+from toolgate.registry.approvals import NOTICE_MS
+from toolgate.registry.memory_approvals import MemoryApprovals
+from toolgate.upstream.egress import Egress
+from toolgate.upstream.fetch import Fetcher
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -92,3 +103,36 @@ def test_the_client_without_a_url_says_how_to_use_it() -> None:
 
     assert done.returncode == 1
     assert "list_and_call.py http://127.0.0.1:8080/api/mcp/t/notes" in done.stderr
+
+
+async def test_the_receiver_of_the_approval_webhook_denies_at_once_or_takes_note(tmp_path: Path) -> None:
+    secret, clock = "s3cret" * 8, Clock(int(time.time() * 1000))
+    (tmp_path / "secret").write_text(f"{secret}\n")
+    approvals = MemoryApprovals(clock)
+    await approvals.ask(question(tool="delete_file"), new_id="a")
+    await approvals.ask(question(tool="write_file"), new_id="b")
+    with subprocess.Popen(
+        [sys.executable, EXAMPLES / "approval_receiver.py", tmp_path / "secret", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as receiver:
+        assert receiver.stdout is not None
+        url = receiver.stdout.readline().strip()
+        for one in (BodySigner("other" * 8, clock), BodySigner(secret, clock)):
+            webhook = ApprovalWebhook(
+                url,
+                one,
+                approvals=approvals,
+                audit=AuditLog(MemorySink()),
+                fetcher=Fetcher(Egress(allow_private=True)),
+                own_url=str,
+            )
+            await webhook.tell_waiting()
+            clock.now_ms += NOTICE_MS
+        printed = receiver.stdout.readline()
+        receiver.kill()
+    (noted, denied) = await approvals.list()
+
+    assert (denied.state, denied.decided_by) == ("denied", "webhook:house rule")
+    assert (noted.state, printed) == ("pending", "key:ada waits: toolgate approvals approve b\n")

@@ -1,6 +1,7 @@
 """A small OpenID Connect issuer on loopback: discovery, keys, and tokens signed by them."""
 
 import base64
+import hashlib
 import json
 import threading
 import time
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl, urlencode
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -49,6 +50,10 @@ class Issuer:
         self.asked: list[str] = []
         self.wanted_for: list[str] = []
         """What tokens were asked for, at the token endpoint."""
+        self.asks: dict[str, Json] = {}
+        """Whom browsers were sent here for, by the code they were sent back with; each is good once."""
+        self.gives: Json = {}
+        """What such a code earns, instead of an access token for us."""
 
     def token(
         self, *, kid: str | None = "first", headers: Mapping[str, Any] | None = None, **claims: Any
@@ -72,19 +77,41 @@ class Issuer:
         }
         return {name: value for name, value in (good | claims).items() if value is not None}
 
-    def accept(self, path: str, body: str) -> Any:
-        """What a POST is answered with: any client may register, and any code is good for a token."""
+    def authorize(self, query: Mapping[str, str]) -> str:
+        """Where a browser is sent back to that was sent here with `query`: whoever it is agrees at once."""
+        code = f"code-{len(self.asks)}"
+        self.asks[code] = dict(query)
+        return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}"
+
+    def accept(self, path: str, body: str) -> tuple[int, Any]:
+        """What a POST is answered with: any client may register, and `agreed` is always good for a token."""
         if path == "/register":
-            return json.loads(body) | {"client_id": "client"}
-        form = parse_qs(body)
-        self.wanted_for += form["resource"]
-        return {"access_token": self.token(), "token_type": "Bearer", "expires_in": 600}
+            return 201, json.loads(body) | {"client_id": "client"}
+        form = dict(parse_qsl(body))
+        if form["code"] == "agreed":
+            self.wanted_for.append(form["resource"])
+        elif not is_answered(self.asks.pop(form["code"], {}), form):
+            return 400, {"error": "invalid_grant"}
+        given = {"access_token": self.token(), "token_type": "Bearer", "expires_in": 600}
+        return 200, self.gives or given
 
     def document(self, path: str) -> Any:
         if path != "/keys":
             return self.metadata
         published = [jwk_of(key) | {"kid": kid, "use": "sig"} for kid, key in self.keys.items()]
         return {"keys": [*published, *self.extra_keys]}
+
+
+def is_answered(asked: Mapping[str, str], form: Mapping[str, str]) -> bool:
+    """Whether who hands in a code is who began (RFC 6749, section 4.1.3; RFC 7636, section 4.6)."""
+    digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
+    return (
+        bool(asked)
+        and asked["code_challenge_method"] == "S256"
+        and asked["code_challenge"] == base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        and all(asked[name] == form.get(name) for name in ("client_id", "redirect_uri"))
+        and form["grant_type"] == "authorization_code"
+    )
 
 
 def algorithm_of(key: Private) -> str:
@@ -119,12 +146,18 @@ def serving_issuer() -> Iterator[Issuer]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             issuer.asked.append(self.path)
+            place, _, query = self.path.partition("?")
+            if place == "/authorize":
+                self.send_response(302)
+                self.send_header("location", issuer.authorize(dict(parse_qsl(query))))
+                self.end_headers()
+                return
             is_known = self.path in {"/.well-known/openid-configuration", "/keys"}
             self._answer(issuer.status if is_known else 404, issuer.document(self.path))
 
         def do_POST(self) -> None:
             sent = self.rfile.read(int(self.headers["content-length"])).decode()
-            self._answer(201 if self.path == "/register" else 200, issuer.accept(self.path, sent))
+            self._answer(*issuer.accept(self.path, sent))
 
         def _answer(self, status: int, document: Any) -> None:
             body = json.dumps(document).encode() + b" " * issuer.padding

@@ -119,7 +119,7 @@ async def test_a_server_nobody_reported_is_pending() -> None:
 
         assert servers.tools() == {"one": ServerTools(record=one), "two": ServerTools(record=two)}
         assert servers.health() == {"one": ServerHealth(state="idle"), "two": ServerHealth(state="idle")}
-        assert servers.load() == Load(children=0, in_flight=0, queued=0)
+        assert servers.load() == Load(states={key: one.state for key, one in servers.health().items()})
 
 
 async def test_tools_are_the_definitions_a_node_has_sent_each_checked_again() -> None:
@@ -372,6 +372,9 @@ async def test_callers_are_sent_to_a_node_that_lives() -> None:
         await house.reports.save_report(NodeReport(node_id="n1", url=url, at_ms=now_ms()))
         await pass_time(LOOKED_S)
         somebody = house.servers.door_url()
+        with pytest.raises(ServerUnavailable) as refused:
+            await house.servers.call("one", "tools/call", params("a"))
         await pass_time(LOST_AFTER_MS / 1000 + 10)
 
         assert (nobody, somebody, house.servers.door_url()) == (None, url, None)
+        assert f"such as `{url}`" in refused.value.hint

@@ -7,6 +7,7 @@ import pytest
 
 from toolgate.errors import Forbidden
 from toolgate.govern.grants import check_grant, check_removal, check_writer
+from toolgate.model.allowances import TimeBudgets
 from toolgate.model.principals import Ceiling, Principal, Role
 from toolgate.model.revisions import Kind
 from toolgate.registry.records import parse_record
@@ -101,6 +102,16 @@ MODELS = parse_record("chat_upstream", "local", {"base_url": "http://127.0.0.1:1
             False,
             id="a profile of every tool in one environment",
         ),
+        pytest.param(
+            BOUND, task(default_server_ids=["git"], enforce=False), False, id="a task that is not enforced"
+        ),
+        pytest.param(
+            FEW,
+            task(tool_allowlist=["git/log"], tool_denylist=["*_all"], enforce=False),
+            False,
+            id="tools that are not enforced",
+        ),
+        pytest.param(actor(), task(enforce=False), True, id="an unbound key enforces or not"),
         pytest.param(TIED, task("t"), True, id="its own task"),
         pytest.param(TIED, task("other"), False, id="another task"),
         pytest.param(TIED, parse_record("profile", "p", {}), False, id="a profile, which is for all tasks"),
@@ -170,3 +181,12 @@ def test_who_is_bound_removes_only_what_it_is_bound_to() -> None:
     for kind, record_id in removals:
         with pytest.raises(Forbidden):
             check_removal(TIED, kind, record_id)
+
+
+def test_adm_8_a_key_with_budgets_makes_none_that_may_use_more() -> None:
+    bound = Principal(id="key:k", role="admin", budgets=TimeBudgets(calls_per_day=5))
+    check_grant(bound, key(role="agent", budgets={"calls_per_day": 5}))
+
+    for budgets in ({}, {"calls_per_day": 6}, {"calls_per_minute": 1}):
+        with pytest.raises(Forbidden, match="could use more over time"):
+            check_grant(bound, key(role="agent", budgets=budgets))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.policy.worlds import offer, snapshot
+from toolgate.model.allowances import TimeBudgets
 from toolgate.model.principals import Ceiling, Key
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Environment, Profile, Selection, Task
@@ -237,3 +238,26 @@ def test_findings_are_sorted_by_record_and_rule() -> None:
         ("task", "t", "y"),
         ("task", "t", "z"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("budgets", "subject"),
+    [
+        pytest.param({"calls_per_minute": 60}, None, id="only one"),
+        pytest.param({"calls_per_minute": 60, "calls_per_day": 1_000}, None, id="both hold"),
+        pytest.param(
+            {"calls_per_minute": 60, "calls_per_day": 60}, "calls_per_minute", id="a day in a minute"
+        ),
+        pytest.param({"calls_per_minute": 1, "calls_per_day": 1_440}, "calls_per_day", id="no such day"),
+    ],
+)
+def test_a_budget_that_another_is_always_used_up_before_is_found(
+    budgets: dict[str, int], subject: str | None
+) -> None:
+    key = Key(key_id="k", sha256="", role="agent", budgets=TimeBudgets(**budgets))
+    of_key = lint(snapshot(*SERVERS, keys=(key,)))
+    of_task = lint(with_task(budgets=budgets))
+
+    expected = [] if subject is None else [("shadowed", subject)]
+    assert [(one.code, one.subject) for one in of_key] == expected
+    assert [(one.code, one.subject) for one in of_task] == expected

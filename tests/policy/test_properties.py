@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.policy import model
 from tests.policy.changes import add_deny, remove_allow, reorder
 from tests.policy.worlds import SERVERS, Maker, World
+from tests.scenarios.soak import rounds
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import ToolRef
 from toolgate.model.tasks import Task
@@ -26,7 +27,9 @@ from toolgate.policy.rules import compiled
 from toolgate.policy.scope import Decision, Scope
 
 CASES_PER_EXAMPLE = 60
-MANY = settings(max_examples=170, derandomize=True, deadline=None, database=None)  # 10,200 cases a property
+MANY = settings(
+    max_examples=rounds(suite=85, soak=17_000), database=None
+)  # 5,100 cases a property, or a million
 LAYERS = dict(zip(("platform", "key", "task", "request"), model.LAYERS, strict=True))
 
 seeds = st.integers(min_value=0, max_value=2**32)

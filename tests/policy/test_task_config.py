@@ -5,6 +5,7 @@ import json
 import pytest
 
 from toolgate.errors import InvalidRecord
+from toolgate.model.allowances import TimeBudgets
 from toolgate.model.tasks import Selection, Task
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.patterns import MAX_LISTED, MAX_LISTED_WILDCARDS
@@ -254,3 +255,42 @@ def test_sco_9_more_patterns_than_can_be_held_against_thousands_of_tools_are_ref
 def test_deeply_nested_text_is_refused_like_any_other() -> None:
     with pytest.raises(InvalidRecord):
         parse(profile_overrides='{"tags":' + "[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("{}", None, id="none"),
+        pytest.param('{"calls_per_minute": 60}', TimeBudgets(calls_per_minute=60), id="one"),
+        pytest.param(
+            '{"calls_per_minute": 1, "calls_per_day": 2, "tokens_per_day": 1000000000000}',
+            TimeBudgets(1, 2, 10**12),
+            id="all",
+        ),
+    ],
+)
+def test_budgets_over_time_are_read(text: str, expected: TimeBudgets | None) -> None:
+    assert parse(budgets=text) == TaskPolicy(task_id="t", budgets=expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "60",
+        '{"calls_per_minute": 0}',
+        '{"calls_per_day": -1}',
+        '{"tokens_per_day": NaN}',
+        '{"tokens_per_day": 1e18}',
+        '{"calls_per_minute": 1.5}',
+        '{"calls_per_minute": "60"}',
+        '{"calls_per_minute": true}',
+        '{"calls_per_minute": null}',
+        '{"calls_per_second": 1}',
+        '{"calls_per_day": 1, "calls_per_day": 9}',
+    ],
+)
+def test_bud_7_what_is_no_budget_over_time_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRecord) as refused:
+        parse(budgets=text)
+
+    assert str(refused.value).startswith("task `t`: `mcp.budgets`: ")

@@ -8,9 +8,17 @@ from tests.growth import grows_with_length
 from toolgate.errors import InvalidRecord
 from toolgate.model.principals import Ceiling, Key
 from toolgate.model.revisions import Kind
-from toolgate.model.servers import ApprovalPolicy, Budgets, HttpEndpoint, ServerRecord, StdioLaunch
+from toolgate.model.servers import (
+    ApprovalPolicy,
+    Budgets,
+    HttpEndpoint,
+    RedactionRules,
+    ServerRecord,
+    StdioLaunch,
+)
 from toolgate.model.tasks import Profile, Selection, Task
-from toolgate.registry.bodies import KeyBody, ProfileBody, ServerBody
+from toolgate.registry.bodies import ProfileBody, ServerBody
+from toolgate.registry.key_bodies import KeyBody
 from toolgate.registry.records import (
     Record,
     encode_record,
@@ -41,6 +49,7 @@ FULL: dict[str, Any] = {
     "allowed_tools": ["read_*", "git-lab_2/list_?"],
     "approval_policy": {"default": "policy", "per_tool": {"push": "always"}},
     "budgets": {"tool_timeout_ms": 100, "max_concurrency": 1, "max_tool_output_bytes": 1024},
+    "redaction": {"hide": ["ssn", "*_note"], "show": ["key"], "arguments": "none"},
     "tags": ["code", "内部"],
     "category": "dev/tools",
     "enabled": False,
@@ -75,6 +84,7 @@ def test_a_full_server_is_read_field_by_field() -> None:
         allowed_tools=("read_*", "git-lab_2/list_?"),
         approval_policy=ApprovalPolicy(default="policy", per_tool={"push": "always"}),
         budgets=Budgets(tool_timeout_ms=100, max_concurrency=1, max_tool_output_bytes=1024),
+        redaction=RedactionRules(hide=("ssn", "*_note"), show=("key",), arguments="none"),
         tags=("code", "内部"),
         category="dev/tools",
         enabled=False,
@@ -437,6 +447,7 @@ def test_a_key_that_breaks_a_rule_is_refused(field: str, value: object) -> None:
         ),
         ("key", {"key_id": "k", "sha256": "0" * 64, "role": "admin"}),
         ("key", {"key_id": "k", "sha256": "0" * 64, "role": "agent", "ceiling": {"servers": []}}),
+        ("key", {"key_id": "k", "sha256": "0" * 64, "role": "agent", "budgets": {"calls_per_day": 5}}),
     ],
 )
 def test_the_shortest_body_goes_through_a_record_and_back(kind: Kind, body: dict[str, Any]) -> None:

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import httpx2
 
+from tests.scenarios.canaries import with_password
 from tests.scenarios.clients import McpClient
 from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Json, Site, started
 from tests.scenarios.stage_http import open_http_stage
 from tests.scenarios.waiting import eventually, settle_on
 from tests.scenarios.wires import Wire, open_wire
 
-WITHIN_S = 15.0
+WITHIN_S = 60.0
 """Until when a change must be everywhere. The promise is 2 s; a machine that runs tests may be busy."""
 
 
@@ -65,7 +66,7 @@ class Member:
 
     def is_degraded(self) -> bool:
         """Whether it says so."""
-        return bool(self.state["degraded"])
+        return bool(self.state["status"] == "degraded")
 
     def follows(self, revision: int) -> None:
         """Passes once it serves `revision`."""
@@ -104,7 +105,7 @@ class Fleet:
     # Members
 
     def add_control(self, **settings: str) -> Member:
-        registry = {} if self.database is None else {"TOOLGATE_DATABASE": self.database}
+        registry = {} if self.database is None else {"TOOLGATE_DATABASE": with_password(self.database)}
         return self._add(
             self.controls,
             f"control-{len(self.controls) + 1}",

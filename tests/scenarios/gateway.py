@@ -1,7 +1,8 @@
 """A real `toolgate up`, started as anybody would start it, and everything a scenario asks of one.
 
 Whoever leaves `running` without having ended the gateway has it stopped by SIGTERM, and checked: it exits
-with 0, none of its processes is left, and it has logged no traceback.
+with 0, none of its processes is left, and it has logged no traceback. However it ended, of the secrets it
+and its stage servers were given none is in its logs or its audit (SEC-1).
 """
 
 import json
@@ -18,13 +19,21 @@ from typing import Any, NamedTuple
 import httpx2
 import psutil
 
+from tests.scenarios.canaries import (
+    CALLER_HEADERS,
+    ENVIRONMENT,
+    MARK,
+    STAGE_ENVIRONMENT,
+    leaks,
+    written_by,
+)
 from tests.scenarios.clients import LegacyClient, ModernClient
 from tests.scenarios.waiting import eventually, settle_on
 
 ROOT = Path(__file__).parents[2]
 TOOLGATE = str(Path(sys.executable).with_name("toolgate"))
 STAGE_SERVER = Path(__file__).with_name("stage_server.py")
-START_S = 20.0
+START_S = 60.0
 STOP_S = 15.0
 
 Json = dict[str, Any]
@@ -60,7 +69,7 @@ class Site:
     def stage(self, server_id: str, *words: str, **fields: Any) -> Json:
         """The record of a stage server. Its processes can be told by the name of this site's root."""
         args = ["-I", "-S", str(STAGE_SERVER), *words, f"site={self.root}"]
-        stdio = {"command": sys.executable, "args": args} | fields.pop("stdio", {})
+        stdio = {"command": sys.executable, "args": args, "env": STAGE_ENVIRONMENT} | fields.pop("stdio", {})
         return self.server(server_id, stdio=stdio, **fields)
 
     def server(self, server_id: str, **fields: Any) -> Json:
@@ -218,7 +227,9 @@ def started(
     with process:
         try:
             announced = eventually(lambda: _announced(process, outputs), START_S)
-            with httpx2.Client(base_url=announced["url"], timeout=20, trust_env=False) as http:
+            with httpx2.Client(
+                base_url=announced["url"], timeout=20, trust_env=False, headers=CALLER_HEADERS
+            ) as http:
                 gateway = Gateway(site, process, http, outputs / "stderr", announced)
                 yield gateway
             if process.poll() is None:
@@ -227,13 +238,15 @@ def started(
                 gateway.check_stopped()
         finally:
             process.kill()
+        assert leaks(written_by(site.data, outputs)) == []
 
 
-def run(command: Sequence[str], environ: Mapping[str, str] | None = None, within_s: float = 30.0) -> Ran:
+def run(command: Sequence[str], environ: Mapping[str, str] | None = None, within_s: float = 120.0) -> Ran:
     """A command that ends by itself."""
     ended = subprocess.run(
         command, env=environment(environ), capture_output=True, text=True, timeout=within_s, check=False
     )
+    assert MARK not in ended.stdout + ended.stderr
     return Ran(ended.returncode, ended.stdout, ended.stderr)
 
 
@@ -242,7 +255,7 @@ def environment(more: Mapping[str, str] | None) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
     # The servers of the tests are started by whatever Python runs them.
     ours = {"COLUMNS": "200", "PYTHONWARNINGS": "default", "TOOLGATE_ALLOWED_COMMANDS": "*"}
-    return {**own, **ours, **(more or {})}
+    return {**own, **ours, **ENVIRONMENT, **(more or {})}
 
 
 def _announced(process: "subprocess.Popen[bytes]", outputs: Path) -> Json | None:

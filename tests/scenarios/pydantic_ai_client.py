@@ -1,4 +1,4 @@
-"""pydantic-ai as a client: lists a URL's tools and calls some, over `sse` if told so; prints both as JSON.
+"""pydantic-ai as a client: lists a URL's tools and calls some, over each transport named; prints JSON.
 
 Run by its path: importing the package takes seconds, which only this scenario should pay for.
 """
@@ -6,16 +6,23 @@ Run by its path: importing the package takes seconds, which only this scenario s
 import asyncio
 import json
 import sys
+from typing import Any
 
 from fastmcp.client.transports import SSETransport
 from pydantic_ai.mcp import MCPToolset
 
 
-async def main(url: str, calls: str, transport: str = "streamable_http") -> None:
+async def main(url: str, calls: str, *transports: str) -> None:
+    sys.stdout.write(json.dumps([await use(url, json.loads(calls), transport) for transport in transports]))
+
+
+async def use(url: str, calls: list[Any], transport: str) -> dict[str, list[str]]:
     async with MCPToolset[None](SSETransport(url) if transport == "sse" else url) as toolset:
         tools = [tool.name for tool in await toolset.list_tools()]
-        texts = [await toolset.direct_call_tool(name, arguments) for name, arguments in json.loads(calls)]
-    sys.stdout.write(json.dumps({"tools": tools, "texts": texts}))
+        return {
+            "tools": tools,
+            "texts": [await toolset.direct_call_tool(name, given) for name, given in calls],
+        }
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ Each call runs in a thread of its own, so one that hangs holds up no other. Word
     deaf          ignores end of input and SIGTERM
     helper=KIND   starts a helper first: `group`, or `daemon`, orphaned and in a session of its own
     pids=PATH     appends its pid, and that of its helper, to a file
-    tools=A,B     offers only these of its tools
+    tools=A,B     offers only these of its tools; `meta` and `fail` only so
 
 Any other word only marks its process, and those of its helpers, in the process table.
 """
@@ -68,20 +68,38 @@ def complain(arguments: Message) -> str:
     return "said"
 
 
+def meta(params: Message) -> str:
+    """Say the `_meta` of the call."""
+    return json.dumps(params.get("_meta"))
+
+
+def fail(params: Message) -> str:
+    """Say that it has failed."""
+    raise RuntimeError(str(params.get("_meta")))
+
+
 TOOLS = {tool.__name__: tool for tool in (echo, pid, environment, wait, hang, complain)}
+OF_THE_CALL = {tool.__name__: tool for tool in (meta, fail)}
+"""Those that are given all params, and are offered only by name."""
 OFFERED = WORDS["tools"].split(",") if "tools" in WORDS else list(TOOLS)
 
 
 def definitions() -> list[Message]:
     return [
-        {"name": name, "description": TOOLS[name].__doc__, "inputSchema": {"type": "object"}}
+        {"name": name, "description": (TOOLS | OF_THE_CALL)[name].__doc__, "inputSchema": {"type": "object"}}
         for name in OFFERED
     ]
 
 
-def call(number: int, name: str, arguments: Message) -> None:
-    text = TOOLS[name](arguments)
-    send(id=number, result={"content": [{"type": "text", "text": text}], "resultType": "complete"})
+def call(number: int, params: Message) -> None:
+    name, is_error = params["name"], False
+    try:
+        text = OF_THE_CALL[name](params) if name in OF_THE_CALL else TOOLS[name](params.get("arguments", {}))
+    except RuntimeError as exc:
+        text, is_error = str(exc), True
+    content = [{"type": "text", "text": text}]
+    failed = {"isError": True} if is_error else {}
+    send(id=number, result={"content": content, "resultType": "complete", **failed})
 
 
 def answer(message: Message) -> Message:
@@ -137,9 +155,7 @@ def serve(*, is_silent: bool) -> None:
         if is_silent or "id" not in message:
             continue
         if message["method"] == "tools/call":
-            params = message["params"]
-            arguments = (message["id"], params["name"], params.get("arguments", {}))
-            threading.Thread(target=call, args=arguments, daemon=True).start()
+            threading.Thread(target=call, args=(message["id"], message["params"]), daemon=True).start()
         else:
             send(id=message["id"], **answer(message))
 

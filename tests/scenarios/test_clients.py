@@ -51,6 +51,15 @@ class Use:
         return f"/api/mcp?tools={','.join(self.tools)}"
 
 
+class Library(NamedTuple):
+    """A client that is a program of its own. It takes long to import, so it runs once for all transports."""
+
+    python: Path
+    name: str
+    eras: dict[str, str]
+    """The era that it speaks over each transport."""
+
+
 class Seen(NamedTuple):
     """What a client saw: the tools there are, and the answers of those it called."""
 
@@ -107,15 +116,12 @@ def fastmcp_cli(url: str, use: Use) -> Seen:
     return Seen([tool["name"] for tool in listed.json["tools"]], texts)
 
 
-def script(python: Path, name: str, *words: str) -> Callable[[str, Use], Seen]:
-    """A client that is a program of its own."""
-
-    def use_tools(url: str, use: Use) -> Seen:
-        ran = run([str(python), "-I", str(HERE / name), url, json.dumps([*use.calls.items()]), *words])
-        assert ran.code == 0, ran.err
-        return Seen(**ran.json)
-
-    return use_tools
+def script(library: Library, use: Use, url: str) -> list[Seen]:
+    """What one process of its own sees over each transport, in their order."""
+    command = [str(library.python), "-I", str(HERE / library.name), url, json.dumps([*use.calls.items()])]
+    ran = run([*command, *library.eras])
+    assert ran.code == 0, ran.err
+    return [Seen(**one) for one in ran.json]
 
 
 def inspector(era: str, transport: str = "http") -> Callable[[str, Use], Seen]:
@@ -141,9 +147,17 @@ def claude_code(era: str) -> Callable[[str, Use], Seen]:
     return use_tools
 
 
-AGENTS = (Path(sys.executable), "agents_client.py")
-LANGCHAIN = (LEGACY_PYTHON, "langchain_client.py")
-PYDANTIC_AI = (Path(sys.executable), "pydantic_ai_client.py")
+LIBRARIES = {
+    "langchain-mcp-adapters": Library(
+        LEGACY_PYTHON, "langchain_client.py", {"streamable_http": "legacy", "sse": "legacy"}
+    ),
+    "openai-agents": Library(
+        Path(sys.executable), "agents_client.py", {"streamable_http": "modern", "sse": "legacy"}
+    ),
+    "pydantic-ai": Library(
+        Path(sys.executable), "pydantic_ai_client.py", {"streamable_http": "modern", "sse": "legacy"}
+    ),
+}
 SDK_CLIENTS = {
     "SDK, legacy": ("legacy", sdk("legacy")),
     "SDK, auto": ("modern", sdk("auto")),
@@ -160,12 +174,6 @@ PROGRAMS = {
     "Inspector, SSE": ("legacy", inspector("legacy", "sse")),
     "Inspector, auto, SSE": ("legacy", inspector("auto", "sse")),
     "fastmcp CLI": ("modern", fastmcp_cli),
-    "langchain-mcp-adapters": ("legacy", script(*LANGCHAIN)),
-    "langchain-mcp-adapters, SSE": ("legacy", script(*LANGCHAIN, "sse")),
-    "openai-agents": ("modern", script(*AGENTS)),
-    "openai-agents, SSE": ("legacy", script(*AGENTS, "sse")),
-    "pydantic-ai": ("modern", script(*PYDANTIC_AI)),
-    "pydantic-ai, SSE": ("legacy", script(*PYDANTIC_AI, "sse")),
 }
 """With the era that each speaks here. They take a while to start, so they meet the reference servers only."""
 CLIENTS = SDK_CLIENTS | PROGRAMS
@@ -194,17 +202,20 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             yield gateway
 
 
+def calls_in(audit: str) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in audit.splitlines()]
+    return [event for event in events if event["type"] == "call"]
+
+
 def calls_of(gateway: Gateway) -> list[tuple[str, str, str]]:
     """All calls so far: the tool, how it went, and the era of the client, for only one era has sessions."""
-    events = [json.loads(line) for line in gateway.audit.splitlines()]
     return [
         (
             f"{event.get('server_id', '')}.{event['tool']}",
             event["outcome"],
             "legacy" if "session" in event else "modern",
         )
-        for event in events
-        if event["type"] == "call"
+        for event in calls_in(gateway.audit)
     ]
 
 
@@ -222,6 +233,20 @@ def test_a_client_sees_and_calls_exactly_the_tools_of_its_url(
     settle_on(lambda: calls_of(gateway)[len(before) :], [(tool, "ok", era) for tool in use.calls])
 
 
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_for_agents_sees_and_calls_exactly_the_tools_of_its_url_over_every_transport(
+    gateway: Gateway, name: str
+) -> None:
+    library, use = LIBRARIES[name], USES["both eras"]
+    before = calls_of(gateway)
+
+    seen = script(library, use, gateway.url + use.path)
+
+    assert [(sorted(one.tools), one.texts) for one in seen] == [(sorted(use.tools), use.texts)] * 2
+    expected = [(tool, "ok", era) for era in library.eras.values() for tool in use.calls]
+    settle_on(lambda: calls_of(gateway)[len(before) :], expected)
+
+
 @pytest.mark.parametrize(
     "client",
     [
@@ -230,7 +255,6 @@ def test_a_client_sees_and_calls_exactly_the_tools_of_its_url(
         "SDK, legacy, SSE",
         "Inspector, legacy",
         "Inspector, modern",
-        "langchain-mcp-adapters",
         "Claude Code 2.1.325",
     ],
 )
@@ -264,7 +288,7 @@ def test_what_connect_writes_works_in_claude_code_with_the_key_it_refers_to(
     assert wrote.code == 0, wrote.err
     assert "✔ Connected" in listed.out
     assert (len(seen.tools_of("toolgate")), seen.answers) == (12, ["* main"])
-    settle_on(lambda: json.loads(gateway.audit.splitlines()[-1])["principal"], f"key:{key_id}")
+    settle_on(lambda: calls_in(gateway.audit)[-1]["principal"], f"key:{key_id}")
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

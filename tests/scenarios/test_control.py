@@ -59,6 +59,20 @@ def test_control_calls_nothing_and_lists_nothing_and_says_where_to_go(fleet: Fle
     assert (refresh.status_code, refresh.json()["error"]["code"]) == (400, "invalid_request")
 
 
+def test_a_call_over_rest_is_made_at_the_node_and_refused_at_control_with_the_address_of_the_node(
+    fleet: Fleet,
+) -> None:
+    [control], [node] = fleet.controls, fleet.nodes
+    settle_on(lambda: explained(fleet), explained(fleet, at_node=True), WITHIN_S)
+    body = {"name": "local.echo", "arguments": {"text": "hello"}}
+    made = node.gateway.http.post("/api/v1/mcp/call", json=body)
+    refused = control.gateway.http.post("/api/v1/mcp/call", json=body)
+
+    assert made.json()["result"]["content"] == [{"type": "text", "text": "hello"}]
+    assert (refused.status_code, refused.json()["error"]["code"]) == (502, "mcp_unavailable")
+    assert node.gateway.url in refused.json()["error"]["hint"]
+
+
 def test_a_node_governs_nothing_and_says_where_to_go(fleet: Fleet) -> None:
     answer = fleet.nodes[0].gateway.http.get(SERVERS)
 

@@ -1,9 +1,11 @@
 """Two controls on one PostgreSQL and three nodes: a change is a change everywhere, and any one may fail."""
 
+import asyncio
 import json
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,10 +16,12 @@ import pytest
 from psycopg import sql
 
 from tests.postgres import PostgresServer, own_server
-from tests.scenarios.clients import LegacyClient, McpClient, ModernClient
+from tests.scenarios.askable import AskableClient, Heard
+from tests.scenarios.clients import LegacyClient, McpClient, ModernClient, error_of
 from tests.scenarios.fleet import WITHIN_S, Fleet, Member, open_fleet
 from tests.scenarios.gateway import TOOLGATE, Site, run
 from tests.scenarios.soak import rounds
+from tests.scenarios.tally import executed, tally_child
 from tests.scenarios.test_rug_pull import rug
 from tests.scenarios.waiting import eventually, settle_on
 from tests.scenarios.wires import open_wire
@@ -29,6 +33,14 @@ STALENESS_S = 10
 RUG_TASK = {
     "task_id": "rug",
     "config": {"mcp.enabled": "true", "mcp.default_server_ids": json.dumps(["rug"])},
+}
+ASKING_TASK = {
+    "task_id": "asking",
+    "config": {
+        "mcp.enabled": "true",
+        "mcp.default_server_ids": '["local"]',
+        "mcp.approval_policy": '"always"',
+    },
 }
 
 
@@ -236,6 +248,7 @@ def test_rep_3_without_any_control_nodes_serve_on_marked_and_refuse_where_that_w
 ) -> None:
     strict = fleet.add_node(TOOLGATE_MAX_POLICY_STALENESS_S=str(STALENESS_S))
     strict.serves()
+    fleet.reaches_all(fleet.put("/admin/api/tasks/asking", ASKING_TASK))
     for control in fleet.controls:
         control.stop()
     for node in fleet.nodes:
@@ -247,10 +260,12 @@ def test_rep_3_without_any_control_nodes_serve_on_marked_and_refuse_where_that_w
     settle_on(partial(_code_of_a_list, strict), "not_ready", WITHIN_S)
     for node in fleet.nodes[:-1]:
         node.serves()
+    asked = fleet.nodes[0].gateway.modern("/api/mcp/t/asking").call("local.echo", text="x")
     for control in fleet.controls:
         control.start()
     fleet.settle()
 
+    assert error_of(asked) == "mcp_unavailable"  # nobody can be asked whether it was approved
     assert [node.gauge("toolgate_sync_degraded") for node in fleet.nodes] == [0.0] * 4
     fleet.dismiss(strict)
 
@@ -282,10 +297,8 @@ def test_rep_2_nodes_leave_a_control_that_has_lost_its_database(
         lost.stop()
         lost.start()
 
-    assert (readiness.status_code, readiness.json()["error"]["data"]) == (
-        503,
-        {"reason": "storage_unavailable"},
-    )
+    assert readiness.status_code == 503
+    assert [one["code"] for one in readiness.json()["reasons"]] == ["storage_unavailable"]
 
 
 def test_a_node_that_joins_late_has_everything_and_is_seen(fleet: Fleet) -> None:
@@ -363,6 +376,59 @@ def test_ups_9_a_tool_that_changes_at_one_node_is_out_of_reach_at_all(fleet: Fle
     assert [client.call("rug.read")["error"]["code"] for client in clients] == [-32602] * len(clients)
     for path in ("pins/rug", "tasks/rug", "mcp/servers/rug"):
         fleet.controls[0].gateway.http.delete(f"/admin/api/{path}").raise_for_status()
+
+
+def test_an_approval_asked_at_one_node_and_given_at_control_is_used_once_by_any(fleet: Fleet) -> None:
+    path, log = "/admin/api/mcp/servers/guarded", fleet.root / "guarded.log"
+    policy = {"approval_policy": {"per_tool": {"e*": "always"}}}
+    secret = fleet.make_key("asker", role="agent")
+    fleet.reaches_all(fleet.put(path, tally_child(Site(fleet.root), "guarded", f"log={log}") | policy))
+    clients = [
+        ModernClient(fleet.caller(node, secret), f"{node.gateway.url}/api/mcp/s/guarded")
+        for node in fleet.nodes
+    ]
+    for client in clients:
+        settle_on(lambda client=client: "echo" in client.tools(), True, WITHIN_S)  # type: ignore[misc]
+    told = [client.call("echo", text="once")["result"]["_meta"]["toolgate/error"] for client in clients]
+    approval_id = told[0]["data"]["approval_id"]
+    listed = fleet.controls[1].gateway.cli("approvals", "list", "--json").json
+    approved = fleet.controls[1].gateway.cli("approvals", "approve", approval_id, "--reason", "fine")
+    changed = clients[1].call("echo", text="other")
+    with ThreadPoolExecutor(12) as threads:
+        retries = list(threads.map(lambda n: clients[n % 3].call("echo", text="once"), range(48)))
+    used = fleet.controls[0].gateway.get(f"/admin/api/approvals/{approval_id}")
+
+    pages = {f"{control.gateway.url}/console/approvals/{approval_id}" for control in fleet.controls}
+    assert {one["data"].pop("url") for one in told} <= pages
+    assert [(one["code"], one["data"]) for one in told] == [(told[0]["code"], told[0]["data"])] * 3
+    assert (listed["approval_id"], listed["principal"], approved.code) == (approval_id, "key:asker", 0)
+    assert error_of(changed) == "mcp_approval_required"
+    assert Counter(one["result"].get("isError", False) for one in retries) == {True: 47, False: 1}
+    assert (used["state"], used["reason"]) == ("used", "fine")
+    assert executed(log) == {"once": 1}
+    asyncio.run(_agree_elsewhere(fleet, secret))
+    assert executed(log) == {"once": 1, "there": 1, "live": 1}
+    fleet.revoke("asker")
+    fleet.controls[0].gateway.http.delete(path).raise_for_status()
+
+
+async def _agree_elsewhere(fleet: Fleet, secret: str) -> None:
+    """A client is asked in place at one node, and says yes at another; one with a session, at a third."""
+    here, there = (
+        AskableClient("ada", node.gateway.address, "modern", secret)
+        for node in (fleet.nodes[0], fleet.nodes[1])
+    )
+    heard, params = Heard(), here.params("guarded.echo", "there", token=1)
+    asked = await here.ask(params, 1, heard)
+    await there.go_on(params, asked, 2, heard)
+    replayed = Heard()
+    await there.go_on(params, asked, 3, replayed)
+    live = AskableClient("eve", fleet.nodes[2].gateway.address, "legacy", secret)
+    await live.open()
+    told = await live.call("guarded.echo", "live", number=1, token=1)
+
+    assert (heard.text, replayed.text, told.text) == ("there", None, "live")
+    assert [len(one.questions) for one in (heard, replayed, told)] == [1, 1, 1]
 
 
 def test_every_control_shows_the_same_catalog_of_what_nodes_list(fleet: Fleet) -> None:

@@ -117,4 +117,5 @@ def test_bud_8_a_client_that_goes_away_frees_its_place_and_is_audited_as_cancell
 
 def outcomes_at(gateway: Gateway, server_id: str) -> list[tuple[str, str]]:
     events = map(json.loads, gateway.audit.splitlines())
-    return [(one["tool"], one["outcome"]) for one in events if one.get("server_id") == server_id]
+    calls = [one for one in events if one["type"] == "call"]
+    return [(one["tool"], one["outcome"]) for one in calls if one.get("server_id") == server_id]

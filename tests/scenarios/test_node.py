@@ -41,8 +41,9 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def degraded_by(node: Gateway) -> str:
-    """The code of the error; empty while there is none."""
-    return node.get("/healthz")["degraded_by"] or ""
+    """The code of what keeps it from control; empty while nothing does."""
+    reasons = node.get("/healthz")["reasons"]
+    return str(reasons[-1]["code"]) if reasons else ""
 
 
 def takes_calls(node: Gateway) -> bool:
@@ -61,7 +62,8 @@ def test_rep_3_a_node_without_control_says_so_and_calls_no_key_wrong(site: Site)
             node.http.get("/api/v1/mcp/servers"),
         ]
 
-    assert (readiness.status_code, readiness.json()["error"]["data"]) == (503, {"reason": "not_ready"})
+    assert (readiness.status_code, readiness.json()["status"]) == (503, "not_ready")
+    assert [one["code"] for one in readiness.json()["reasons"]] == ["not_ready"]
     assert (refused["code"], refused["retryable"]) == ("not_ready", True)
     assert [answer.status_code for answer in doors] == [503, 503, 503]
     assert all("not_ready" in answer.text for answer in doors)
@@ -143,7 +145,8 @@ def test_a_node_keeps_nothing_on_disk_but_its_audit_log(fleet: Fleet) -> None:
     node.serves()
     node.stop()
 
-    assert {file.name for file in node.site.data.iterdir()} == {"audit.jsonl", "audit.jsonl.lock"}
+    kept = {"audit.jsonl", "audit.jsonl.id", "audit.jsonl.lock"}
+    assert {file.name for file in node.site.data.iterdir()} == kept
     assert '"tool":"echo"' in (node.site.data / "audit.jsonl").read_text("utf-8")
 
 

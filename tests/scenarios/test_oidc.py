@@ -27,6 +27,8 @@ from tests.scenarios.gateway import Gateway, Site, run, running
 pytestmark = pytest.mark.xdist_group("scenario-oidc")
 
 ROLES = {"agents": "agent", "readers": "viewer", "owners": "admin"}
+CLIENT = "console"
+VERIFIER, CHALLENGE = "v" * 43, "7w_YNF9DSfIdPf_pRjSq646_kPr-2-o9NAl16JGghdM"
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
@@ -41,6 +43,7 @@ def gateway(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     site = Site(tmp_path_factory.mktemp("oidc"))
     site.place(site.stage("one"), site.stage("two"))
     oidc = {"issuer": issuer.url, "audience": AUDIENCE, "roles": ROLES, "servers_claim": "servers"}
+    oidc |= {"client_id": CLIENT, "scopes": ["openid", "tools"]}
     environ = {"TOOLGATE_OIDC": json.dumps(oidc), "TOOLGATE_TRUST_LOOPBACK": "false"}
     with running(site, environ=environ) as found:
         yield found
@@ -179,6 +182,54 @@ def test_the_official_client_finds_the_issuer_signs_in_and_calls(gateway: Gatewa
 
     assert "one.echo" in asyncio.run(use())
     assert issuer.wanted_for == [url]
+
+
+def code_from(issuer: Issuer, redirect_uri: str) -> str:
+    """What a browser comes back with, whose person has agreed."""
+    proof = {"code_challenge": CHALLENGE, "code_challenge_method": "S256", "state": "s"}
+    back = issuer.authorize({"client_id": CLIENT, "redirect_uri": redirect_uri, **proof})
+    (code,) = parse_qs(urlsplit(back).query)["code"]
+    return code
+
+
+def test_a_person_logs_in_with_a_browser_and_nothing_is_kept(gateway: Gateway, issuer: Issuer) -> None:
+    back = f"{gateway.url}/console/login"
+    ways = gateway.http.get("/api/v1/login").json()
+    sent = {"code": code_from(issuer, back), "code_verifier": VERIFIER, "redirect_uri": back}
+    answer = gateway.http.post("/api/v1/login", json=sent)
+    earned = answer.json()
+    me = ask(gateway, "/api/v1/me", earned["token"]).json()
+
+    assert ways["oidc"] == {
+        "issuer": issuer.url,
+        "authorization_endpoint": f"{issuer.url}/authorize",
+        "client_id": CLIENT,
+        "scope": "openid tools",
+    }
+    assert 0 < earned["expires_in_s"] <= 600
+    assert (me["principal"], me["role"], me["by"]) == ("oidc:ada", "agent", "token")
+    assert abs(me["expires_at_s"] - time.time() - 600) < 60
+    assert "set-cookie" not in answer.headers
+    assert gateway.http.post("/api/v1/login", json=sent).status_code == 401
+    assert earned["token"] not in gateway.log + gateway.audit
+
+
+def test_a_code_that_was_sent_elsewhere_is_not_handed_in(gateway: Gateway, issuer: Issuer) -> None:
+    port = gateway.url.rpartition(":")[2]
+    wrong = [
+        "https://evil.example/console/login",
+        f"{gateway.url}/console/login/../elsewhere",
+        f"{gateway.url}/console",
+        f"http://127.0.0.1:{port}@evil.example/console/login",
+        f"http://127.0.0.1:1{port}/console/login",
+    ]
+    sent = [
+        {"code": code_from(issuer, back), "code_verifier": VERIFIER, "redirect_uri": back} for back in wrong
+    ]
+    answers = [gateway.http.post("/api/v1/login", json=one) for one in sent]
+
+    assert [answer.status_code for answer in answers] == [400] * len(wrong)
+    assert all(one["code"] in issuer.asks for one in sent)
 
 
 @pytest.mark.parametrize(("era", "words"), [("legacy", 0), ("modern", 2)])

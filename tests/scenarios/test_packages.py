@@ -1,11 +1,10 @@
 """Packages, from an empty directory to a call: published, upgraded under open connections, removed."""
 
-import io
 import json
 import signal
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ import pytest
 from tests.package_kit import pack
 from tests.scenarios.fleet import WITHIN_S, Fleet
 from tests.scenarios.gateway import Gateway, Ran, Site, running
+from tests.scenarios.in_process import cli
 from tests.scenarios.inspector import Inspector
 from tests.scenarios.stage_http import open_http_stage
 from tests.scenarios.waiting import settle_on
-from toolgate.cli import main
 
 pytestmark = pytest.mark.xdist_group("scenario-packages")
 
@@ -37,19 +36,6 @@ def {name}(a: Annotated[int, "One number."], b: Annotated[int, "The other."]) ->
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     with running(Site(tmp_path_factory.mktemp("packages"))) as gateway:
         yield gateway
-
-
-def cli(gateway: Gateway, *words: str) -> Ran:
-    """A command, in this process: a process of its own takes a second each time."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setenv("TOOLGATE_URL", gateway.url)
-        patch.setenv("COLUMNS", "200")
-        try:
-            code = main(words)
-        except SystemExit as exc:
-            code = int(exc.code or 0)
-    return Ran(code, out.getvalue(), err.getvalue())
 
 
 def did(ran: Ran) -> Ran:
@@ -253,6 +239,8 @@ def test_a_bundle_is_installed_and_run(gateway: Gateway) -> None:
 
     assert (installed["version"], installed["sha256"]) == ("1.2.3", dry["sha256"])
     assert (installed["server"]["tools"], tools) == (["greet"], ["bundle.greet"])
+    spawns = "/admin/api/audit?type=spawn&server=bundle"
+    settle_on(lambda: {one["package"] for one in gateway.get(spawns)["events"]}, {installed["sha256"]})
 
 
 def test_an_uninstalled_package_is_gone_from_lists_catalog_and_search_and_runs_no_more(

@@ -8,7 +8,7 @@ T = TypeVar("T")
 LOOK_EVERY_S = 0.02
 
 
-def eventually(look: Callable[[], T | None], within_s: float = 10.0) -> T:
+def eventually(look: Callable[[], T | None], within_s: float = 30.0) -> T:
     """What `look` finds, as soon as that is something."""
     ends_at = time.monotonic() + within_s
     while not (found := look()):
@@ -17,7 +17,7 @@ def eventually(look: Callable[[], T | None], within_s: float = 10.0) -> T:
     return found
 
 
-def settle_on(look: Callable[[], T], expected: T, within_s: float = 10.0) -> None:
+def settle_on(look: Callable[[], T], expected: T, within_s: float = 30.0) -> None:
     """Passes as soon as `look` finds `expected`; fails with the last it found otherwise."""
     ends_at = time.monotonic() + within_s
     while (found := look()) != expected and time.monotonic() < ends_at:

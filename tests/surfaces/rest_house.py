@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import json
 import re
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -36,6 +37,8 @@ from toolgate.registry.memory import MemoryStore
 from toolgate.registry.records import ID_FIELDS
 from toolgate.registry.source import watch_registry
 from toolgate.registry.store import Store
+from toolgate.surfaces.http.asgi import AsgiDoor
+from toolgate.surfaces.http.server import HttpServer
 from toolgate.surfaces.rest.app import ENDPOINTS, rest_app
 from toolgate.surfaces.rest.openapi import describe
 from toolgate.telemetry import Metrics
@@ -229,6 +232,24 @@ async def open_rest(
                 async with keeper:
                     yield house
             following.cancel()
+
+
+@asynccontextmanager
+async def listening(house: RestHouse) -> AsyncIterator[int]:
+    """The surface behind the real listener; its port. Stopping ends its streams, as the process does it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        stopping = asyncio.Event()
+
+        async def stopped() -> None:
+            await stopping.wait()
+            house.control.watches.close()
+
+        server = HttpServer(AsgiDoor(house.app))
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve(listener, stopped, drain_s=5))
+            yield listener.getsockname()[1]
+            stopping.set()
 
 
 @asynccontextmanager

@@ -45,7 +45,7 @@ def test_fuz_19_no_input_that_reaches_new_lines_breaks_a_parser(parser: str, tmp
     corpus.mkdir()
     for number, seed in enumerate(SEEDS[parser]):
         (corpus / str(number)).write_bytes(seed)
-    command = [sys.executable, str(SCRIPT), parser, str(corpus), *MOST, "-timeout=5"]
+    command = [sys.executable, "-P", str(SCRIPT), parser, str(corpus), *MOST, "-timeout=5"]
 
     ran = subprocess.run(
         [*command, f"-artifact_prefix={tmp_path}/"],

@@ -174,6 +174,8 @@ async def test_a_publisher_may_apply_its_kinds_alone_and_prunes_no_server() -> N
         (PLAN, {"prune": True}),
         (PLAN, {}),
         (PLAN, {"kind": "task", "id": None, "body": None}),
+        (PLAN, {"kind": "task", "id": "a", "body": None, "revision": 1}),
+        (PLAN, {"kind": "task", "id": "a", "revision": None}),
         (PLAN, {"kind": None, "id": "a", "body": None}),
         (PLAN, {"changes": None}),
     ],
@@ -225,6 +227,26 @@ async def test_where_plans_are_required_a_change_is_made_as_it_was_shown_or_not_
         assert (done.status_code, removed.status_code) == (201, 200)
         assert error_of(unlisted) == error_of(tried) == (428, "plan_required")
         assert dict(house.net.servers) == {}
+
+
+async def test_a_rollback_can_be_looked_at_before_it_is_made_and_shows_no_secret() -> None:
+    async with open_rest(terms=Terms(requires_plan=True)) as house:
+        await house.seed(server=[stdio("git", stdio={"command": "serve", "args": ["--token", CANARY]})])
+        await house.seed(server=[stdio("git", display_name="Git")])
+        revision = {"revision": house.store.revision - 1}
+        unplanned = await house.ask("POST", f"{SERVERS}/git/rollback", revision)
+        plan = await house.post(PLAN, {"kind": "server", "id": "git", **revision})
+        unchanged = await house.store.get("server", "git")
+        back = await house.ask("POST", f"{SERVERS}/git/rollback", revision, toolgate_plan=plan["id"])
+        never = await house.ask("POST", PLAN, {"kind": "server", "id": "never", **revision})
+
+        assert error_of(unplanned) == (428, "plan_required")
+        assert {one["field"] for one in plan["changes"][0]["fields"]} == {"display_name", "stdio.args"}
+        assert CANARY not in str(plan)
+        assert unchanged is not None
+        assert unchanged.body["display_name"] == "Git"
+        assert (back.status_code, back.json()["server"]["stdio"]["args"]) == (200, ["--token", "***"])
+        assert error_of(never) == (404, "not_found")
 
 
 # Pages

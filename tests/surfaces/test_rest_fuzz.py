@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import tempfile
+from pathlib import Path
 from typing import Any, Final
 
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.surfaces.rest_house import (
     DOCUMENT,
+    RestHouse,
     chat_upstream,
     check_documented,
     http,
@@ -19,6 +22,7 @@ from tests.surfaces.rest_house import (
     stdio,
     task,
 )
+from toolgate.audit.index import open_sqlite_index
 
 SCHEMAS: Final[dict[str, Any]] = DOCUMENT["components"]["schemas"]
 MEMBERS: Final = sorted({name for schema in SCHEMAS.values() for name in schema.get("properties", ())})
@@ -49,6 +53,8 @@ GOOD_IDS: Final = {
     "version": "1.0.0",
     "sha256": "0" * 64,
     "invocation_id": "018bcfe56800" + "0" * 16,
+    "event_id": "0" * 24 + "-1",
+    "approval_id": "0" * 32,
     "part": "1",
     "category": "uncategorized",
     "package": "git",
@@ -62,18 +68,29 @@ GOOD_BODIES: Final[dict[str, Any]] = {
     "TaskSent": task("review", default_server_ids=["git"]),
     "ProfileSent": {"profile_id": "coding", "allow": ["*"]},
     "KeySent": {"key_id": "new", "role": "agent"},
+    "TimeBudgetsBody": {"calls_per_minute": 60},
     "PlanSent": {"kind": "server", "id": "git", "body": http("git")},
     "PinSent": {"server_id": "git", "tools": {"log": "0" * 64}},
     "ChatUpstreamSent": chat_upstream("local", headers={"api-key": "***"}),
     "RollbackSent": {"revision": 1},
     "LoginSent": {"redirect_uri": "http://127.0.0.1:9/callback"},
     "LoginFinishSent": {"state": "s", "code": "c", "iss": "https://login.example"},
+    "CodeSent": {
+        "code": "c",
+        "code_verifier": "v" * 43,
+        "redirect_uri": "http://127.0.0.1:8080/console/login",
+    },
     "ApplySent": {"changes": [{"kind": "task", "id": "review", "body": None}], "prune": False},
     "ImportSent": {"content": {"mcpServers": {"one": {"command": "serve", "env": {"A": "b"}}}}},
     "InstallSent": {"version": "1.0.0", "dry_run": True},
     "UploadSent": {"parts": 1},
     "ModulePartsSent": {"parts": 1},
     "InvocationSent": {"input": "hello", "mode": "async"},
+    "MatchSent": {"patterns": ["git/*", "?"]},
+    "CallSent": {"name": "git.log", "arguments": {"a": [1, {}]}},
+    "ApproveSent": {"reason": "fine"},
+    "DenySent": {"reason": "no"},
+    "DecisionBody": {"approval_id": "0" * 32, "decision": "approved"},
     "NoBody": {},
 }
 
@@ -153,16 +170,24 @@ def test_fuz_20_no_request_makes_the_surface_fail_or_answer_what_it_does_not_doc
 
 
 async def _send_all(sent: list[dict[str, Any]]) -> None:
-    async with open_rest() as house:
-        await house.seed(
-            server=[stdio("git", stdio={"args": ["--token", "secret"]}), http("web")],
-            task=[task("review", default_server_ids=["git"])],
-            profile=[{"profile_id": "coding"}],
-            key=[{"key_id": "spare", "role": "agent", "sha256": "0" * 64}],
-            pin=[{"server_id": "git"}],
-        )
-        for request in sent:
-            answer = await house.http.request(**request)
+    with tempfile.TemporaryDirectory() as directory:
+        async with (
+            open_sqlite_index(Path(directory, "audit.db")) as index,
+            open_rest(audit_index=index) as house,
+        ):
+            await _send(house, sent)
 
-            assert answer.status_code < 500, request
-            check_documented(request["method"], answer.request.url.path, answer)
+
+async def _send(house: RestHouse, sent: list[dict[str, Any]]) -> None:
+    await house.seed(
+        server=[stdio("git", stdio={"args": ["--token", "secret"]}), http("web")],
+        task=[task("review", default_server_ids=["git"])],
+        profile=[{"profile_id": "coding"}],
+        key=[{"key_id": "spare", "role": "agent", "sha256": "0" * 64}],
+        pin=[{"server_id": "git"}],
+    )
+    for request in sent:
+        answer = await house.http.request(**request)
+
+        assert answer.status_code < 500, request
+        check_documented(request["method"], answer.request.url.path, answer)

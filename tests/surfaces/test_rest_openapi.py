@@ -78,4 +78,7 @@ def test_a_server_in_an_answer_needs_only_what_every_server_has() -> None:
     assert operation["responses"]["200"]["content"]["application/json"]["schema"] == {
         "$ref": "#/components/schemas/ServerShown"
     }
-    assert set(schema["required"]) == {"server_id", "transport", "revision", "health", "nodes", "login"}
+    assert set(schema["required"]) == {
+        *("server_id", "transport", "revision", "updated_at_ms"),
+        *("health", "nodes", "login"),
+    }

@@ -234,8 +234,8 @@ GIT_FILE = 'server_id = "git"\ntransport = "stdio"\nallowed_tools = ["*"]\n[stdi
 
 
 async def test_a_reload_applies_the_files_and_a_dry_run_only_says_what_it_would_do(tmp_path: Path) -> None:
-    store = MemoryStore(lambda: 0)
-    loader = DirectoryLoader(store, tmp_path)
+    store, noted = MemoryStore(lambda: 0), []
+    loader = DirectoryLoader(store, tmp_path, on_applied=lambda report, by: noted.append((report, by)))
     (tmp_path / "git.toml").write_text(GIT_FILE)
     async with open_rest(store=store, loader=loader) as house:
         dry = await house.post(f"{RELOAD}?dry_run=true")
@@ -252,7 +252,8 @@ async def test_a_reload_applies_the_files_and_a_dry_run_only_says_what_it_would_
         assert changed["applied"] == ["~ git (git.toml): allowed_tools: ['*'] → ['log']"]
         assert removed["applied"] == ["- git (git.toml)"]
         assert [one.startswith("bad.toml:1: ") for one in removed["problems"]] == [True]
-        assert [(one.operation, one.record_id) for one in house.audited] == [("reload", "git")] * 3
+        done = [(change.server_id, by) for report, by in noted for change in report.applied]
+        assert done == [("git", "local")] * 3
 
 
 async def test_changing_a_server_that_comes_from_a_file_is_told_to_last_only_until_the_next_reload(

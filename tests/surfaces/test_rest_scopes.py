@@ -157,6 +157,41 @@ async def test_an_explanation_names_layer_and_rule_for_every_tool_in_or_out() ->
         assert (answer["refusal"], answer["pending"], answer["warnings"]) == (None, [], [])
 
 
+async def test_others_are_served_while_a_scope_is_explained() -> None:
+    """Of ten thousand tools that takes a tenth of a second."""
+    async with open_rest(world()) as house:
+        await furnish(house)
+        asking = asyncio.create_task(house.get(EXPLAIN))
+        turns = 0
+        while not asking.done():
+            turns += 1
+            await asyncio.sleep(0)
+
+        assert (await asking)["tools"] != []
+        assert turns > 1  # of the one that asks, all that is done on the loop is one turn
+
+
+async def test_an_explanation_says_what_each_definition_costs_in_or_out() -> None:
+    git = MemoryServer(
+        tools=[definition("log"), definition("broken", description=7)],
+        prompts=[b'{"name":"ask"}'],
+        capabilities={"tools": {}, "prompts": {}},
+    )
+    async with open_rest(MemoryNet(git=git)) as house:
+        await house.seed(
+            server=[stdio("git", allowed_tools=["l*", "prompt:*"]), stdio("notes", enabled=False)]
+        )
+        answer = await house.get(EXPLAIN)
+        scope = await house.get("/api/v1/mcp/scope")
+
+        assert {one["tool"]: one["tokens"] for one in answer["tools"]} == {
+            "log": scope["prices"]["git.log"],
+            "broken": None,
+            "prompt:ask": None,
+        }
+        assert [one["tokens"] for one in answer["servers"]] == [None]
+
+
 @pytest.mark.parametrize(
     ("query", "tools", "servers"),
     [

@@ -20,7 +20,6 @@ from tests.surfaces.rest_house import (
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AdminRecorded
-from toolgate.govern.control import Standing
 from toolgate.govern.terms import Terms
 from toolgate.model.reports import NodeReport, ServerReport
 from toolgate.registry.exports import check_export
@@ -257,6 +256,26 @@ async def test_an_import_passes_the_checks_of_saving_or_changes_nothing() -> Non
         assert await house.store.list() == before
 
 
+async def test_an_import_can_leave_out_what_cannot_be_stored_and_says_why() -> None:
+    content = {
+        "mcpServers": {"good": {"command": "serve"}, "evil": {"command": "sh"}, "b": {"command": "serve"}}
+    }
+    sent = {"content": content, "skip_invalid": True, "only": ["good", "evil"]}
+    async with open_rest(terms=Terms(allowed_commands=("serve",), requires_plan=True)) as house:
+        dry = await house.post(IMPORT, {**sent, "dry_run": True})
+        unplanned = await house.ask("POST", IMPORT, sent)
+        done = (await house.ask("POST", IMPORT, sent, toolgate_plan=dry["plan"])).json()
+        stored = [one.id for one in (await house.store.list("server")).records]
+
+        assert dry["servers"] == ["good", "evil", "b"]
+        assert [one["name"] for one in dry["skipped"]] == ["evil"]
+        assert "`sh` is not among the programs this gateway may start" in dry["skipped"][0]["reason"]
+        assert [one["id"] for one in dry["changes"]] == ["good"]
+        assert (dry["effect"]["id"], dry["effect"]["unlisted"]) == (dry["plan"], ["good"])
+        assert error_of(unplanned) == (428, "plan_required")
+        assert (done["skipped"], done["effect"], stored) == (dry["skipped"], None, ["good"])
+
+
 async def test_a_server_may_be_called_import_all_the_same() -> None:
     async with open_rest() as house:
         put = await house.ask("PUT", IMPORT, http("import"))
@@ -331,23 +350,6 @@ async def test_rep_4_a_revision_that_does_not_come_is_412(monkeypatch: pytest.Mo
         assert answer.json()["error"]["data"] == {"revision": 1}
 
 
-async def test_readiness_is_a_code_without_a_name() -> None:
-    standing = [Standing()]
-    async with open_rest(standing=lambda: standing[-1]) as house:
-        answers = []
-        for one in (
-            Standing(),
-            Standing(is_degraded=True),
-            Standing(is_degraded=True, obstacle="policy_stale"),
-        ):
-            standing.append(one)
-            answers.append((await house.ask("GET", "/readyz"), await house.get("/healthz")))
-
-        assert [ready.status_code for ready, _ in answers] == [200, 200, 503]
-        assert [health["degraded"] for _, health in answers] == [False, True, True]
-        assert answers[2][0].json()["error"]["data"] == {"reason": "policy_stale"}
-
-
 async def test_a_backup_is_one_whole_export_for_its_owner_only(tmp_path: Path) -> None:
     async with open_rest(backup_dir=tmp_path) as house:
         await house.seed(server=[http("git")])
@@ -399,6 +401,7 @@ async def test_an_agent_sees_its_scope_and_the_state_of_what_it_reaches_and_noth
             "registered_tools": 2,
             "registered_tokens": 0,
             "mode": "list",
+            "shadowed": [],
         }
         assert hidden.status_code == missing.status_code == 404
         assert hidden.text.replace("hidden", "…") == missing.text.replace("nobody", "…")

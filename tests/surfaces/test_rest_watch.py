@@ -2,9 +2,6 @@
 
 import asyncio
 import random
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -12,14 +9,21 @@ import pytest
 from tests.contract.stores import delete, put
 from tests.contract.watch_guarantees import broken_guarantees, events
 from tests.surfaces.rest_events import Event, batch_of, open_events
-from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of, stdio, task
+from tests.surfaces.rest_house import (
+    NOW_MS,
+    RestHouse,
+    error_of,
+    listening,
+    open_rest,
+    secret_of,
+    stdio,
+    task,
+)
 from toolgate.gateway.identity import has_lapsed
 from toolgate.govern.watches import Watch, Watches
 from toolgate.model.revisions import Batch, Write
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store import WATCH_BUFFER
-from toolgate.surfaces.http.asgi import AsgiDoor
-from toolgate.surfaces.http.server import HttpServer
 
 pytestmark = pytest.mark.anyio
 
@@ -275,24 +279,6 @@ async def test_wat_1_wat_7_wat_9_every_guarantee_holds_and_the_sequence_is_that_
 
 
 # Over our own listener
-
-
-@asynccontextmanager
-async def listening(house: RestHouse) -> AsyncIterator[int]:
-    """The surface behind the real listener; its port. Stopping ends its streams, as the process does it."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)
-        stopping = asyncio.Event()
-
-        async def stopped() -> None:
-            await stopping.wait()
-            house.control.watches.close()
-
-        server = HttpServer(AsgiDoor(house.app))
-        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-            tasks.create_task(server.serve(listener, stopped, drain_s=5))
-            yield listener.getsockname()[1]
-            stopping.set()
 
 
 REQUEST = b"GET /admin/api/watch HTTP/1.1\r\nhost: localhost\r\n\r\n"

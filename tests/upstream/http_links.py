@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +23,8 @@ ENVIRON = {"TOKEN": SECRET}
 
 class Heard:
     """A listener that keeps everything."""
+
+    purpose: Final = "start"
 
     def __init__(self) -> None:
         self.notifications: list[tuple[str, bytes]] = []

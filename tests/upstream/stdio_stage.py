@@ -15,7 +15,7 @@ import msgspec
 
 from toolgate.model.servers import ServerRecord, StdioLaunch
 from toolgate.upstream.children import Warden
-from toolgate.upstream.link import START_TIMEOUT_S, Params, Reply
+from toolgate.upstream.link import START_TIMEOUT_S, Params, Purpose, Reply
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.stdio import StdioLink, StdioOpener
 
@@ -32,6 +32,7 @@ class Listener:
     stderr: bytes = b""
     stderr_bytes: int = 0
     has_closed: asyncio.Event = field(default_factory=asyncio.Event)
+    purpose: Purpose = "start"
 
     def on_notification(self, method: str, params: bytes) -> None:
         self.notifications.append((method, params))

@@ -91,7 +91,7 @@ async def test_a_waiting_request_gets_the_place_of_one_that_failed() -> None:
         assert [type(one).__name__ for one in done] == [
             "ExchangeFailed",
             "Answer",
-            "ExchangeFailed",
+            "ConnectionStale",
             "Answer",
         ]
 
@@ -152,6 +152,20 @@ async def test_a_connection_the_server_ends_is_not_used_again(line: str) -> None
 
         assert [answer.body for answer in answers] == [b"0", b"1", b"2"]
         assert server.connections == 3
+
+
+@pytest.mark.parametrize(("said", "connections"), [("timeout=1", 3), ("timeout=60, max=9", 1), ("max=9", 1)])
+async def test_a_connection_that_the_server_is_about_to_close_is_not_used_again(
+    said: str, connections: int
+) -> None:
+    async def script(request: Request, peer: Peer) -> None:
+        await peer.answer(request.body, headers=[f"Keep-Alive: {said}"])
+
+    async with serving(script) as (server, pool):
+        for n in range(3):
+            await pool.send(post(b"%d" % n), deadline=in_s(5))
+
+        assert server.connections == connections
 
 
 async def test_ssr_2_a_redirect_is_an_answer_and_is_not_followed() -> None:

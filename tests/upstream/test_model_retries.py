@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.upstream.faulty_http import FaultyHttp, Peer, Request
 from tests.upstream.model_stage import BODY, PATH, STREAM, asking, at, in_s
 from tests.upstream.scripted_model import Reply, cut, hang, scripted_model, status, stream, text, whole
 from tests.upstream.virtual_time import VIRTUAL, pass_time
@@ -59,6 +60,40 @@ async def test_a_model_is_asked_again_only_where_that_may_help(
             came = exc.data.get("status", exc.code)
 
     assert (came, len(model.requests)) == (outcome, requests)
+
+
+@pytest.mark.parametrize(("script", "requests", "is_answered"), [("+-+", 3, True), ("-+", 2, False)])
+async def test_a_kept_connection_that_ends_before_an_answer_begins_is_replaced_by_a_new_one(
+    script: str, requests: int, is_answered: bool
+) -> None:
+    """Servers close what is idle, and a request may be on its way just then. A new one has failed."""
+    fate = iter(script)
+    seen = []
+
+    async def serve(request: Request, peer: Peer) -> None:
+        seen.append(request.body)
+        if next(fate) == "-":
+            peer.reset()
+        else:
+            await peer.answer(b"{}")
+
+    async with (
+        asyncio.timeout(20),
+        FaultyHttp(serve) as server,
+        Models(Secrets({}), Egress(allow_private=True)) as models,
+    ):
+        asked = [await _answers(models, server.url, deadline_s=in_s(10)) for _ in range(2)]
+
+    assert (asked, len(seen)) == ([is_answered, True], requests)
+
+
+async def _answers(models: Models, url: str, *, deadline_s: float) -> bool:
+    try:
+        await models.ask(at(url), PATH, BODY, deadline_s=deadline_s, may_retry=False)
+    except ModelUnavailable as exc:
+        assert "closed the connection" in str(exc)
+        return False
+    return True
 
 
 async def test_nobody_waits_past_the_deadline_only_to_ask_again() -> None:

@@ -187,7 +187,7 @@ async def test_budgets_hold_for_each_link_and_follow_the_record() -> None:
             one.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
-    assert in_flight == (2, 2, 3)
+    assert in_flight == (2, {"one": 2}, 3)
 
 
 async def test_chd_4_a_lost_link_costs_its_session_alone_and_the_next_call_opens_another() -> None:

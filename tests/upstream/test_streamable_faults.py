@@ -200,7 +200,7 @@ async def test_ups_6_an_endless_event_ends_the_call_at_eight_mebibytes(era: str,
 
     async with linked(calling(era, script)) as (_, link):
         with pytest.raises(ServerUnavailable, match="longer than 8388608 bytes"):
-            await call(link)
+            await call(link, timeout_s=30)
 
         assert sent < 20_000_000
 

@@ -81,6 +81,11 @@ SERVERS: Final = st.tuples(
         sharing=st.sampled_from(["shared", "per_session"]),
         idle_timeout_s=st.integers(0, 1_000_000),
         prewarm=st.booleans(),
+        redaction=some(
+            hide=st.lists(LABELS, max_size=3),
+            show=st.lists(LABELS, max_size=3),
+            arguments=st.sampled_from(["redacted", "none"]),
+        ),
         package=st.none()
         | st.fixed_dictionaries(
             {"version": st.just("1.0.0"), "sha256": st.sampled_from(["0" * 64, "a" * 64])}
@@ -207,6 +212,11 @@ def test_a_budget_of_zero_is_the_default_and_not_zero() -> None:
             sms.McpServerRecord(approval_policy=sms.McpApprovalPolicy(default_policy="always")),
             {"approval_policy": {"default": "always"}},
             id="SPEAR's default_policy is our default",
+        ),
+        pytest.param(
+            sms.McpServerRecord(approval_policy=sms.McpApprovalPolicy(in_place=False)),
+            {"approval_policy": {"in_place": False}},
+            id="others decide",
         ),
         pytest.param(
             sms.McpServerRecord(extras=sms.McpServerExtras(enabled=False)),

@@ -114,10 +114,15 @@ async def test_rep_6_what_a_newer_version_stored_survives_a_change_by_this_one()
 
 async def test_a_client_without_our_fields_leaves_what_they_hold() -> None:
     async with open_house() as house:
-        await house.rest.seed(server=[stdio("git", tags=["code"], category="dev", enabled=False)])
-        await house.upsert(server_message("git", display_name="Git"))
+        policy = {"default": "always", "in_place": False}
+        await house.rest.seed(
+            server=[stdio("git", tags=["code"], category="dev", enabled=False, approval_policy=policy)]
+        )
+        asked = sms.McpApprovalPolicy(default_policy="policy")
+        await house.upsert(server_message("git", display_name="Git", approval_policy=asked))
 
         body = await body_of(house, "git")
+    assert body["approval_policy"] == {"default": "policy", "in_place": False}
     assert (body["tags"], body["category"], body["enabled"]) == (["code"], "dev", False)
     assert body["display_name"] == "Git"
 

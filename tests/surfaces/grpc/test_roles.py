@@ -59,11 +59,24 @@ MATRIX: Final = {
     "toolgate.v1.NodeService/ReadModule": f"{NOT_IN} {NO} {NO} {NO} {NO} NOT_FOUND",
     "toolgate.v1.NodeService/ClaimInvocations": NODES,
     "toolgate.v1.NodeService/ReportInvocation": NODES,
+    "toolgate.v1.NodeService/AskApproval": NODES,
+    "toolgate.v1.NodeService/DecideApproval": NODES,
+    "toolgate.v1.NodeService/Spend": NODES,
+    "toolgate.v1.NodeService/RecordEvents": f"{NOT_IN} {NO} {NO} {NO} {NO} NOT_FOUND",
     "grpc.health.v1.Health/Check": ANYONE,
     "grpc.health.v1.Health/List": ANYONE,
     "grpc.health.v1.Health/Watch": ANYONE,
     "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": f"{NOT_IN} OK OK OK OK {NO}",
 }
+ASKING: Final = node_pb2.AskApprovalRequest(
+    new_id="0" * 16,
+    principal="key:ada",
+    server_id="git",
+    tool="push",
+    arguments_digest="0" * 64,
+    definition="0" * 64,
+    arguments=b"{}",
+)
 REQUESTS: Final[dict[str, Message]] = {
     "sms.McpRegistryService/UpsertMcpServer": sms.UpsertMcpServerRequest(record=server_message("new")),
     "sms.McpRegistryService/DeleteMcpServer": sms.DeleteMcpServerRequest(server_id="git"),
@@ -77,6 +90,11 @@ REQUESTS: Final[dict[str, Message]] = {
     "toolgate.v1.PinService/DeletePin": policy.DeleteRequest(id="git"),
     "toolgate.v1.NodeService/ReadArtifact": node_pb2.ReadArtifactRequest(package_id="git", version="1.0.0"),
     "toolgate.v1.NodeService/ReadModule": node_pb2.ReadModuleRequest(sha256="0" * 64),
+    "toolgate.v1.NodeService/RecordEvents": node_pb2.RecordEventsRequest(log="0" * 32),
+    "toolgate.v1.NodeService/AskApproval": ASKING,
+    "toolgate.v1.NodeService/DecideApproval": node_pb2.DecideApprovalRequest(
+        question=ASKING, approval_id="0" * 16
+    ),
 }
 LATE: Final = "tg_late" * 8
 SECRETS: Final = {"none": None, "wrong": "tg_wrong", "expired": LATE, "node": secret_of("node")} | {
@@ -188,12 +206,8 @@ async def outcome(house: GrpcHouse, rpc: str, key: str | None) -> str:
     raw = request.SerializeToString()
     metadata = credential(key)
     if TABLE[rpc].descriptor.client_streaming:
-        list_services = reflection_pb2.ServerReflectionRequest(list_services="")
-
-        async def requests() -> Any:
-            yield list_services.SerializeToString()
-
-        return await status_of(house.channel.stream_stream(f"/{rpc}")(requests(), metadata=metadata))
+        # A stream of one message, sent whole: refused while it is being sent, it would fail otherwise.
+        raw = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
     if TABLE[rpc].descriptor.server_streaming:
         return await status_of(house.channel.unary_stream(f"/{rpc}")(raw, metadata=metadata))
     try:

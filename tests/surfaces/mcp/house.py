@@ -269,6 +269,7 @@ async def open_house(
     page_size = options.pop("page_size", 500)
     trusts_local = options.pop("trusts_local", True)
     discovery = options.pop("discovery", None)
+    tracing = options.pop("tracing", None)
 
     def changed(server_id: str) -> None:
         gateway.on_tools_changed(server_id)
@@ -285,6 +286,9 @@ async def open_house(
             snapshot=Snapshot(),
             page_size=page_size,
         )
+        if tracing is not None:
+            pool.tracing = tracing
+            gateway.trace(tracing)
         identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: 0.0)
         clock = asyncio.get_running_loop().time
         sessions = Sessions(b"k" * 32, clock_s=clock, wall_s=clock)

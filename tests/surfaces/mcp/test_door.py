@@ -123,12 +123,18 @@ async def test_initialize_may_carry_tools_which_narrow_the_url() -> None:
         assert await both.tools() == ["git.log"]
 
 
-async def test_a_server_outside_the_task_is_refused_whole() -> None:
+async def test_a_server_outside_the_task_is_refused_whole_and_on_record() -> None:
     review = task("review", default_server_ids=["git"])
     async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
-        answer = await house.modern("/api/mcp/t/review?servers=git,notes", "tools/list")
+        url = "/api/mcp/t/review?servers=git,notes"
+        listed = await house.modern(url, "tools/list")
+        called = await house.modern(url, "tools/call", {"name": "notes.add"})
+        denied = (403, "mcp_policy_denied")
 
-        assert (answer.status, answer.json["error"]["data"]["code"]) == (403, "mcp_policy_denied")
+        assert [(one.status, one.json["error"]["data"]["code"]) for one in (listed, called)] == [denied] * 2
+        assert [(one.door, one.outcome, one.code) for one in house.audited] == [
+            ("mcp", "denied", "mcp_policy_denied")
+        ] * 2
 
 
 async def test_a_scope_that_is_too_large_is_refused_with_what_to_do() -> None:

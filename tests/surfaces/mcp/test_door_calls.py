@@ -122,6 +122,17 @@ async def test_bud_8_a_client_that_goes_away_cancels_its_call() -> None:
         assert [one.outcome for one in house.audited] == ["cancelled"]
 
 
+async def test_a_call_that_fails_by_a_fault_of_ours_is_on_record_as_an_error() -> None:
+    async def fail(_members: Any) -> Any:
+        raise ZeroDivisionError
+
+    async with open_house(net_of(fail=fail), record("one", allowed_tools=("*",))) as house:
+        with pytest.raises(ZeroDivisionError):
+            await house.modern("/api/mcp", "tools/call", {"name": "one.fail"})
+
+        assert [(one.outcome, one.code) for one in house.audited] == [("error", "internal")]
+
+
 async def test_a_legacy_client_takes_a_call_back() -> None:
     async with open_house(net_of(hang=hang), record("one", allowed_tools=("*",))) as house:
         session = await house.session("/api/mcp")
@@ -288,3 +299,29 @@ async def test_a_call_that_asks_for_a_task_is_a_plain_one() -> None:
 
         assert answer.json["result"]["content"][0]["text"] == '{"a":1}'
         assert house.net["one"].calls[-1].params == {"name": "echo", "arguments": {"a": 1}}
+
+
+async def test_a_list_counts_each_server_by_what_came_of_it_and_a_removed_one_is_forgotten() -> None:
+    """SEC-7"""
+    off = record("off", allowed_tools=("*",), enabled=False)
+    none = record("none", allowed_tools=())
+    async with open_house(net_of(), record("one", allowed_tools=("*",)), off, none) as house:
+        for _ in range(2):
+            await house.modern("/api/mcp", "tools/list", {})
+        metrics = house.gateway.metrics
+        counted, denied = dict(metrics.injections), set(metrics.denials)
+        house.apply(servers={"one": record("one", allowed_tools=("*",))})
+
+        assert counted == {("one", "success"): 2, ("off", "denied"): 2, ("none", "denied"): 2}
+        assert denied == {("off", "server_disabled"), ("none", "deny_all")}
+        assert set(metrics.injections) == {("one", "success")}
+
+
+async def test_a_call_with_what_is_no_object_is_on_record_as_one_that_was_not_made() -> None:
+    async with open_house(net_of(), record("one", allowed_tools=("*",))) as house:
+        await house.modern("/api/mcp", "tools/call", {"name": "one.echo", "arguments": [1]})
+
+        (event,) = house.audited
+        stats = house.gateway.metrics.tool("one", "echo")
+        assert (event.outcome, event.code, event.tool) == ("denied", "mcp_invalid_arguments", "echo")
+        assert (stats.calls, stats.errors, stats.latency_ms.total) == (1, {"mcp_invalid_arguments": 1}, 0)

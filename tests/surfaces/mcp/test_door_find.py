@@ -191,7 +191,7 @@ async def test_sco_1_what_is_denied_answers_and_is_recorded_like_a_direct_call(
 
 
 def without_time(recorded: CallRecorded) -> dict[str, Any]:
-    own = {"at_ms", "duration_us"}
+    own = {"at_ms", "duration_us", "start"}
     return {name: getattr(recorded, name) for name in recorded.__struct_fields__ if name not in own}
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.surfaces.mcp.house import House, LegacyClient, Response, open_house
 from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
-from toolgate.model.servers import ServerRecord
+from toolgate.model.servers import RedactionRules, ServerRecord
 from toolgate.model.tools import Era
 from toolgate.upstream.link import Reply
 
@@ -110,6 +110,25 @@ async def test_lists_and_what_is_got_by_them_are_the_same_in_all_four_cells(clie
             ("resource:docs://a", "ok"),
             ("resource:docs://page-7", "ok"),
             ("prompt:greet", "ok"),
+        ]
+
+
+async def test_sec_1_a_secret_in_a_uri_is_not_in_the_audit() -> None:
+    """Neither of one that is read, nor of one that is not there; and never half of one that is cut."""
+    uris = [f"docs://ada:canary@host/{'x' * many}?token=canary" for many in (1, 160)]
+    uris += [f"none://{'x' * 180}:canary{'x' * 30}@host/", "docs://host/?sick_note=canary"]
+    hides = RedactionRules(hide=("*_note",))
+    async with open_house(world(), docs(redaction=hides), PLAIN) as house:
+        for uri in uris:
+            await ask(house, "modern", "resources/read", {"uri": uri})
+        await asyncio.sleep(0)
+
+        assert [one.outcome for one in house.audited] == ["ok", "ok", "ok", "ok"]
+        assert not [one.tool for one in house.audited if "canary" in one.tool]
+        await ask(house, "modern", "resources/read", {"uri": uris[0]}, "/api/mcp?servers=plain")
+        await asyncio.sleep(0)
+        assert [(one.tool, one.outcome) for one in house.audited[4:]] == [
+            ("resource:docs://***@host/x?token=***", "denied")
         ]
 
 

@@ -211,7 +211,7 @@ async def test_ups_9_a_call_that_waits_while_its_tool_changes_is_not_sent() -> N
         streams = [
             house.open_modern(URL, "tools/call", {"name": f"one.{name}"}) for name in ("other", "read")
         ]
-        await until(lambda: house.gateway.servers.load().queued == 1)
+        await until(lambda: house.gateway.servers.load().queued == {"one": 1})
         changed = check_list("one", tools_of({"description": "Other."}))[0]
         supervised = house.gateway.servers._servers["one"]  # type: ignore[attr-defined]
         supervised._discovery.tools = replace(supervised.tools, tools=changed)

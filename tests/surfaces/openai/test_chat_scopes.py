@@ -224,7 +224,7 @@ async def test_what_happens_is_counted() -> None:
         await house.post(asking())
 
         metrics = house.house.gateway.metrics.render().decode()
-    assert 'mcp_injection_total{server_id="one",status="ok"} 2.0' in metrics
+    assert 'mcp_injection_total{server_id="one",status="success"} 2.0' in metrics
     assert 'toolgate_chat_total{outcome="answered",upstream="main"} 1.0' in metrics
     assert 'toolgate_chat_total{outcome="model_refused",upstream="main"} 1.0' in metrics
     assert "toolgate_chat_rounds_count 1.0" in metrics

@@ -133,7 +133,7 @@ async def test_by_default_a_call_waits_for_an_approval_and_is_then_run_once() ->
     assert shape(second)[1:] == ['completed toolgate:one.echo {"n": 1}', "says done"]
     assert second["output"][1]["approval_request_id"] == request["id"]
     assert third["output"][1]["error"]["content"]["error"]["code"] == "approval_used"
-    assert called == ["one.echo ok"]
+    assert called == ["one.echo ok", "one.echo denied"]
 
 
 async def test_a_declined_call_is_not_run_and_the_model_is_told_so() -> None:

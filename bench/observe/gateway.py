@@ -1,0 +1,80 @@
+"""`toolgate up` for `measure.py`: it writes down how many calls it made, turn by turn, and the processor time of them.
+
+    gateway.py (turns | whole) RESULTS WORDS OF `toolgate`...
+
+`turns`: it observes in one turn, and does not in the next, and nothing follows its audit log. `whole`: as it is. What
+is left out is replaced by what does nothing, here alone: the product has no setting for it.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from toolgate.app import audits
+from toolgate.audit.events import UNSEEN
+from toolgate.cli.root import main
+from toolgate.gateway.recording import Recording
+from toolgate.gateway.redacting import Redaction
+from toolgate.gateway.sending import Sending
+
+TURN_S = 0.1
+REAL = {Recording: ("began", "ended"), Redaction: ("shown",)}
+NOTHING: dict[str, Any] = {"began": lambda *_: 0, "ended": lambda *_: None, "shown": lambda *_: UNSEEN}
+
+
+class Turns:
+    """Counts calls and processor time, with observation and without."""
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+        self.calls = 0
+        self.real = {name: getattr(owner, name) for owner, names in REAL.items() for name in names}
+        self.running: asyncio.Task[None] | None = None
+
+    def begin(self, *, is_alternating: bool) -> None:
+        """From the moment on that there is a gateway."""
+        send, make = Sending.send, Recording.__init__
+
+        def counted(sending: Sending, *args: Any, **options: Any) -> Any:
+            self.calls += 1
+            return send(sending, *args, **options)
+
+        def made(recording: Recording, *args: Any, **options: Any) -> None:
+            make(recording, *args, **options)
+            self.running = asyncio.get_running_loop().create_task(self.run(is_alternating=is_alternating))
+
+        Sending.send = counted  # type: ignore[method-assign]
+        Recording.__init__ = made  # type: ignore[method-assign]
+
+    async def run(self, *, is_alternating: bool) -> None:
+        is_on, turns = True, []
+        while True:
+            self.observe(is_on=is_on)
+            calls, spent = self.calls, time.process_time()
+            await asyncio.sleep(TURN_S)
+            turns.append((is_on, self.calls - calls, time.process_time() - spent))
+            self.results.write_text(json.dumps(turns))
+            is_on = not (is_on and is_alternating)
+
+    def observe(self, *, is_on: bool) -> None:
+        for owner, names in REAL.items():
+            for name in names:
+                setattr(owner, name, (self.real if is_on else NOTHING)[name])
+
+
+@asynccontextmanager
+async def unfollowed(*_args: object, **_options: object) -> AsyncIterator[None]:
+    yield
+
+
+if __name__ == "__main__":
+    kind, results, *words = sys.argv[1:]
+    Turns(Path(results)).begin(is_alternating=kind == "turns")
+    if kind == "turns":
+        audits.followed = unfollowed
+    sys.exit(main(words))

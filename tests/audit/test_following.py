@@ -1,0 +1,254 @@
+"""Whoever follows a log gets all of it, in order, however often it fails; and the log waits for nobody."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from toolgate.audit import following, tail
+from toolgate.audit.events import CallRecorded
+from toolgate.audit.files import rotated
+from toolgate.audit.following import followed
+from toolgate.audit.journal import Journal
+from toolgate.audit.lines import parse_line
+from toolgate.audit.tail import Read
+from toolgate.errors import StorageUnavailable
+
+pytestmark = pytest.mark.anyio
+
+CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
+
+
+class Taker:
+    """Takes what it is given, each once; it can be gone, and can lose what it had."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.is_gone = False
+        self.asked = asyncio.Event()
+
+    async def deliver(self, read: Read) -> int:
+        self.asked.set()
+        if self.is_gone:
+            raise StorageUnavailable("gone")
+        if not read.lines or self.taken >= read.after:
+            self.numbers += [
+                line.seq for raw in read.lines if (line := parse_line(raw)) and line.seq > self.taken
+            ]
+        return self.taken
+
+    @property
+    def taken(self) -> int:
+        return self.numbers[-1] if self.numbers else 0
+
+    async def has(self, number: int) -> None:
+        async with asyncio.timeout(10):
+            while self.taken < number:
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LONGEST_DELAY_S", 0.02)
+    monkeypatch.setattr(following, "FIRST_DELAY_S", 0.01)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "audit.jsonl"
+
+
+def record(journal: Journal, count: int) -> None:
+    for _ in range(count):
+        journal.log.record(CALL)
+    journal.log.flush()
+
+
+async def test_what_is_written_is_delivered_in_order(path: Path) -> None:
+    journal, taker = Journal(path), Taker()
+    async with followed(journal, taker.deliver, who="it"):
+        record(journal, 3)
+        await taker.has(3)
+        record(journal, 2)
+        await taker.has(5)
+    journal.close()
+
+    assert taker.numbers == [1, 2, 3, 4, 5]
+
+
+async def test_the_last_words_of_a_process_are_delivered(path: Path) -> None:
+    journal, taker = Journal(path), Taker()
+    async with followed(journal, taker.deliver, who="it"):
+        journal.log.record(CALL)
+    journal.close()
+
+    assert taker.numbers == [1]
+
+
+async def test_what_was_written_before_a_crash_is_delivered_after_it(path: Path) -> None:
+    """By sequence: what was delivered is not delivered again."""
+    journal, taker = Journal(path), Taker()
+    record(journal, 5)
+    journal.close()
+    taker.numbers = [1, 2, 3]
+    again = Journal(path)
+    record(again, 1)
+    async with followed(again, taker.deliver, who="it"):
+        await taker.has(6)
+    again.close()
+
+    assert (again.name, taker.numbers) == (journal.name, [1, 2, 3, 4, 5, 6])
+
+
+async def test_who_is_gone_for_a_while_gets_everything_and_is_reported_once(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal, taker = Journal(path), Taker()
+    with caplog.at_level(logging.WARNING):
+        async with followed(journal, taker.deliver, who="the taker"):
+            record(journal, 1)
+            await taker.has(1)
+            taker.is_gone = True
+            for _ in range(3):
+                record(journal, 2)
+                taker.asked.clear()
+                async with asyncio.timeout(10):
+                    await taker.asked.wait()
+            taker.is_gone = False
+            await taker.has(7)
+    journal.close()
+
+    assert taker.numbers == [*range(1, 8)]
+    assert [one.message for one in caplog.records] == [
+        "the taker does not take audit events, trying again: gone"
+    ]
+
+
+async def test_who_lost_what_it_had_gets_it_again(path: Path) -> None:
+    """As a database that was put back."""
+    journal, taker = Journal(path), Taker()
+    async with followed(journal, taker.deliver, who="it"):
+        record(journal, 4)
+        await taker.has(4)
+        taker.numbers = [1]
+        record(journal, 1)
+        await taker.has(5)
+    journal.close()
+
+    assert taker.numbers == [1, 2, 3, 4, 5]
+
+
+async def test_who_takes_nothing_is_not_asked_without_end(path: Path) -> None:
+    journal, asked = Journal(path), 0
+
+    async def deliver(_read: Read) -> int:
+        nonlocal asked
+        asked += 1
+        return 0
+
+    async with followed(journal, deliver, who="it"):
+        record(journal, 1)
+        async with asyncio.timeout(10):
+            while asked < 4:
+                await asyncio.sleep(0.005)
+    journal.close()
+
+    assert asked < 20
+
+
+async def test_starts_and_seals_are_passed_over_and_nothing_is_missing(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.write_bytes(
+        b'{"seq":1,"type":"start","at_ms":1}\n{"seq":2,"type":"seal","prev":"","sha256":"","of":1}\n'
+        b'{"seq":3,"type":"credential","at_ms":1,"peer":"a","code":"\\"type\\":\\"seal\\""}\n'
+    )
+    journal, told = Journal(path), asyncio.Queue[Read]()
+
+    async def deliver(read: Read) -> int:
+        if read.upto:
+            told.put_nowait(read)
+        return read.upto
+
+    async with followed(journal, deliver, who="it"), asyncio.timeout(10):
+        first = await told.get()
+    journal.close()
+
+    assert (first.after, first.upto, len(first.lines)) == (0, 3, 1)
+    assert caplog.messages == []
+
+
+async def test_a_gap_in_the_log_is_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    journal, taker = Journal(path), Taker()
+    record(journal, 2)
+    journal.close()
+    path.unlink()
+    path.write_bytes(b'{"seq":9,"type":"credential","at_ms":1,"peer":"a","code":"b"}\n')
+    taker.numbers = [1, 2]
+    journal = Journal(path)
+    async with followed(journal, taker.deliver, who="the taker"):
+        await taker.has(9)
+    journal.close()
+
+    assert taker.numbers == [1, 2, 9]
+    assert "the taker lacks 6 audit events: the log was rotated before they were read" in caplog.messages
+
+
+async def test_numbers_that_the_file_lost_are_not_given_again(path: Path) -> None:
+    """The machine crashed: somebody has events that are not on the disk any more."""
+    journal, taker = Journal(path), Taker()
+    record(journal, 2)
+    taker.numbers = [1, 2, 3, 4]
+    async with followed(journal, taker.deliver, who="it"):
+        async with asyncio.timeout(10):
+            await taker.asked.wait()
+        record(journal, 1)
+        await taker.has(5)
+    journal.close()
+
+    assert taker.numbers == [1, 2, 3, 4, 5]
+
+
+async def test_a_log_that_begins_anew_has_another_name(path: Path) -> None:
+    journal = Journal(path)
+    record(journal, 1)
+    journal.close()
+    path.unlink()
+    anew = Journal(path)
+    record(anew, 1)
+    anew.close()
+
+    assert anew.name != journal.name
+    assert path.with_name("audit.jsonl.id").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_log_goes_on_after_a_rotation_that_was_cut_short(path: Path) -> None:
+    journal = Journal(path)
+    record(journal, 3)
+    journal.close()
+    path.replace(rotated(path))
+
+    again = Journal(path)
+    record(again, 1)
+    again.close()
+
+    assert again.name == journal.name
+    assert path.read_bytes().startswith(b'{"seq":4,')
+
+
+async def test_what_cannot_be_read_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, taker = Journal(path), Taker()
+    failures = iter([OSError("input/output error"), RuntimeError("a bug")])
+    read = tail.LogTail.read
+
+    def failing(self: tail.LogTail, after: int) -> Read:
+        for failure in failures:
+            raise failure
+        return read(self, after)
+
+    monkeypatch.setattr(tail.LogTail, "read", failing)
+    async with followed(journal, taker.deliver, who="it"):
+        record(journal, 1)
+        await taker.has(1)
+    journal.close()

@@ -1,0 +1,100 @@
+"""The programs that connect to a gateway: what each is told, and where it keeps it."""
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from toolgate.catalog.assistants import PROGRAMS, Assistant, Door
+
+URL = "http://127.0.0.1:8080/api/mcp/t/review"
+OPEN = Door(name="review", url=URL)
+CLOSED = Door(name="review", url="https://tools.example.com/api/mcp", needs_key=True)
+
+
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [
+        ("claude-code", {"mcpServers": {"review": {"type": "http", "url": URL}}}),
+        ("claude-desktop", {"mcpServers": {"review": {"command": "npx", "args": ["-y", "mcp-remote", URL]}}}),
+        ("cursor", {"mcpServers": {"review": {"url": URL}}}),
+        ("vscode", {"servers": {"review": {"type": "http", "url": URL}}}),
+        ("windsurf", {"mcpServers": {"review": {"serverUrl": URL}}}),
+        ("generic", {"mcpServers": {"review": {"type": "http", "url": URL}}}),
+    ],
+)
+def test_each_client_gets_its_own_shape(client: Assistant, expected: dict[str, Any]) -> None:
+    assert PROGRAMS[client].document(OPEN) == expected
+
+
+@pytest.mark.parametrize(
+    ("client", "reference"),
+    [
+        ("claude-code", "Bearer ${TOOLGATE_KEY}"),
+        ("claude-desktop", "Authorization:${TOOLGATE_AUTHORIZATION}"),
+        ("cursor", "Bearer ${env:TOOLGATE_KEY}"),
+        ("vscode", "Bearer ${env:TOOLGATE_KEY}"),
+        ("windsurf", "Bearer ${env:TOOLGATE_KEY}"),
+        ("generic", "Bearer ${TOOLGATE_KEY}"),
+    ],
+)
+def test_where_a_key_is_needed_a_variable_is_named(client: Assistant, reference: str) -> None:
+    assert reference in json.dumps(PROGRAMS[client].document(CLOSED))
+    assert "TOOLGATE" not in json.dumps(PROGRAMS[client].document(OPEN))
+
+
+def test_a_command_line_says_the_same_as_the_document() -> None:
+    lines = {
+        name: (program.command(OPEN), program.command(CLOSED))
+        for name, program in PROGRAMS.items()
+        if program.command is not None
+    }
+
+    assert lines["claude-code"] == (
+        f"claude mcp add --transport http review {URL}",
+        (
+            "claude mcp add --transport http review https://tools.example.com/api/mcp"
+            ' --header "Authorization: Bearer $TOOLGATE_KEY"'
+        ),
+    )
+    assert [json.loads(shlex.split(line)[2]) for line in lines["vscode"]] == [
+        {"name": "review", **PROGRAMS["vscode"].entry(door)} for door in (OPEN, CLOSED)
+    ]
+    assert lines.keys() == {"claude-code", "vscode"}
+
+
+@pytest.mark.parametrize(
+    ("url", "is_plain"),
+    [
+        ("http://10.0.0.5:8080/api/mcp", True),
+        ("http://localhost.example/api/mcp", True),
+        ("http://127.0.0.1.example:80/api/mcp", True),
+        ("http://localhost:8080/api/mcp", False),
+        ("http://127.0.0.1/api/mcp", False),
+        ("https://tools.example.com/api/mcp", False),
+    ],
+)
+def test_the_bridge_is_told_when_plain_http_leaves_the_machine(url: str, *, is_plain: bool) -> None:
+    entry = PROGRAMS["claude-desktop"].entry(Door(name="x", url=url))
+
+    assert entry["args"] == ["-y", "mcp-remote", url, *(["--allow-http"] if is_plain else [])]
+
+
+@pytest.mark.parametrize(
+    ("client", "platform", "path"),
+    [
+        ("claude-code", "linux", ".claude.json"),
+        ("claude-desktop", "linux", ".config/Claude/claude_desktop_config.json"),
+        ("claude-desktop", "darwin", "Library/Application Support/Claude/claude_desktop_config.json"),
+        ("cursor", "darwin", ".cursor/mcp.json"),
+        ("vscode", "linux", ".config/Code/User/mcp.json"),
+        ("vscode", "darwin", "Library/Application Support/Code/User/mcp.json"),
+        ("windsurf", "linux", ".codeium/windsurf/mcp_config.json"),
+        ("generic", "linux", None),
+    ],
+)
+def test_each_client_keeps_its_settings_in_its_own_place(
+    client: Assistant, platform: str, path: str | None
+) -> None:
+    assert PROGRAMS[client].file_below_home(platform) == path

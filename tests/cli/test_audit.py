@@ -1,0 +1,152 @@
+"""`toolgate audit`: what happened, for people and for programs."""
+
+import json
+from typing import Any
+
+from tests.cli.conftest import Run
+from tests.cli.fake_gateway import FakeGateway
+from toolgate.surfaces.rest.audit_shapes import COLUMNS
+
+AUDIT = "GET /admin/api/audit"
+AT_MS = 1_760_000_000_000
+
+
+def event(**fields: Any) -> dict[str, Any]:
+    return dict.fromkeys(COLUMNS) | {"event_id": "a-1", "seq": 1, "node": "", "at_ms": AT_MS} | fields
+
+
+CALL = event(
+    type="call",
+    outcome="denied",
+    principal="key:ada",
+    tool="git__push\x1b[31m",
+    code="tool_not_found",
+    rule="mcp.denied_tools",
+    task_id="review",
+    duration_us=1_500,
+    node="east",
+)
+ADMIN = event(type="admin", operation="put", principal="local", kind="server", record_id="git")
+
+
+def sse(*events: tuple[str, Any]) -> bytes:
+    return "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events).encode()
+
+
+def test_xss_3_events_are_a_line_each_and_harmless(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer(AUDIT, {"events": [CALL, ADMIN], "next_cursor": None})
+
+    ran = run("audit", "--outcome", "denied", "--since", str(AT_MS), "--limit", "2")
+
+    assert gateway.last.query == {"outcome": "denied", "since": str(AT_MS), "limit": "2"}
+    assert ran.lines == [
+        "WHEN (UTC)           TYPE   OUTCOME  WHO      WHAT",
+        "2025-10-09 08:53:20  call   denied   key:ada  git__push\\x1b[31m 1.5 ms",
+        "                                              tool_not_found by mcp.denied_tools",
+        "                                              task review on east",
+        "2025-10-09 08:53:20  admin  put      local    server git",
+    ]
+
+
+def test_arguments_shadows_and_processes_are_told(gateway: FakeGateway, run: Run) -> None:
+    call = event(
+        type="call",
+        outcome="unknown",
+        server_id="git",
+        tool="log",
+        shadow="mcp.tool_denylist",
+        arguments={"path": "\x1b" * 60},
+    )
+    spawn = event(type="spawn", server_id="git", command="uvx git", reason="trial")
+    gateway.answer(AUDIT, {"events": [call, spawn], "next_cursor": None})
+
+    told = run("audit", "--type", "spawn").out
+
+    assert "unknown" in told
+    assert "would be denied by mcp.tool_denylist" in " ".join(told.split())
+    assert "\\u001b" in told
+    assert "…" in told
+    assert "\x1b" not in told
+    assert "spawn  trial         git uvx git" in told
+
+
+def test_a_decision_says_who_made_it_and_on_what(gateway: FakeGateway, run: Run) -> None:
+    decided = event(
+        type="approval",
+        state="denied",
+        principal="key:ci",
+        server_id="git",
+        tool="push",
+        approval_id="0f1e",
+        decided_by="key:ada",
+        reason="not on a Friday",
+    )
+    gateway.answer(AUDIT, {"events": [decided], "next_cursor": None})
+
+    told = " ".join(run("audit", "--type", "approval").out.split())
+
+    assert "approval denied key:ci git.push 0f1e by key:ada not on a Friday" in told
+
+
+def test_times_are_written_as_everywhere(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer(AUDIT, {"events": [], "next_cursor": None})
+
+    run("audit", "--since", "2025-10-09", "--until", "2025-10-10")
+
+    assert gateway.last.query == {"since": "1759968000000", "until": "1760054400000", "limit": "100"}
+    assert run("audit", "--until", "soon").code == 2
+
+
+def test_nothing_is_said_as_such(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer(AUDIT, {"events": [], "next_cursor": None})
+
+    assert run("audit", "--node", "").lines == ["nothing of that has happened"]
+    assert gateway.last.query == {"node": "", "limit": "100"}
+
+
+def test_programs_get_the_events_as_they_are(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer(AUDIT, {"events": [CALL], "next_cursor": None})
+
+    assert [json.loads(line) for line in run("audit", "--json").lines] == [CALL]
+
+
+def test_what_happens_is_followed_until_the_stream_ends(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer(f"{AUDIT}/events", sse(("start", {}), ("event", ADMIN), ("event", ADMIN)))
+
+    ran = run("audit", "-f", "--type", "admin")
+
+    assert gateway.last.query == {"type": "admin"}
+    assert ran.lines == ["2025-10-09 08:53:20  admin  put  local  server git"] * 2
+    assert (ran.code, "the gateway ended the stream" in ran.err) == (1, True)
+
+
+def test_a_stream_that_cannot_go_on_says_why(gateway: FakeGateway, run: Run) -> None:
+    lapsed = {"code": "unauthenticated", "message": "the key was revoked", "hint": ""}
+    gateway.answer(f"{AUDIT}/events", sse(("start", {}), ("error", lapsed)))
+
+    ran = run("audit", "--follow")
+
+    assert (ran.code, "the key was revoked" in ran.err) == (3, True)
+
+
+def test_an_export_goes_out_byte_for_byte(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer(f"{AUDIT}/export", b"event_id,seq\r\na-1,1\r\n")
+
+    ran = run("audit", "--export", "csv", "--server", "git")
+
+    assert ran.out == "event_id,seq\r\na-1,1\r\n"
+    assert gateway.last.query == {"server": "git", "format": "csv"}
+
+
+def test_an_export_that_is_refused_says_why(gateway: FakeGateway, run: Run) -> None:
+    gateway.refuse(f"{AUDIT}/export", "invalid_request", "`type` is one of `call`")
+
+    ran = run("audit", "--export", "jsonl", "--type", "x")
+
+    assert (ran.code, "`type` is one of `call`" in ran.err) == (1, True)
+
+
+def test_an_export_is_not_followed(run: Run) -> None:
+    ran = run("audit", "-f", "--export", "csv")
+
+    assert (ran.code, "an export ends" in ran.err) == (2, True)

@@ -1,0 +1,150 @@
+"""`toolgate audit verify`: whether a log is as it was written, for people and for programs."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from toolgate.audit.events import CallRecorded
+from toolgate.audit.files import rotated
+from toolgate.audit.index import open_sqlite_index
+from toolgate.audit.journal import Journal
+from toolgate.audit.lines import Batch, Line
+
+CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="ok")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log in three files: numbers 1 to 3, 4 to 6, 7 to 9."""
+
+    async def write() -> None:
+        journal = Journal(tmp_path / "audit.jsonl", rotate_bytes=1)
+        for _ in range(3):
+            for _ in range(3):
+                journal.log.record(CALL)
+            journal.log.flush()
+        journal.close()
+
+    asyncio.run(write())
+    return tmp_path / "audit.jsonl"
+
+
+def test_each_file_is_told_from_the_oldest_on(log: Path, run: Run) -> None:
+    ran = run("audit", "verify", "--data", str(log.parent))
+
+    assert (ran.code, [line.split() for line in ran.lines[:4]]) == (
+        0,
+        [
+            ["FILE", "LINES", "SEALS", "FIRST", "LAST", "STATE"],
+            ["audit.jsonl.2", "4", "1", "1", "3", "ok"],
+            ["audit.jsonl.1", "4", "1", "4", "6", "ok"],
+            ["audit.jsonl", "4", "1", "7", "9", "ok"],
+        ],
+    )
+    assert "The last seal vouches for all up to 9:" in ran.lines
+
+
+def test_a_byte_that_was_changed_is_found_and_where(log: Path, run: Run) -> None:
+    file = rotated(log)
+    file.write_bytes(file.read_bytes().replace(b'"seq":5,"type":"call"', b'"seq":5,"type":"cell"'))
+
+    ran = run("audit", "verify", "--data", str(log.parent))
+    shown = run("audit", "verify", "--data", str(log.parent), "--json")
+
+    assert ran.code == shown.code == 1
+    assert ran.lines[2].split()[-1] == "BROKEN"
+    assert "changed  audit.jsonl.1, line 1-4, number 4-6: a line, or the seal, is not as it" in ran.lines
+    assert shown.json["ok"] is False
+    assert [(one["kind"], one["file"]) for one in shown.json["breaks"]] == [("changed", "audit.jsonl.1")]
+
+
+def test_copies_are_checked_in_whatever_order_they_are_named(log: Path, run: Run) -> None:
+    names = [str(log), str(rotated(log, 2)), str(rotated(log))]
+    log.with_name("audit.jsonl.id").unlink()
+
+    assert run("audit", "verify", *names, "--json").json["ok"] is True
+    assert run("audit", "verify", names[0], names[1]).code == 1
+
+
+def test_an_end_that_is_gone_is_known_to_the_index(log: Path, run: Run) -> None:
+    name = log.with_name("audit.jsonl.id").read_text().strip()
+
+    async def take_in() -> None:
+        async with open_sqlite_index(log.parent / "audit.db") as index:
+            await index.add(Batch(0, 9, []), node="", log=name)
+
+    asyncio.run(take_in())
+    verify = partial(run, "audit", "verify", "--data", str(log.parent))
+    assert verify().code == 0
+    log.unlink()
+    ran = verify()
+
+    assert ran.code == 1
+    assert "cut off  audit.jsonl.1, line 5, number 7-9: the audit index has events up to 9:" in ran.lines
+
+
+def test_an_end_that_was_cut_off_before_the_log_went_on_is_known_to_the_index(log: Path, run: Run) -> None:
+    async def go_on(last: int) -> None:
+        """As a gateway does, whose index has a line of the log, and knows how far that goes."""
+        journal = Journal(log)
+        async with open_sqlite_index(log.parent / "audit.db") as index:
+            await index.add(Batch(0, 9, [Line(last, CALL)]), node="", log=journal.name)
+            taken = await index.add(Batch(0, 0, []), node="", log=journal.name)
+        journal.log.resume_after(taken)
+        journal.log.record(CALL)
+        journal.close()
+
+    verify = partial(run, "audit", "verify", "--data", str(log.parent))
+    log.unlink()
+    asyncio.run(go_on(8))
+    ran = verify()
+
+    assert ran.code == 1
+    assert "cut off  audit.jsonl, line 2, number 7-9: the audit index has events of these" in ran.lines
+
+
+def test_numbers_that_nobody_knows_of_are_no_break(log: Path, run: Run) -> None:
+    async def go_on() -> None:
+        journal = Journal(log)
+        journal.log.resume_after(20)
+        journal.log.record(CALL)
+        journal.close()
+
+    asyncio.run(go_on())
+    ran = run("audit", "verify", "--data", str(log.parent), "--json")
+
+    assert ran.code == 0
+    assert ran.json["files"][-1]["notes"] == [
+        "numbers 10 to 20 are not here: the machine lost them, or the end was cut off"
+    ]
+
+
+def test_a_seal_that_was_written_down_must_be_there(log: Path, run: Run) -> None:
+    verify = partial(run, "audit", "verify", "--data", str(log.parent))
+    seal = verify("--json").json["last_seal"]["sha256"]
+
+    assert verify("--seal", seal).code == 0
+    assert verify("--seal", "0" * 64).code == 1
+    assert verify("--seal", seal[:16]).code == 2
+
+
+def test_what_is_not_there_is_named(log: Path, run: Run) -> None:
+    nothing = run("audit", "verify", "--data", str(log.parent / "none"))
+    unreadable = run("audit", "verify", str(log.parent))
+    both = run("audit", "verify", str(log), "--data", str(log.parent))
+
+    assert (nothing.code, unreadable.code, both.code) == (1, 1, 2)
+    assert "there is no audit log at" in nothing.err
+    assert "cannot read" in unreadable.err
+
+
+def test_a_log_without_seals_is_no_broken_one(log: Path, run: Run) -> None:
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:-1]))
+    ran = run("audit", "verify", str(log))
+
+    assert ran.code == 0
+    assert "No seal holds." in ran.lines

@@ -1,0 +1,84 @@
+"""The scope lens: what each layer lets through and takes away, and why a thing is missing."""
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.console.browser import tab_on
+from tests.scenarios.gateway import Gateway
+
+REVIEW = {
+    "display_name": "Code review",
+    "config": {
+        "mcp.enabled": True,
+        "mcp.default_server_ids": ["git"],
+        "mcp.allowed_server_ids": ["git", "memory"],
+        "mcp.tool_allowlist": ["git_*", "read_graph"],
+        "mcp.tool_denylist": ["git_reset"],
+    },
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _review(gateway: Gateway) -> None:
+    gateway.put("/admin/api/tasks/review", REVIEW)
+
+
+def test_the_funnel_counts_what_the_gateway_decided(tab: Page, gateway: Gateway) -> None:
+    everything = gateway.get("/api/v1/mcp/explain?task=review")["tools"]
+    decisions = [one for one in everything if not one["tool"].startswith(("prompt:", "resource:"))]
+    taken = [one for one in decisions if one["layer"] == "task" and not one["allowed"]]
+    seen = [one for one in decisions if one["allowed"]]
+
+    tab.goto("/console/scope?task=review")
+    funnel = tab.get_by_role("list", name="From all there is to what is seen").get_by_role("listitem")
+    expect(funnel.nth(0)).to_contain_text(f"{len(decisions)} tools")
+    expect(funnel.nth(2)).to_contain_text(f"takes away {len(taken)} tools")
+    expect(funnel.nth(4)).to_contain_text(f"Seen{len(seen)}")
+    expect(funnel.nth(4)).to_contain_text(f"{sum(one['tokens'] for one in seen):,} tokens")
+
+    funnel.nth(2).get_by_role("button").click()
+    expect(tab).to_have_url(re.compile("layer=task"))
+    table = tab.get_by_role("region", name="Everything, in or out")
+    expect(table.get_by_text("git_reset", exact=True)).to_be_visible()
+    expect(table.get_by_text("git_log", exact=True)).to_have_count(0)
+
+
+def test_why_a_tool_is_missing_is_told_by_layer_rule_and_what_to_do(tab: Page) -> None:
+    tab.goto("/console/scope?task=review&why=git.git_reset")
+    answer = tab.get_by_role("region", name="Answer")
+    expect(answer).to_contain_text("git.git_reset is not seen: denied by the task.")
+    expect(answer).to_contain_text("mcp.tool_denylist `git_reset`")
+    expect(answer.get_by_role("link", name="Open the task")).to_have_attribute(
+        "href", "/console/tasks/review"
+    )
+
+    question = tab.get_by_label("Why is it missing?")
+    question.fill("git.git_lgo")
+    expect(answer).to_contain_text("Nothing is called git.git_lgo")
+    answer.get_by_role("button", name="git.git_log").click()
+    expect(answer).to_contain_text("git.git_log is seen.")
+
+    tab.get_by_role("combobox", name="Servers of the request").fill("memory")
+    tab.get_by_role("combobox", name="Servers of the request").press("Enter")
+    expect(answer).to_contain_text("git.git_log is not seen: the request is for other servers.")
+    shared = tab.url
+    tab.goto("/console/")
+    tab.goto(shared)
+    expect(answer).to_contain_text("the request is for other servers")
+
+
+def test_an_agent_looks_at_its_own_scope_and_learns_of_nothing_else(
+    browser: Browser, gateway: Gateway
+) -> None:
+    made = gateway.http.post(
+        "/admin/api/keys", json={"key_id": "ci", "role": "agent", "ceiling": {"tasks": ["review"]}}
+    )
+    secret = made.raise_for_status().json()["secret"]
+    with tab_on(browser, gateway.url) as tab:
+        tab.add_init_script(f"sessionStorage.setItem('toolgate.credential', '{secret}')")
+        tab.goto("/console/scope?task=review&why=git.git_reset")
+        expect(tab.get_by_role("region", name="Answer")).to_contain_text("You see nothing that is called")
+        expect(tab.get_by_role("region", name="Everything, in or out").get_by_text("git_log")).to_be_visible()
+        expect(tab.get_by_label("Key", exact=True)).to_have_count(0)

@@ -1,0 +1,174 @@
+"""Servers in the console: found, written, tried, changed beside others, imported and deleted."""
+
+import json
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.console.browser import tab_on
+from tests.scenarios.gateway import Gateway, Site
+from tests.scenarios.waiting import eventually
+
+SERVERS = "/admin/api/mcp/servers"
+
+
+@pytest.fixture(scope="module")
+def house(house: Site) -> Site:
+    """With a server that keeps a secret."""
+    house.place(house.stage("keeper", stdio={"env": {"API_TOKEN": "kept-as-it-is"}}, tags=["safe"]))
+    return house
+
+
+def environment_of(gateway: Gateway, server_id: str) -> Any:
+    """What the process of a stage server finds in its environment."""
+    called = gateway.http.post(
+        "/api/v1/mcp/call", json={"name": f"{server_id}.environment"}
+    ).raise_for_status()
+    return json.loads(called.json()["result"]["content"][0]["text"])
+
+
+def test_servers_are_found_by_what_they_are_and_the_view_can_be_passed_on(
+    tab: Page, gateway: Gateway
+) -> None:
+    config = {
+        "mcp.enabled": True,
+        "mcp.allowed_server_ids": ["filesystem"],
+        "mcp.default_server_ids": ["filesystem"],
+        "mcp.tool_allowlist": ["filesystem/read_*"],
+    }
+    gateway.put("/admin/api/tasks/reading", {"config": config})
+    tab.goto("/console/servers")
+    rows = tab.get_by_role("table").get_by_role("row")
+    expect(rows.filter(has_text="connected")).to_have_count(4)
+    tab.get_by_role("combobox", name="Tag").click()
+    tab.get_by_role("option", name="safe").click()
+    expect(rows.filter(has_text="connected")).to_have_count(1)
+    tab.get_by_label("Find").fill("nobody")
+    expect(tab.get_by_role("heading", name="No server is like that")).to_be_visible()
+
+    assert tab.url.endswith("/console/servers?tag=safe&q=nobody")
+
+    tab.goto("/console/servers?q=filesys")
+    rows.filter(has_text="filesystem").press("Enter")
+    expect(tab.get_by_label("the command", exact=True)).to_contain_text("server-filesystem/dist/index.js")
+    tab.get_by_role("tab", name="Tools").click()
+    expect(rows.filter(has_text="mcp__filesystem__write_file")).to_contain_text("filesystem.write_file")
+    tab.get_by_role("combobox", name="Task").fill("reading")
+    tab.get_by_role("option", name="reading").click()
+    expect(rows.filter(has_text="write_file")).to_contain_text("not in the allowlist of the task")
+    expect(rows.filter(has_text="read_text_file")).to_contain_text("yes")
+
+
+def test_a_server_is_written_tried_and_saved(tab: Page, gateway: Gateway, house: Site) -> None:
+    launch = house.stage("fresh")["stdio"]
+    tab.goto("/console/servers")
+    tab.get_by_role("link", name="New server").click()
+    tab.get_by_role("button", name="Test connection").click()
+    expect(tab.get_by_text("name the program to start")).to_be_visible()
+    tab.get_by_label("Id", exact=False).first.fill("filesystem")
+    tab.get_by_label("Command").fill(f"{launch['command']} {' '.join(launch['args'])}")
+    tab.get_by_role("button", name="Make it a program and its arguments").click()
+    expect(tab.get_by_text("there is a server of this id already")).to_be_visible()
+    tab.get_by_label("Id", exact=False).first.fill("fresh")
+    tab.get_by_role("combobox", name="Variables of the node").fill("not a name")
+    tab.get_by_role("combobox", name="Variables of the node").press("Enter")
+    expect(tab.get_by_text("[0]: not the name of an environment variable")).to_be_visible()
+    tab.get_by_role("button", name="Remove not a name").click()
+    tab.get_by_role("button", name="Allow all its tools").click()
+    tab.get_by_role("button", name="Test connection").click()
+    expect(tab.get_by_role("status", name="Result of the test")).to_contain_text("It works")
+
+    assert "fresh" not in {one["server_id"] for one in gateway.get(SERVERS)["servers"]}
+
+    tab.get_by_role("button", name="Review and save").click()
+    asked = tab.get_by_role("dialog", name="Add this server")
+    expect(asked).to_contain_text("added")
+    asked.get_by_role("button", name="Save").click()
+    expect(tab.get_by_role("heading", name="fresh")).to_be_visible()
+    expect(tab.get_by_text("connected").first).to_be_visible()
+
+    saved = gateway.get(f"{SERVERS}/fresh")
+    assert (saved["stdio"]["command"], saved["stdio"]["args"]) == (launch["command"], launch["args"])
+    assert saved["allowed_tools"] == ["*"]
+
+
+def test_what_others_save_meanwhile_joins_what_was_typed_and_secrets_stay(
+    tab: Page, gateway: Gateway
+) -> None:
+    before = gateway.get(f"{SERVERS}/keeper")
+    tab.goto("/console/servers/keeper/edit")
+    expect(tab.get_by_label("Value of variable 1")).to_have_value("***")
+    tab.get_by_label("Display name").fill("Mine")
+    gateway.put(f"{SERVERS}/keeper", {**before, "category": "Theirs"})
+    tab.get_by_role("button", name="Load it, keep what I typed").click()
+    expect(tab.get_by_label("Category")).to_have_value("Theirs")
+    expect(tab.get_by_label("Display name")).to_have_value("Mine")
+    tab.get_by_role("link", name="Servers").first.click()
+    tab.get_by_role("dialog", name="Leave without saving?").get_by_role("button", name="Stay").click()
+    tab.get_by_role("button", name="Review and save").click()
+    asked = tab.get_by_role("dialog", name="Save these changes")
+    expect(asked).to_contain_text("display_name")
+    asked.get_by_role("button", name="Save").click()
+    expect(tab.get_by_role("heading", name="Mine")).to_be_visible()
+
+    saved = gateway.get(f"{SERVERS}/keeper")
+    assert (saved["display_name"], saved["category"]) == ("Mine", "Theirs")
+    assert environment_of(gateway, "keeper")["API_TOKEN"] == "kept-as-it-is"
+
+    tab.get_by_role("tab", name="History").click()
+    tab.get_by_role("button", name=f"Back to revision {before['revision']}").click()
+    tab.get_by_role("button", name="Go back").click()
+    eventually(lambda: gateway.get(f"{SERVERS}/keeper")["display_name"] == before["display_name"])
+
+
+def test_a_file_of_another_program_is_taken_over_after_a_look_at_what_that_does(
+    tab: Page, gateway: Gateway, house: Site
+) -> None:
+    launch = house.stage("any")["stdio"]
+    servers = {"One": launch, "Two": launch, "Bad": {"command": "true", "env": {"X": "***"}}}
+    text = json.dumps({"mcpServers": servers}) + " // as it is on file"
+    tab.goto("/console/servers")
+    tab.get_by_role("link", name="Import").click()
+    tab.get_by_role("textbox", name="Definitions").fill(text[1:])
+    tab.get_by_role("button", name="See what it would do").click()
+    expect(tab.get_by_role("alert")).to_contain_text("neither JSON nor TOML")
+    expect(tab.get_by_role("textbox", name="Definitions")).to_have_value(text[1:])
+    tab.get_by_role("textbox", name="Definitions").fill(text)
+    tab.get_by_role("button", name="See what it would do").click()
+    found = tab.get_by_role("region", name="Definitions").get_by_role("row")
+    expect(found.filter(has_text="bad")).to_contain_text("stands for a hidden value")
+    tab.get_by_label("Take two").uncheck()
+    expect(found.filter(has_text="two")).to_contain_text("left out")
+    tab.get_by_role("button", name="Import 1 server").click()
+    expect(tab.get_by_role("heading", name="Servers", exact=True)).to_be_visible()
+
+    assert {"one", "two", "bad"} & {one["server_id"] for one in gateway.get(SERVERS)["servers"]} == {"one"}
+
+    tab.goto("/console/servers/one")
+    tab.get_by_role("button", name="Delete").click()
+    asked = tab.get_by_role("dialog", name="Delete server")
+    expect(asked.get_by_role("button", name="Delete")).to_be_disabled()
+    asked.get_by_label("Name").fill("one")
+    asked.get_by_role("button", name="Delete").click()
+    expect(tab.get_by_role("heading", name="Servers", exact=True)).to_be_visible()
+
+    assert gateway.http.get(f"{SERVERS}/one").status_code == 404
+
+
+def test_who_is_no_administrator_reads_the_record_and_changes_nothing(
+    browser: Browser, gateway: Gateway
+) -> None:
+    made = gateway.http.post("/admin/api/keys", json={"key_id": "looks", "role": "viewer"}).raise_for_status()
+    with tab_on(browser, gateway.url) as tab:
+        tab.add_init_script(
+            f"sessionStorage.setItem('toolgate.credential', {json.dumps(made.json()['secret'])})"
+        )
+        tab.goto("/console/servers/git/edit")
+        expect(tab.get_by_text("administrators alone change it")).to_be_visible()
+        expect(tab.get_by_role("textbox", name="Command")).to_be_disabled()
+        for name in ("Review and save", "Test connection", "Delete"):
+            expect(tab.get_by_role("button", name=name)).to_have_count(0)
+        tab.goto("/console/servers")
+        expect(tab.get_by_role("row").filter(has_text="git")).to_be_visible()
+        expect(tab.get_by_role("link", name="New server")).to_have_count(0)

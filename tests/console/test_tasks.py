@@ -1,0 +1,186 @@
+"""Tasks and profiles in the console: made by ticking, changed with the plan beside it, and deleted."""
+
+import json
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.console.browser import findings_in_both_schemes
+from tests.scenarios.gateway import Gateway
+from tests.scenarios.waiting import eventually
+
+
+def config_of(gateway: Gateway, task_id: str) -> dict[str, object]:
+    stored = gateway.get(f"/admin/api/tasks/{task_id}")["config"]
+    return {key: json.loads(text) for key, text in stored.items()}
+
+
+def test_a_task_is_made_by_ticking_with_what_it_will_see_shown_before(tab: Page, gateway: Gateway) -> None:
+    tab.goto("/console/tasks")
+    tab.get_by_role("link", name="New task").click()
+    tab.get_by_role("textbox", name="Name").fill("review")
+    tab.get_by_label("memory: may be asked for").check()
+    tab.get_by_label("git: start with it").check()
+    expect(tab.get_by_label("git: may be asked for")).to_be_checked()
+    tab.get_by_label("memory: start with it").check()
+    tab.get_by_label("memory: may be asked for").uncheck()
+    expect(tab.get_by_label("memory: start with it")).not_to_be_checked()
+    tab.get_by_role("switch", name="Only these tools").check()
+    patterns = tab.get_by_role("combobox", name="Only these tools: entries")
+    patterns.fill("git_diff*")
+    patterns.press("Enter")
+    expect(tab.get_by_text("git_diff* matches 3:")).to_be_visible()
+    plan = tab.get_by_role("region", name="Plan")
+    expect(plan).to_contain_text("would newly see 3: +git/git_diff")
+    plan.get_by_role("button", name="Create task").click()
+
+    expect(tab.get_by_role("heading", name="review", exact=True)).to_be_visible()
+    expect(tab.get_by_role("region", name="Tools")).to_contain_text("git.git_diff_staged")
+    assert config_of(gateway, "review") == {
+        "mcp.enabled": True,
+        "mcp.default_server_ids": ["git"],
+        "mcp.allowed_server_ids": ["git"],
+        "mcp.tool_allowlist": ["git_diff*"],
+    }
+    assert len(gateway.modern("/api/mcp/t/review").tools()) == 3
+
+
+def test_a_policy_is_tried_before_it_is_enforced_and_has_budgets(tab: Page, gateway: Gateway) -> None:
+    config = {"mcp.enabled": True, "mcp.default_server_ids": ["git"], "mcp.tool_denylist": ["git_reset"]}
+    gateway.put("/admin/api/tasks/trial", {"config": config})
+    tab.goto("/console/tasks/trial/edit")
+    tab.get_by_role("switch", name="Enforced").uncheck()
+    tab.get_by_role("button", name="Budgets over time").click()
+    tab.get_by_label("Calls a day").fill("500")
+    plan = tab.get_by_role("region", name="Plan")
+    expect(plan).to_contain_text("git_reset")
+    plan.get_by_role("button", name="Save").click()
+
+    expect(tab.get_by_role("heading", name="trial", exact=True)).to_be_visible()
+    expect(tab.get_by_role("list", name="Budgets")).to_contain_text("0 of 500")
+    assert config_of(gateway, "trial") == {
+        **config,
+        "mcp.enforce": False,
+        "mcp.budgets": {"calls_per_day": 500},
+    }
+    tab.goto("/console/scope?task=trial&why=git.git_reset")
+    expect(tab.get_by_role("region", name="Answer")).to_contain_text(
+        "The task would deny it, were it enforced"
+    )
+
+
+def test_what_others_wrote_meanwhile_is_taken_over_and_what_was_typed_is_kept(
+    tab: Page, gateway: Gateway
+) -> None:
+    body = {"config": {"mcp.enabled": True, "mcp.default_server_ids": ["git"], "team.owner": '"ops"'}}
+    gateway.put("/admin/api/tasks/shared", body)
+    tab.goto("/console/tasks/shared/edit")
+    tab.get_by_label("Title").fill("Mine")
+    gateway.put("/admin/api/tasks/shared", {"config": {**body["config"], "mcp.tool_denylist": ["git_reset"]}})
+    tab.get_by_role("button", name="Load what is there now").click()
+    tab.get_by_role("region", name="Plan").get_by_role("button", name="Save").click()
+
+    expect(tab.get_by_role("heading", name="shared", exact=True)).to_be_visible()
+    assert gateway.get("/admin/api/tasks/shared")["display_name"] == "Mine"
+    denied = {"mcp.tool_denylist": ["git_reset"], "team.owner": "ops"}
+    assert config_of(gateway, "shared") == {**body["config"], **denied}
+
+
+def test_what_was_typed_while_the_gateway_was_away_is_planned_when_it_is_back(tab: Page) -> None:
+    away = re.compile("/admin/api/(plan|watch)")
+    tab.route(away, lambda route: route.abort())
+    tab.goto("/console/tasks/-/new")
+    tab.get_by_role("textbox", name="Name").fill("patient")
+    plan = tab.get_by_role("region", name="Plan")
+    expect(plan).to_contain_text("the gateway cannot be reached")
+    tab.unroute(away)
+
+    expect(plan.get_by_role("button", name="Create task")).to_be_enabled()
+
+
+def test_a_task_may_be_called_new(tab: Page, gateway: Gateway) -> None:
+    gateway.put("/admin/api/tasks/new", {"config": {}})
+    tab.goto("/console/tasks")
+    tab.get_by_role("row", name=re.compile("^new")).click()
+
+    expect(tab.get_by_role("heading", name="new", exact=True)).to_be_visible()
+
+
+def test_a_task_shows_what_is_amiss_and_the_url_to_paste_and_is_deleted_by_its_name(
+    tab: Page, gateway: Gateway
+) -> None:
+    config = {"mcp.enabled": True, "mcp.default_server_ids": ["git"], "mcp.tool_denylist": ["no_such_tool"]}
+    gateway.put("/admin/api/tasks/gone", {"config": config})
+    tab.goto("/console/tasks")
+    expect(tab.get_by_role("row", name="gone")).to_contain_text("1 idle rule")
+    tab.get_by_role("row", name="gone").click()
+    expect(tab.get_by_role("alert")).to_contain_text("no_such_tool")
+    tab.get_by_role("tab", name="Connect").click()
+    expect(tab.get_by_role("region", name="URL")).to_have_text(f"{gateway.url}/api/mcp/t/gone")
+    tab.get_by_role("button", name="Delete").click()
+    dialog = tab.get_by_role("dialog")
+    expect(dialog).to_contain_text("would no longer see 12")
+    dialog.get_by_label("Name").fill("gone")
+    dialog.get_by_role("button", name="Delete").click()
+
+    expect(tab.get_by_role("heading", name="Tasks", exact=True)).to_be_visible()
+    assert "gone" not in [one["task_id"] for one in gateway.get("/admin/api/tasks")["tasks"]]
+
+
+def test_no_part_of_the_form_that_is_folded_up_has_a_serious_finding(tab: Page, gateway: Gateway) -> None:
+    gateway.put("/admin/api/tasks/looked-at", {"config": {"mcp.enabled": True}})
+    tab.goto("/console/tasks/looked-at/edit")
+    for section in ("Overrides of the profile", "Approvals and chat", "Workload"):
+        tab.get_by_role("button", name=section).click()
+    expect(tab.get_by_text("nothing would change")).to_be_visible()
+
+    assert findings_in_both_schemes(tab) == []
+
+
+def test_a_profile_is_made_with_a_selection_for_one_environment(tab: Page, gateway: Gateway) -> None:
+    config = {"mcp.enabled": True, "mcp.default_server_ids": ["git"], "mcp.profile": '"harmless"'}
+    gateway.put("/admin/api/tasks/bounded", {"config": config})
+    tab.goto("/console/profiles")
+    tab.get_by_role("link", name="New profile").click()
+    tab.get_by_role("textbox", name="Name").fill("harmless")
+    tab.get_by_role("switch", name="Only these tools").check()
+    patterns = tab.get_by_role("combobox", name="Only these tools: entries")
+    patterns.fill("git_l")
+    tab.get_by_role("option", name="git/git_log").click()
+    expect(tab.get_by_text("git/git_log matches 1: git.git_log")).to_be_visible()
+    tab.get_by_role("tab", name="dev").click()
+    tab.get_by_role("switch", name="Another selection in dev").check()
+    tab.get_by_role("combobox", name="None of these tools").fill("git_reset")
+    tab.get_by_role("combobox", name="None of these tools").press("Enter")
+    plan = tab.get_by_role("region", name="Plan")
+    expect(plan).to_contain_text("would newly see 1: +git/git_log")
+    plan.get_by_role("button", name="Create profile").click()
+
+    expect(tab.get_by_role("link", name="bounded")).to_be_visible()
+    expect(tab.get_by_role("region", name="In dev")).to_contain_text("git_reset matches 1")
+    stored = gateway.get("/admin/api/profiles/harmless")
+    assert stored["allow"] == ["git/git_log"]
+    assert stored["environments"] == {"dev": {"deny": ["git_reset"]}}
+    assert gateway.modern("/api/mcp/t/bounded").tools() == ["git.git_log"]
+
+
+def test_what_a_task_uses_becomes_its_policy_after_a_review(tab: Page, gateway: Gateway) -> None:
+    gateway.put(
+        "/admin/api/tasks/wide",
+        {"config": {"mcp.enabled": True, "mcp.default_server_ids": ["git", "memory"]}},
+    )
+    gateway.http.post("/api/v1/mcp/call?task=wide", json={"name": "memory.read_graph"}).raise_for_status()
+    eventually(lambda: len(gateway.get("/admin/api/audit?task=wide&type=call")["events"]) == 1)
+    tab.goto("/console/tasks/wide")
+    tab.get_by_role("tab", name="What it uses").click()
+    expect(tab.get_by_text("1 call used 1 tool.")).to_be_visible()
+    expect(tab.get_by_role("region", name="Would go").first).to_contain_text("git.git_diff")
+    expect(tab.get_by_role("region", name="Stays").first).to_contain_text("memory.read_graph")
+    assert findings_in_both_schemes(tab) == []
+    tab.get_by_role("button", name="Review this policy").click()
+    plan = tab.get_by_role("region", name="Plan")
+    expect(plan).to_contain_text("git_diff")
+    plan.get_by_role("button", name="Save").click()
+
+    expect(tab.get_by_role("heading", name="wide", exact=True)).to_be_visible()
+    assert gateway.modern("/api/mcp/t/wide").tools() == ["memory.read_graph"]

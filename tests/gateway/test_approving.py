@@ -1,0 +1,180 @@
+"""The gate in front of calls that a person must agree to: what passes, and what callers are told."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.contract.stores import Clock
+from toolgate.audit.events import ApprovalRecorded
+from toolgate.audit.log import AuditLog
+from toolgate.audit.sinks import MemorySink
+from toolgate.errors import (
+    ApprovalDenied,
+    ApprovalRequired,
+    ControlUnavailable,
+    InvalidArguments,
+    ServerBusy,
+    ServerUnavailable,
+    StorageFailed,
+    ToolgateError,
+)
+from toolgate.gateway.approving import Approving
+from toolgate.gateway.caller import Caller, Trace
+from toolgate.gateway.routes import Route
+from toolgate.model.approvals import Question
+from toolgate.model.principals import Principal
+from toolgate.policy.scope import Demand
+from toolgate.registry.approvals import EXPIRES_MS, Desk, Verdict
+from toolgate.registry.memory_approvals import MemoryApprovals
+
+pytestmark = pytest.mark.anyio
+
+ADA = Caller(Principal(id="key:ada", role="agent"), "support")
+ROUTE = Route(
+    server_id="files",
+    name="delete",
+    upstream_name=msgspec.Raw(b'"delete"'),
+    layer="platform",
+    rule="allowed_tools `*`",
+    label="delete",
+    digest="d" * 64,
+    approval=Demand("platform", "approval_policy default: always"),
+)
+
+
+class Gate:
+    """A gate over approvals in memory, and what it wrote down."""
+
+    def __init__(self, desk: Desk | None = None, *, console_url: str = "") -> None:
+        self.sink = MemorySink()
+        self._audit = AuditLog(self.sink)
+        self.clock = Clock()
+        self.approvals = MemoryApprovals(self.clock)
+        self._approving = Approving(self._audit, desk or self.approvals, console_url=console_url)
+
+    async def call(self, arguments: bytes = b'{"path":"/tmp/x"}', *, caller: Caller = ADA) -> None:
+        params = {"arguments": msgspec.Raw(arguments)}
+        await self._approving.admit(caller, ROUTE, params, trace=Trace("mcp", "s1", "7"))
+
+    async def refused(self, arguments: bytes = b'{"path":"/tmp/x"}') -> ToolgateError:
+        with pytest.raises(ToolgateError) as refused:
+            await self.call(arguments)
+        return refused.value
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        self._audit.flush()
+        events = [event for _, event in self.sink.events]
+        return [(one.approval_id, one.state) for one in events if isinstance(one, ApprovalRecorded)]
+
+
+async def test_a_caller_is_told_what_waits_where_and_until_when() -> None:
+    gate = Gate(console_url="https://gate.example/")
+    refused = await gate.refused()
+    (waiting,) = await gate.approvals.list()
+    url = f"https://gate.example/console/approvals/{waiting.approval_id}"
+
+    assert isinstance(refused, ApprovalRequired)
+    assert refused.data == {
+        "approval_id": waiting.approval_id,
+        "expires_at_ms": gate.clock.now_ms + EXPIRES_MS,
+        "url": url,
+    }
+    assert f"`toolgate approvals approve {waiting.approval_id}`" in refused.hint
+    assert f"`{url}`" in refused.hint
+    assert waiting.question == Question(
+        principal="key:ada",
+        task_id="support",
+        server_id="files",
+        tool="delete",
+        arguments_digest=waiting.question.arguments_digest,
+        definition="d" * 64,
+        arguments=b'{"path":"/tmp/x"}',
+        why="approval_policy default: always",
+        session="s1",
+        door="mcp",
+    )
+
+
+async def test_where_control_is_elsewhere_the_page_is_there() -> None:
+    class Elsewhere(MemoryApprovals):
+        async def ask(self, question: Question, *, new_id: str) -> Verdict:
+            verdict = await super().ask(question, new_id=new_id)
+            return verdict._replace(console_url="https://control.example")
+
+    refused = await Gate(Elsewhere(Clock())).refused()
+
+    assert refused.data["url"].startswith("https://control.example/console/approvals/")
+
+
+async def test_what_is_approved_passes_once_and_with_nothing_changed() -> None:
+    gate = Gate()
+    approval_id = (await gate.refused()).data["approval_id"]
+    await gate.approvals.decide(approval_id, is_approved=True, by="key:bob", reason="")
+    other = (await gate.refused(b'{"path":"/tmp/y"}')).data["approval_id"]
+    await gate.call(b'{ "path" : "/tmp/x" }')
+    again = (await gate.refused()).data["approval_id"]
+
+    assert len({approval_id, other, again}) == 3
+    assert gate.steps == [
+        (approval_id, "asked"),
+        (other, "asked"),
+        (approval_id, "used"),
+        (again, "asked"),
+    ]
+
+
+async def test_a_question_that_waits_is_on_record_once() -> None:
+    gate = Gate()
+    ids = {(await gate.refused()).data["approval_id"] for _ in range(3)}
+
+    assert [step for _, step in gate.steps] == ["asked"]
+    assert len(ids) == 1
+
+
+async def test_a_denial_is_told_with_its_reason() -> None:
+    gate = Gate()
+    approval_id = (await gate.refused()).data["approval_id"]
+    await gate.approvals.decide(approval_id, is_approved=False, by="key:bob", reason="not on fridays")
+    denied = await gate.refused()
+
+    assert isinstance(denied, ApprovalDenied)
+    assert str(denied) == "a person denied this call of `files.delete`: not on fridays"
+    assert denied.data == {"approval_id": approval_id, "reason": "not on fridays"}
+    assert isinstance(await gate.refused(), ApprovalRequired)
+
+
+async def test_too_many_questions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.registry.approval_steps.MAX_PENDING_EACH", 1)
+    gate = Gate()
+    await gate.refused()
+    refused = await gate.refused(b"{}")
+
+    assert isinstance(refused, ServerBusy)
+    assert refused.retryable
+
+
+@pytest.mark.parametrize("failure", [ControlUnavailable("x"), StorageFailed("x"), InvalidArguments("x")])
+async def test_where_nobody_can_be_asked_nothing_passes(failure: ToolgateError) -> None:
+    class Broken(MemoryApprovals):
+        async def ask(self, question: Question, *, new_id: str) -> Verdict:
+            raise failure
+
+    refused = await Gate(Broken(Clock())).refused()
+
+    assert isinstance(refused, ServerUnavailable)
+
+
+async def test_a_process_without_a_desk_lets_nothing_pass() -> None:
+    params: dict[str, Any] = {}
+
+    with pytest.raises(ServerUnavailable):
+        await Approving(AuditLog(MemorySink())).admit(ADA, ROUTE, params, trace=Trace("mcp"))
+
+
+async def test_nobody_is_asked_about_arguments_that_are_none() -> None:
+    gate = Gate()
+
+    assert isinstance(await gate.refused(b'{"a":1,"a":2}'), InvalidArguments)
+    assert await gate.approvals.list() == []

@@ -1,0 +1,369 @@
+"""Budgets over time at a node: what it was granted is spent, and nothing beyond it passes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from toolgate.errors import BudgetExceeded, ControlUnavailable, ServerBusy, ServerUnavailable
+from toolgate.gateway import spending as spending_module
+from toolgate.gateway.purses import Overdraft, Ticket
+from toolgate.gateway.spending import Spending
+from toolgate.model.allowances import Allowance, Draw, Drawn, Holder, TimeBudgets
+from toolgate.registry.memory_spending import MemorySpending
+from toolgate.telemetry import Metrics
+
+pytestmark = pytest.mark.anyio
+
+DAY_MS = 86_400_000
+BEGIN_MS = 20_000 * DAY_MS
+ADA = Holder("key", "ada")
+TEAM = Holder("task", "team")
+PER_MINUTE = (Allowance(ADA, TimeBudgets(calls_per_minute=30)),)
+TOKENS = (Allowance(ADA, TimeBudgets(tokens_per_day=1_000)),)
+
+
+class Clock:
+    """One time for the bank and the nodes, which counts from the beginning of a day."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def now_ms(self) -> int:
+        return BEGIN_MS + int(self.now_s * 1e3)
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class CountingBank:
+    """Answers from memory, after others had a turn, unless it cannot be reached."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.memory = MemorySpending(clock.now_ms)
+        self.draws: list[Draw] = []
+        self.is_reached = True
+        self.lag_s = 0.0
+        self._clock = clock
+
+    async def draw(self, draws: Sequence[Draw]) -> Sequence[Drawn]:
+        await asyncio.sleep(0)
+        self.draws += draws
+        if not self.is_reached:
+            raise ControlUnavailable("control cannot be reached")
+        drawn = await self.memory.draw(draws)
+        self._clock.now_s += self.lag_s
+        return drawn
+
+    async def used(self) -> dict[str, int]:
+        return {f"{one.holder.kind}:{one.budget}": one.used for one in await self.memory.usage()}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def bank(clock: Clock) -> CountingBank:
+    return CountingBank(clock)
+
+
+def a_node(bank: CountingBank | None, clock: Clock) -> Spending:
+    return Spending(bank, metrics=Metrics(), clock_s=clock)
+
+
+async def admitted(node: Spending, allowances: Sequence[Allowance], *, tries: int) -> int:
+    """How many of so many calls pass."""
+    return sum([isinstance(await node.admit(allowances), Ticket) for _ in range(tries)])
+
+
+async def test_all_nodes_together_pass_exactly_what_the_budget_allows(
+    bank: CountingBank, clock: Clock
+) -> None:
+    nodes = [a_node(bank, clock) for _ in range(4)]
+    passed = await asyncio.gather(
+        *(admitted(node, PER_MINUTE, tries=10) for node in nodes for _ in range(10))
+    )
+
+    assert sum(passed) == 30
+    assert await bank.used() == {"key:calls_per_minute": 30}
+
+
+async def test_those_who_come_at_once_ask_once(bank: CountingBank, clock: Clock) -> None:
+    node = a_node(bank, clock)
+    allowances = (Allowance(ADA, TimeBudgets(calls_per_day=1_000)),)
+    passed = await asyncio.gather(*(node.admit(allowances) for _ in range(50)))
+
+    assert Counter(map(type, passed)) == {Ticket: 50}
+    assert len(bank.draws) == 1
+
+
+async def test_what_is_used_up_is_told_with_when_it_opens_again_and_opens_then(
+    bank: CountingBank, clock: Clock
+) -> None:
+    node = a_node(bank, clock)
+    clock.now_s = 20.5
+    assert await admitted(node, PER_MINUTE, tries=31) == 30
+
+    refused = await node.admit(PER_MINUTE)
+    assert refused == Overdraft(ADA, "calls_per_minute", 30, retry_after_s=40)
+    error = refused.error()
+    assert isinstance(error, ServerBusy)
+    assert error.data == {
+        "budget": "calls_per_minute",
+        "limit": 30,
+        "holder": {"kind": "key", "id": "ada"},
+        "retry_after_s": 40,
+    }
+    clock.now_s = 60.0
+    assert await admitted(node, PER_MINUTE, tries=31) == 30
+
+
+async def test_a_day_that_is_used_up_is_an_error_of_its_own(bank: CountingBank, clock: Clock) -> None:
+    node = a_node(bank, clock)
+    allowances = (Allowance(TEAM, TimeBudgets(calls_per_minute=2, calls_per_day=1)),)
+    clock.now_s = 59.0
+    assert await admitted(node, allowances, tries=1) == 1
+
+    refused = await node.admit(allowances)
+    assert isinstance(refused, Overdraft)
+    assert (refused.budget, refused.rule) == ("calls_per_day", "mcp.budgets: calls_per_day = 1")
+    error = refused.error()
+    assert isinstance(error, BudgetExceeded)
+    assert error.retry_after_s == 86_400 - 59
+
+
+async def test_refusals_are_counted_and_a_flood_of_them_does_not_reach_the_bank(
+    bank: CountingBank, clock: Clock
+) -> None:
+    metrics = Metrics()
+    node = Spending(bank, metrics=metrics, clock_s=clock)
+    await admitted(node, PER_MINUTE, tries=30)
+    bank.draws.clear()
+    assert await admitted(node, PER_MINUTE, tries=100) == 0
+    asked = len(bank.draws)
+    clock.now_s += 1.0
+    await node.admit(PER_MINUTE)
+
+    assert (asked, len(bank.draws)) == (1, 2)
+    assert metrics.budget_refusals == {"calls_per_minute": 101}
+
+
+async def test_a_budget_that_is_raised_is_open_at_once(bank: CountingBank, clock: Clock) -> None:
+    node = a_node(bank, clock)
+    await admitted(node, PER_MINUTE, tries=31)
+
+    assert await admitted(node, (Allowance(ADA, TimeBudgets(calls_per_minute=32)),), tries=9) == 2
+
+
+async def test_a_budget_that_is_lowered_holds_at_once(bank: CountingBank, clock: Clock) -> None:
+    """What was granted of the larger one is worth nothing."""
+    node = a_node(bank, clock)
+    large = (Allowance(ADA, TimeBudgets(calls_per_day=500, tokens_per_day=500)),)
+    small = (Allowance(ADA, TimeBudgets(calls_per_day=1, tokens_per_day=500)),)
+    assert await admitted(node, large, tries=1) == 1
+    assert await admitted(node, small, tries=5) == 0
+
+    node.spent(large, 100)
+    fewer_tokens = (Allowance(ADA, TimeBudgets(tokens_per_day=100)),)
+    assert await admitted(node, fewer_tokens, tries=5) == 0
+
+
+async def test_a_call_takes_of_the_key_and_of_the_task_or_of_neither(
+    bank: CountingBank, clock: Clock
+) -> None:
+    node = a_node(bank, clock)
+    both = (
+        Allowance(ADA, TimeBudgets(calls_per_day=100)),
+        Allowance(TEAM, TimeBudgets(calls_per_minute=2)),
+    )
+    assert await admitted(node, both, tries=5) == 2
+    refused = await node.admit(both)
+    assert isinstance(refused, Overdraft)
+    assert refused.holder == TEAM
+
+    alone = (both[0],)
+    assert await admitted(node, alone, tries=200) == 98
+
+
+async def test_a_call_that_is_not_made_is_given_back_once(bank: CountingBank, clock: Clock) -> None:
+    node = a_node(bank, clock)
+    ticket = await node.admit(PER_MINUTE)
+    assert isinstance(ticket, Ticket)
+    ticket.give_back()
+    ticket.give_back()
+
+    assert await admitted(node, PER_MINUTE, tries=60) == 30
+
+
+async def test_a_call_of_an_older_window_is_not_given_back_to_a_newer(
+    bank: CountingBank, clock: Clock
+) -> None:
+    node = a_node(bank, clock)
+    ticket = await node.admit(PER_MINUTE)
+    assert isinstance(ticket, Ticket)
+    clock.now_s = 60.0
+    assert await admitted(node, PER_MINUTE, tries=1) == 1
+    ticket.give_back()
+
+    assert await admitted(node, PER_MINUTE, tries=60) == 29
+
+
+async def test_a_grant_is_worth_nothing_after_its_window(bank: CountingBank, clock: Clock) -> None:
+    """Another node may have used all of the next one up."""
+    node, other = a_node(bank, clock), a_node(bank, clock)
+    await node.admit(PER_MINUTE)
+    clock.now_s = 60.0
+    assert await admitted(other, PER_MINUTE, tries=40) == 30
+
+    assert await admitted(node, PER_MINUTE, tries=5) == 0
+
+
+async def test_a_window_that_ends_while_it_is_asked_for_is_asked_for_again(
+    bank: CountingBank, clock: Clock
+) -> None:
+    node = a_node(bank, clock)
+    clock.now_s, bank.lag_s = 59.5, 0.7
+
+    assert await admitted(node, PER_MINUTE, tries=1) == 1
+    assert len(bank.draws) == 2
+    bank.lag_s = 61.0
+    clock.now_s = 120.0
+    with pytest.raises(ServerUnavailable):
+        await node.admit(PER_MINUTE)
+
+
+async def test_where_nobody_can_be_asked_only_what_was_granted_passes(
+    bank: CountingBank, clock: Clock
+) -> None:
+    node = a_node(bank, clock)
+    await node.admit(PER_MINUTE)
+    bank.is_reached = False
+    assert await admitted(node, PER_MINUTE, tries=2) == 2
+
+    bank.draws.clear()
+    for _ in range(5):
+        with pytest.raises(ServerUnavailable):
+            await node.admit(PER_MINUTE)
+    assert len(bank.draws) == 1
+    bank.is_reached = True
+    clock.now_s += 1.0
+    assert await admitted(node, PER_MINUTE, tries=1) == 1
+
+
+async def test_without_a_bank_budgets_let_nothing_pass(clock: Clock) -> None:
+    with pytest.raises(ServerUnavailable):
+        await a_node(None, clock).admit(PER_MINUTE)
+
+
+async def test_a_call_that_is_cancelled_while_it_asks_gives_back_what_it_had(
+    bank: CountingBank, clock: Clock
+) -> None:
+    node = a_node(bank, clock)
+    both = (PER_MINUTE[0], Allowance(TEAM, TimeBudgets(calls_per_day=100)))
+    await node.admit(PER_MINUTE)
+    asking = asyncio.create_task(node.admit(both))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+
+    assert await admitted(node, PER_MINUTE, tries=60) == 29
+
+
+async def test_tokens_are_stopped_at_everywhere_once_they_are_used_up(
+    bank: CountingBank, clock: Clock
+) -> None:
+    node, other = a_node(bank, clock), a_node(bank, clock)
+    assert await admitted(other, TOKENS, tries=3) == 3
+    assert await admitted(node, TOKENS, tries=1) == 1
+    node.spent(TOKENS, 1_200)
+    assert isinstance(await node.admit(TOKENS), Overdraft)
+    clock.now_s += 1.0
+
+    refused = await other.admit(TOKENS)
+    assert isinstance(refused, Overdraft)
+    assert refused.budget == "tokens_per_day"
+    with pytest.raises(BudgetExceeded) as told:
+        await other.check_tokens(TOKENS)
+    assert told.value.retry_after_s == 86_399
+    await other.check_tokens(PER_MINUTE)
+    assert await bank.used() == {"key:tokens_per_day": 1_200}
+
+
+async def test_tokens_are_reported_once_also_when_the_bank_was_away(bank: CountingBank, clock: Clock) -> None:
+    node = a_node(bank, clock)
+    node.spent(TOKENS, 0)
+    node.spent(PER_MINUTE, 70)
+    node.spent(TOKENS, 70)
+    bank.is_reached = False
+    with pytest.raises(ServerUnavailable):
+        await node.report()
+    node.spent(TOKENS, 5)
+    bank.is_reached = True
+    clock.now_s += 1.0
+    await node.report()
+    await node.report()
+
+    assert await bank.used() == {"key:tokens_per_day": 75}
+
+
+async def test_a_node_that_ends_reports_and_hands_back_what_it_has(bank: CountingBank, clock: Clock) -> None:
+    node = a_node(bank, clock)
+    allowances = (Allowance(ADA, TimeBudgets(100, 1_000, 500)),)
+    async with node.running():
+        assert await admitted(node, allowances, tries=4) == 4
+        node.spent(allowances, 9)
+        assert await bank.used() == {
+            "key:calls_per_day": 50,
+            "key:calls_per_minute": 10,
+            "key:tokens_per_day": 0,
+        }
+
+    assert await bank.used() == {
+        "key:calls_per_day": 4,
+        "key:calls_per_minute": 4,
+        "key:tokens_per_day": 9,
+    }
+
+
+async def test_a_node_that_cannot_hand_anything_back_ends_all_the_same(
+    bank: CountingBank, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = a_node(bank, clock)
+    async with node.running():
+        await node.admit(PER_MINUTE)
+        bank.is_reached = False
+
+    assert "could not be handed back" in caplog.text
+
+
+async def test_tokens_are_reported_while_a_node_runs_also_after_a_failure(
+    bank: CountingBank, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(spending_module, "REPORT_EVERY_S", 0.0)
+    node = a_node(bank, clock)
+    bank.is_reached = False
+    async with asyncio.timeout(5), node.running():
+        node.spent(TOKENS, 7)
+        while not caplog.text:
+            await asyncio.sleep(0)
+        bank.is_reached = True
+        clock.now_s += 1.0
+        while not await bank.used():
+            await asyncio.sleep(0)
+
+        assert await bank.used() == {"key:tokens_per_day": 7}
+
+
+async def test_holders_that_are_idle_are_forgotten_when_there_are_many(
+    bank: CountingBank, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spending_module, "_MANY_ACCOUNTS", 3)
+    node = a_node(bank, clock)
+    for number in range(20):
+        await node.admit((Allowance(Holder("key", f"k{number}"), TimeBudgets(calls_per_minute=9)),))
+        clock.now_s += 31.0
+
+    assert len(node._accounts) <= 3

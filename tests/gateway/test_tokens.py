@@ -1,0 +1,50 @@
+"""What results cost a model, by an estimate that looks at sizes alone."""
+
+import msgspec
+import pytest
+
+from toolgate.catalog.tokens import estimate_tokens
+from toolgate.gateway.tokens import MEDIA_TOKENS, estimate_result
+from toolgate.upstream.link import Reply
+
+PROSE = "The gateway lists what a task may use, and calls go through the same table. "
+LISTING = msgspec.json.encode([{"path": f"src/{n}.py", "size": 17 * n, "is_open": True} for n in range(9)])
+
+
+def result(**members: object) -> Reply:
+    return Reply(msgspec.json.encode(members))
+
+
+def text(said: str) -> dict[str, str]:
+    return {"type": "text", "text": said}
+
+
+@pytest.mark.parametrize("said", [PROSE * 9, LISTING.decode()], ids=["prose", "json"])
+def test_an_estimate_is_near_what_the_definitions_are_counted_by(said: str) -> None:
+    counted = estimate_tokens(msgspec.json.encode(said))
+
+    assert estimate_result(result(content=[text(said)])) == pytest.approx(counted, rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        pytest.param(result(content=[text("x" * 33)]), 10, id="a text is counted with its quotes"),
+        pytest.param(result(content=[text("x" * 33)], structuredContent={"a": "x" * 99}), 10, id="once"),
+        pytest.param(result(content=[], structuredContent={"a": "x" * 27}), 10, id="an object alone"),
+        pytest.param(result(content=[], isError=False), 0, id="nothing"),
+        pytest.param(
+            result(content=[{"type": "image", "data": "A" * 90_000}, text("x" * 33)]),
+            MEDIA_TOKENS + 10,
+            id="a picture costs the same however large it is",
+        ),
+        pytest.param(
+            result(content=[{"type": "resource", "resource": {"text": "x" * 24}}]), 10, id="a resource"
+        ),
+        pytest.param(result(content="x" * 33), 10, id="content that is none"),
+        pytest.param(result(messages=["x" * 31]), 10, id="a prompt"),
+        pytest.param(Reply(error=b'{"code":-1}'), 0, id="an error"),
+    ],
+)
+def test_what_a_result_costs(reply: Reply, expected: int) -> None:
+    assert estimate_result(Reply(members=reply.members) if reply.members else reply) == expected

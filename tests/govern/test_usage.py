@@ -1,0 +1,50 @@
+"""What the audit has of a use is enough for the least policy to let it through again."""
+
+from functools import partial
+
+import pytest
+
+from tests.policy.worlds import offer, snapshot
+from toolgate.audit.usage import Use
+from toolgate.gateway.resources import decide_unlisted
+from toolgate.govern.usage import Used, by_name, plainly
+from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
+from toolgate.model.principals import Ceiling
+from toolgate.policy.compose import decide_one
+from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.learn import learn
+
+PLATFORM = snapshot(offer("fs", "read", allowed=("*", "resource:*")))
+TASK = TaskPolicy(task_id="t", enabled=True, default=("fs",))
+
+
+def audited(name: str, calls: int = 1, last_ms: int = 5, holder: str = "t") -> Use:
+    return Use(holder, "fs", name[:MAX_AUDITED_NAME], calls, last_ms)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        pytest.param("file:///docs/a", id="plain"),
+        pytest.param("FILE://localhost/docs//a%20b", id="written otherwise than it is meant"),
+        pytest.param("file:///docs/a?b=c", id="with a sign that is a wildcard"),
+        pytest.param(f"file:///{'long/' * 100}", id="longer than the audit keeps"),
+    ],
+)
+def test_a_resource_that_was_read_once_can_be_read_again_however_its_uri_was_written(uri: str) -> None:
+    used = by_name([audited(f"resource:{uri}")])
+    lesson = learn(PLATFORM, TASK, set(plainly(used)))
+    decide = partial(decide_one, PLATFORM, Ceiling(), task=lesson.policy, request=SessionRequest())
+
+    def allows(read: str) -> bool:
+        decision = decide_unlisted(lambda ref: decide(ref=ref), "fs", read)
+        return decision is not None and decision.allowed
+
+    assert allows(uri)
+    assert not allows("file:///docs/other")
+
+
+def test_uses_of_several_holders_are_added_up() -> None:
+    uses = [audited("read", 2, 5), audited("read", 1, 9, holder="u"), audited("write", 0, 3)]
+
+    assert by_name(uses) == {ToolRef("fs", "read"): Used(3, 9), ToolRef("fs", "write"): Used(0, 3)}

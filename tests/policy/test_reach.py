@@ -1,0 +1,55 @@
+"""How far tasks and keys reach, and what of that is not used."""
+
+from dataclasses import replace
+
+from tests.policy.worlds import TOKENS, offer, refs, snapshot
+from toolgate.model.names import ToolRef
+from toolgate.model.principals import Ceiling
+from toolgate.model.tasks import Task
+from toolgate.policy.layers import parse_task_policy
+from toolgate.policy.reach import key_reach, task_reach
+from toolgate.policy.unused import Grant, UnusedTool, weigh_grant
+
+REVIEW = Task(
+    task_id="review",
+    config={
+        "mcp.enabled": "true",
+        "mcp.default_server_ids": '["git"]',
+        "mcp.allowed_server_ids": '["git", "mail"]',
+    },
+)
+BROKEN = Task(task_id="broken", config={"mcp.enabled": "perhaps"})
+PLATFORM = snapshot(
+    offer("git", "log", "prompt:review", allowed=("*", "prompt:*")),
+    offer("mail", "send"),
+    offer("time", "now"),
+    tasks=(REVIEW, BROKEN),
+)
+REACHED = frozenset(refs("git/log", "git/prompt:review", "mail/send"))
+
+
+def test_a_task_reaches_what_requests_may_name_too() -> None:
+    assert task_reach(PLATFORM, parse_task_policy(REVIEW)) == REACHED
+
+
+def test_a_task_that_is_not_enforced_reaches_everything() -> None:
+    task = replace(parse_task_policy(REVIEW), enforced=False)
+
+    assert task_reach(PLATFORM, task) == REACHED | set(refs("time/now"))
+
+
+def test_a_key_reaches_what_its_tasks_do_within_its_ceiling() -> None:
+    tasks = ("review", "broken", "unwritten")
+
+    assert key_reach(PLATFORM, Ceiling()) == REACHED | set(refs("time/now"))
+    assert key_reach(PLATFORM, Ceiling(tasks=tasks)) == REACHED
+    assert key_reach(PLATFORM, Ceiling(tasks=tasks, servers=("mail", "time"))) == set(refs("mail/send"))
+    assert key_reach(PLATFORM, Ceiling(tasks=())) == frozenset()
+
+
+def test_a_grant_is_weighed_by_the_tools_that_are_not_used() -> None:
+    send = ToolRef("mail", "send")
+    grant = weigh_grant(PLATFORM, REACHED, used=set(refs("git/log")), last_ms={send: 5})
+
+    assert grant == Grant(2, (UnusedTool(send, TOKENS, 5),))
+    assert grant.unused_tokens == TOKENS

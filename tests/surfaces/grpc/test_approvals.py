@@ -1,0 +1,153 @@
+"""How nodes ask control about calls that a person must agree to."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import grpc.aio
+import pytest
+
+from tests.contract.approval_samples import ASKED
+from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
+from tests.surfaces.rest_house import secret_of
+from toolgate.model.approvals import MAX_ARGUMENT_BYTES
+from toolgate.proto import node_pb2
+from toolgate.registry.approval_steps import DECLINED
+from toolgate.registry.approvals import Said, Verdict
+from toolgate.registry.control_approvals import ControlDesk
+
+pytestmark = pytest.mark.anyio
+
+ASK: Final = "toolgate.v1.NodeService/AskApproval"
+DECIDE: Final = "toolgate.v1.NodeService/DecideApproval"
+NEW: Final = "0123456789abcdef"
+
+
+class Line:
+    """A link to control, by a node's key."""
+
+    def __init__(self, house: GrpcHouse) -> None:
+        self._house = house
+
+    async def ask_approval(self, request: node_pb2.AskApprovalRequest) -> node_pb2.AskApprovalResponse:
+        answer = await self._house.ask(ASK, request, key=secret_of("node"))
+        assert isinstance(answer, node_pb2.AskApprovalResponse)
+        return answer
+
+    async def decide_approval(self, request: node_pb2.DecideApprovalRequest) -> node_pb2.AskApprovalResponse:
+        answer = await self._house.ask(DECIDE, request, key=secret_of("node"))
+        assert isinstance(answer, node_pb2.AskApprovalResponse)
+        return answer
+
+
+async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
+    async with open_house() as house:
+        approvals, desk = house.rest.store.approvals, ControlDesk(Line(house))
+        first = await desk.ask(ASKED, new_id=NEW)
+        waiting = await desk.ask(ASKED, new_id="f" * 16)
+        kept = await approvals.get(NEW)
+        await approvals.decide(NEW, is_approved=True, by="key:bob", reason="fine")
+        passes = await desk.ask(ASKED, new_id="e" * 16)
+        after = await desk.ask(replace(ASKED, round=1), new_id="d" * 16)
+
+        assert kept is not None
+        assert kept.question == ASKED
+        assert first == Verdict("asked", NEW, kept.expires_ms)
+        assert waiting == first._replace(outcome="waiting")
+        assert (passes.outcome, passes.approval_id) == ("granted", NEW)
+        assert after.outcome == "granted"
+
+
+async def test_a_node_hears_of_a_denial() -> None:
+    async with open_house() as house:
+        desk = ControlDesk(Line(house))
+        await desk.ask(ASKED, new_id=NEW)
+        await house.rest.store.approvals.decide(NEW, is_approved=False, by="key:bob", reason="no")
+        denied = await desk.ask(ASKED, new_id="f" * 16)
+
+        assert (denied.outcome, denied.reason) == ("denied", "no")
+
+
+async def test_what_was_said_in_place_at_a_node_is_decided_at_control_and_used() -> None:
+    async with open_house() as house:
+        desk = ControlDesk(Line(house))
+        await desk.ask(ASKED, new_id=NEW)
+        strange = await desk.settle(replace(ASKED, principal="key:eve"), Said(NEW, True), new_id="e" * 16)
+        passes = await desk.settle(ASKED, Said(NEW, True), new_id="f" * 16)
+        replayed = await desk.settle(ASKED, Said(NEW, True), new_id="d" * 16)
+        declined = await desk.settle(ASKED, Said("d" * 16, False), new_id="c" * 16)
+        used = await house.rest.store.approvals.get(NEW)
+
+        assert (strange.outcome, strange.approval_id) == ("asked", "e" * 16)
+        assert (passes.outcome, passes.in_place) == ("granted", True)
+        assert (replayed.outcome, replayed.in_place) == ("asked", False)
+        assert (declined.outcome, declined.reason) == ("denied", DECLINED)
+        assert used is not None
+        assert (used.state, used.decided_by) == ("used", "key:ada")
+
+
+async def test_a_node_is_told_where_people_reach_the_console() -> None:
+    async with open_house() as house:
+        house.rest.control.gateway.sending.approving.reached_at("https://control.example")
+        verdict = await ControlDesk(Line(house)).ask(ASKED, new_id=NEW)
+
+        assert verdict.console_url == "https://control.example"
+
+
+@pytest.mark.parametrize("approval_id", ["", "../..", "A" * 16, "a" * 65])
+async def test_an_id_that_is_none_decides_nothing(approval_id: str) -> None:
+    async with open_house() as house:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await ControlDesk(Line(house)).settle(ASKED, Said(approval_id, True), new_id=NEW)
+
+        assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"new_id": ""},
+        {"new_id": "../../etc"},
+        {"principal": ""},
+        {"principal": "key:ada\n"},
+        {"task_id": "t" * 2_000},
+        {"tool": "two words"},
+        {"arguments_digest": "a" * 63},
+        {"definition": "D" * 64},
+        {"arguments": b"[]"},
+        {"arguments": b'{"a":'},
+        {"arguments": b"\xff"},
+        {"arguments": b'{"a":"%b"}' % (b"x" * MAX_ARGUMENT_BYTES)},
+    ],
+    ids=range(12),
+)
+async def test_a_question_that_is_none_is_refused_and_not_kept(fields: dict[str, Any]) -> None:
+    sent: dict[str, Any] = {
+        "new_id": NEW,
+        "principal": "key:ada",
+        "server_id": "files",
+        "tool": "delete",
+        "arguments_digest": "a" * 64,
+        "definition": "d" * 64,
+        "arguments": b"{}",
+    }
+    async with open_house() as house:
+        request = node_pb2.AskApprovalRequest(**sent | fields)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await house.ask(ASK, request, key=secret_of("node"))
+
+        assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
+        assert await house.rest.store.approvals.list() == []
+
+
+async def test_an_answer_that_a_node_does_not_know_lets_nothing_pass() -> None:
+    class Newer:
+        async def ask_approval(self, _: node_pb2.AskApprovalRequest) -> node_pb2.AskApprovalResponse:
+            return node_pb2.AskApprovalResponse(outcome="granted_by_committee", approval_id=NEW)
+
+        async def decide_approval(self, _: node_pb2.DecideApprovalRequest) -> node_pb2.AskApprovalResponse:
+            return node_pb2.AskApprovalResponse(outcome="granted_by_vote", approval_id=NEW)
+
+    desk = ControlDesk(Newer())
+
+    assert (await desk.ask(ASKED, new_id=NEW)).outcome == "waiting"
+    assert (await desk.settle(ASKED, Said(NEW, True), new_id=NEW)).outcome == "waiting"

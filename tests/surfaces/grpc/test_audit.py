@@ -1,0 +1,101 @@
+"""Audit logs of nodes: taken in pieces, each event once, under no other name than the node's key allows."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import pytest
+
+from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
+from tests.surfaces.rest_house import secret_of
+from toolgate.audit.events import CallRecorded
+from toolgate.audit.index import open_sqlite_index
+from toolgate.audit.lines import encode_line
+from toolgate.proto import node_pb2
+from toolgate.surfaces.grpc.audit import MAX_EVENTS
+
+pytestmark = pytest.mark.anyio
+
+RPC: Final = "toolgate.v1.NodeService/RecordEvents"
+NODE: Final = secret_of("node")
+LOG: Final = "ab" * 16
+
+
+@asynccontextmanager
+async def house_with_index(directory: Path) -> AsyncIterator[GrpcHouse]:
+    async with open_sqlite_index(directory / "audit.db") as index, open_house(audit_index=index) as house:
+        yield house
+
+
+def line(seq: int) -> bytes:
+    call = CallRecorded(at_ms=seq, door="mcp", principal="key:ada", tool="git__log", outcome="ok")
+    return encode_line(seq, call).rstrip()
+
+
+async def send(house: GrpcHouse, **fields: Any) -> int:
+    request = node_pb2.RecordEventsRequest(**{"log": LOG, "node_id": "east"} | fields)
+    return int((await house.ask(RPC, request, key=NODE)).taken)
+
+
+async def seen(house: GrpcHouse) -> list[tuple[str, int]]:
+    found = await house.rest.get("/admin/api/audit", key=secret_of("viewer"))
+    return [(one["node"], one["seq"]) for one in found["events"]]
+
+
+async def test_a_log_is_taken_in_pieces_each_event_once(tmp_path: Path) -> None:
+    async with house_with_index(tmp_path) as house:
+        taken = [
+            await send(house),
+            await send(house, upto=2, events=[line(1), line(2)]),
+            await send(house, upto=2, events=[line(1), line(2)]),
+            await send(house, after=2, upto=4, events=[line(3), line(4)]),
+            await send(house, after=9, upto=10, events=[line(10)]),
+            await send(house),
+        ]
+
+        assert taken == [0, 2, 2, 4, 4, 4]
+        assert await seen(house) == [("node/east", number) for number in (4, 3, 2, 1)]
+
+
+async def test_a_node_writes_into_logs_under_its_own_key_only(tmp_path: Path) -> None:
+    async with house_with_index(tmp_path) as house:
+        await send(house, node_id="other/west", upto=1, events=[line(1)])
+        await send(house, node_id="", upto=1, events=[line(1)])
+
+        assert await seen(house) == [("node", 1), ("node/other/west", 1)]
+
+
+async def test_lines_that_are_no_events_of_the_piece_are_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = [line(9), b"\xff", b'{"seq":2,"type":"later"}', line(3), line(3), line(1)]
+    async with house_with_index(tmp_path) as house:
+        taken = await send(house, upto=5, events=[line(1), *odd, line(4)])
+
+        assert taken == 5
+        assert [number for _, number in await seen(house)] == [4, 3, 1]
+    assert "node `node/east` sent 5 audit events that are none" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"log": ""}, id="no log"),
+        pytest.param({"log": "a/b"}, id="no name of a log"),
+        pytest.param({"log": "a" * 65}, id="a long name"),
+        pytest.param({"node_id": "a b"}, id="no name of a node"),
+        pytest.param({"after": 2, "upto": 1}, id="backwards"),
+        pytest.param({"upto": 2**60}, id="a number beyond all logs"),
+        pytest.param({"upto": 1, "events": [b"{}"] * (MAX_EVENTS + 1)}, id="too many"),
+    ],
+)
+async def test_what_is_no_piece_of_a_log_is_refused(tmp_path: Path, fields: dict[str, Any]) -> None:
+    async with house_with_index(tmp_path) as house:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await send(house, **fields)
+
+        assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
+        assert await seen(house) == []

@@ -1,0 +1,245 @@
+"""Calls that a person must agree to, at the MCP door: none is sent before that, and then one is."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from tests.surfaces.mcp.house import House, Response, key, open_house, task
+from tests.surfaces.mcp.test_rounds import ACCEPT, CALL, again, call, legacy_net, modern_net
+from tests.upstream.memory_link import MemoryNet, definition, record
+from toolgate.errors import ControlUnavailable
+from toolgate.gateway.approving import Approving
+from toolgate.model.approvals import Question
+from toolgate.model.servers import ApprovalPolicy
+from toolgate.registry.approvals import Verdict
+from toolgate.registry.memory_approvals import MemoryApprovals
+
+pytestmark = pytest.mark.anyio
+
+ALWAYS: Final = ApprovalPolicy(default="always")
+ONE: Final = record("one", allowed_tools=("*",), approval_policy=ALWAYS)
+BY_OTHERS: Final = record(
+    "one", allowed_tools=("*",), approval_policy=ApprovalPolicy(default="always", in_place=False)
+)
+ADA, EVE = "tg_ada" * 8, "tg_eve" * 8
+KEYS: Final = (key("ada", ADA), key("eve", EVE))
+SENT: Final = {"name": "one.echo", "arguments": {"path": "/tmp/x"}}
+
+
+def with_approvals(house: House) -> MemoryApprovals:
+    """Approvals in memory that the house asks about."""
+    approvals = MemoryApprovals(lambda: 0)
+    house.gateway.sending.approving = Approving(house.gateway.audit, approvals)
+    return approvals
+
+
+@asynccontextmanager
+async def governed(net: MemoryNet | None = None) -> AsyncIterator[tuple[House, MemoryApprovals]]:
+    async with open_house(net or MemoryNet(), ONE, keys=KEYS) as house:
+        yield house, with_approvals(house)
+
+
+def detail(answer: Response) -> Any:
+    """What a refused call says, as its result."""
+    result = answer.json["result"]
+    assert result["isError"]
+    return result["_meta"]["toolgate/error"]
+
+
+def passed(answer: Response) -> bool:
+    return not answer.json["result"].get("isError", False)
+
+
+async def agree(approvals: MemoryApprovals, approval_id: str, *, is_approved: bool = True) -> None:
+    await approvals.decide(approval_id, is_approved=is_approved, by="key:bob", reason="because")
+
+
+async def test_a_modern_client_waits_for_a_person_and_then_calls_once() -> None:
+    async with governed() as (house, approvals):
+        first = await house.modern("/mcp", "tools/call", SENT, key=ADA)
+        told = detail(first)
+        await agree(approvals, told["data"]["approval_id"])
+        strange = await house.modern("/mcp", "tools/call", SENT, key=EVE)
+        changed = await house.modern("/mcp", "tools/call", {**SENT, "arguments": {"path": "/"}}, key=ADA)
+        passes = await house.modern("/mcp", "tools/call", SENT, key=ADA)
+        replayed = await house.modern("/mcp", "tools/call", SENT, key=ADA)
+        used = await approvals.get(told["data"]["approval_id"])
+
+        assert (told["code"], told["retryable"]) == ("mcp_approval_required", False)
+        assert sorted(told["data"]) == ["approval_id", "expires_at_ms", "url"]
+        assert told["data"]["approval_id"] in first.json["result"]["content"][0]["text"]
+        assert [passed(one) for one in (strange, changed, passes, replayed)] == [False, False, True, False]
+        assert len(house.net["one"].calls) == 1
+        assert used is not None
+        assert (used.state, used.question.principal, used.question.door) == ("used", "key:ada", "mcp")
+        assert [(one.outcome, one.code) for one in house.audited] == [
+            ("denied", "mcp_approval_required"),
+            ("denied", "mcp_approval_required"),
+            ("denied", "mcp_approval_required"),
+            ("ok", ""),
+            ("denied", "mcp_approval_required"),
+        ]
+        assert {(one.outcome, one.layer, one.rule) for one in house.audited} == {
+            ("denied", "platform", "approval_policy default: always"),
+            ("ok", "platform", "allowed_tools `*`"),
+        }
+
+
+async def test_a_session_waits_for_a_person_and_hears_of_a_denial_once() -> None:
+    async with governed() as (house, approvals):
+        session = await house.session("/mcp", key=ADA)
+        listed = await session.tools()
+        told = detail(await session.call("one.echo", n=1))
+        await agree(approvals, told["data"]["approval_id"], is_approved=False)
+        denied = detail(await session.call("one.echo", n=1))
+        anew = detail(await session.call("one.echo", n=1))
+        await agree(approvals, anew["data"]["approval_id"])
+        last_call = await session.call("one.echo", n=1)
+
+        assert listed == ["one.echo"]
+        assert (denied["code"], denied["data"]["reason"]) == ("mcp_approval_denied", "because")
+        assert anew["code"] == "mcp_approval_required"
+        assert anew["data"]["approval_id"] != told["data"]["approval_id"]
+        assert passed(last_call)
+        assert len(house.net["one"].calls) == 1
+
+
+async def test_a_hundred_retries_at_once_make_one_call() -> None:
+    async with governed() as (house, approvals):
+        told = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
+        await agree(approvals, told["data"]["approval_id"])
+        answers = await asyncio.gather(
+            *(house.modern("/mcp", "tools/call", SENT, key=ADA) for _ in range(100))
+        )
+
+        assert Counter(map(passed, answers)) == {True: 1, False: 99}
+        assert len(house.net["one"].calls) == 1
+        assert len({detail(one)["data"]["approval_id"] for one in answers if not passed(one)}) == 1
+
+
+async def test_a_tool_that_is_found_waits_as_well() -> None:
+    through = {"name": "call_tool", "arguments": {"name": "one.echo", "arguments": {"n": 1}}}
+    async with governed() as (house, approvals):
+        told = detail(await house.modern("/mcp/find", "tools/call", through, key=ADA))
+        await agree(approvals, told["data"]["approval_id"])
+        passes = await house.modern("/mcp/find", "tools/call", through, key=ADA)
+        direct = await house.modern(
+            "/mcp", "tools/call", {"name": "one.echo", "arguments": {"n": 1}}, key=ADA
+        )
+
+        assert (passed(passes), passed(direct)) == (True, False)
+
+
+async def test_only_tools_that_need_it_wait_and_a_change_of_policy_counts_at_once() -> None:
+    async with open_house(MemoryNet(), record("one", allowed_tools=("*",)), keys=KEYS) as house:
+        with_approvals(house)
+        before = await house.modern("/mcp", "tools/call", SENT, key=ADA)
+        house.apply(servers={"one": ONE})
+        after = await house.modern("/mcp", "tools/call", SENT, key=ADA)
+        house.apply(
+            servers={"one": record("one", allowed_tools=("*",))},
+            tasks={"strict": task("strict", default_server_ids=["one"], approval_policy="always")},
+        )
+        in_task = await house.modern("/mcp/t/strict", "tools/call", SENT, key=ADA)
+
+        assert [passed(one) for one in (before, after, in_task)] == [True, False, False]
+
+
+async def test_an_approval_is_of_one_definition() -> None:
+    net = MemoryNet()
+    async with governed(net) as (house, approvals):
+        told = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
+        await agree(approvals, told["data"]["approval_id"])
+        net["one"].tools = (definition("echo", description="now with another meaning"),)
+        await house.gateway.servers.refresh("one")
+        await asyncio.sleep(0)
+        after = await house.modern("/mcp", "tools/call", SENT, key=ADA)
+
+        assert not passed(after)
+
+
+async def test_where_control_does_not_answer_nothing_passes() -> None:
+    class Gone(MemoryApprovals):
+        async def ask(self, question: Question, *, new_id: str) -> Verdict:
+            raise ControlUnavailable("no line")
+
+    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
+        house.gateway.sending.approving = Approving(house.gateway.audit, Gone(lambda: 0))
+        told = detail(await house.modern("/mcp", "tools/call", SENT, key=ADA))
+
+        assert (told["code"], told["retryable"]) == ("mcp_unavailable", True)
+        assert house.net["one"].calls == []
+
+
+async def test_who_goes_away_while_its_approval_is_asked_for_is_on_record() -> None:
+    """The approval may be used up by then: the audit says what became of the call."""
+    asked = asyncio.Event()
+
+    class Slow(MemoryApprovals):
+        async def ask(self, question: Question, *, new_id: str) -> Verdict:
+            asked.set()
+            await asyncio.Event().wait()
+            return await super().ask(question, new_id=new_id)
+
+    async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
+        house.gateway.sending.approving = Approving(house.gateway.audit, Slow(lambda: 0))
+        calling = asyncio.create_task(house.modern("/mcp", "tools/call", SENT, key=ADA))
+        async with asyncio.timeout(5):
+            await asked.wait()
+            calling.cancel()
+            await asyncio.wait([calling])
+
+        assert house.net["one"].calls == []
+        assert [(one.outcome, one.code) for one in house.audited] == [("cancelled", "cancelled")]
+
+
+async def test_a_call_whose_modern_server_asks_goes_on_under_its_approval_and_no_round_twice() -> None:
+    async with open_house(modern_net(), BY_OTHERS, keys=KEYS) as house:
+        approvals = with_approvals(house)
+        told = detail(await call(house, CALL, secret=ADA))
+        await agree(approvals, told["data"]["approval_id"])
+        first = await call(house, CALL, secret=ADA)
+        last_round = await call(house, again(CALL, first), secret=ADA)
+        replayed = await call(house, again(CALL, first), secret=ADA)
+
+        assert first.json["result"]["resultType"] == "input_required"
+        assert json.loads(text_of(last_round))["told"] == {"who": ACCEPT}
+        assert detail(replayed)["code"] == "mcp_approval_required"
+        assert len(house.net["one"].calls) == 2
+
+
+async def test_a_session_whose_modern_server_asks_goes_on_under_its_approval() -> None:
+    async with open_house(modern_net(), BY_OTHERS, keys=KEYS) as house:
+        approvals = with_approvals(house)
+        session = await house.session("/mcp", key=ADA, capabilities={"elicitation": {}})
+        told = detail(await session.send("tools/call", CALL))
+        await agree(approvals, told["data"]["approval_id"])
+        stream = session.begin("tools/call", CALL, request_id="mine")
+        asked = await stream.event()
+        await session.reply(asked["id"], result=ACCEPT)
+        ended = await stream.event()
+        again_told = detail(await session.send("tools/call", CALL))
+
+        assert json.loads(ended["result"]["content"][0]["text"])["told"] == {"who": ACCEPT}
+        assert again_told["code"] == "mcp_approval_required"
+
+
+async def test_a_parked_call_goes_on_without_another_word() -> None:
+    async with open_house(legacy_net(), BY_OTHERS, keys=KEYS) as house:
+        approvals = with_approvals(house)
+        told = detail(await call(house, CALL, secret=ADA))
+        await agree(approvals, told["data"]["approval_id"])
+        first = await call(house, CALL, secret=ADA)
+        last_round = await call(house, again(CALL, first), secret=ADA)
+
+        assert json.loads(text_of(last_round)) == ACCEPT
+        assert len(house.net["one"].calls) == 1
+
+
+def text_of(answer: Response) -> str:
+    return str(answer.json["result"]["content"][0]["text"])

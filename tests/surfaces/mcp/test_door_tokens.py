@@ -1,0 +1,99 @@
+"""What lists and results cost models is counted task by task, and told to the audit once."""
+
+import asyncio
+
+import pytest
+
+from tests.surfaces.mcp.house import House, open_house, task
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
+from toolgate.app import token_telling
+from toolgate.audit.events import TokensCounted
+from toolgate.gateway.view import FIND_PRICE
+from toolgate.upstream.link import Reply
+
+pytestmark = pytest.mark.anyio
+
+GIT = record("git", allowed_tools=("*",))
+REVIEW = task("review", default_server_ids=["git"], tool_denylist=["push"])
+
+
+def world() -> MemoryNet:
+    async def log(_params: object) -> Reply:
+        return Reply(result=text_result("x" * 33))
+
+    tools = [definition("log"), definition("push", description="Send commits. " * 20)]
+    return MemoryNet(git=MemoryServer(tools=tools, on_call={"log": log}))
+
+
+def told(house: House, *, at_ms: int) -> list[TokensCounted]:
+    house.gateway.tokens.tell(at_ms=at_ms, registered=house.gateway.snapshot.tasks)
+    house.gateway.audit.flush()
+    return [one for _, one in house.sink.events if isinstance(one, TokensCounted) and one.at_ms == at_ms]
+
+
+async def test_lists_and_results_are_counted_by_task_and_told_once() -> None:
+    async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
+        for _ in range(2):
+            await house.modern("/mcp/t/review", "tools/list")
+        tools = house.gateway.snapshot.servers["git"].tools
+        price, full = tools["log"].tokens, sum(tool.tokens for tool in tools.values())
+        await house.modern("/mcp/t/review", "tools/call", {"name": "git.log", "arguments": {}})
+        await house.modern("/mcp/t/review", "tools/call", {"name": "git.push", "arguments": {}})
+        await (await house.session("/mcp")).tools()
+        await house.modern("/mcp/find", "tools/list")
+        first, again = told(house, at_ms=1), told(house, at_ms=2)
+        await house.modern("/mcp/t/review", "tools/list")
+        later = told(house, at_ms=3)
+        recorded = [(one.tool, one.result_tokens) for one in house.audited]
+
+    assert first == [
+        TokensCounted(1, "review", 2, 2 * price, 2 * full, 1, 10),
+        TokensCounted(1, "", 2, full + FIND_PRICE["tokens"], 2 * full),
+    ]
+    assert again == []
+    assert later == [TokensCounted(3, "review", 1, price, full)]
+    assert recorded == [("log", 10), ("git.push", 0)]
+
+
+async def test_the_pages_of_a_list_are_one_list() -> None:
+    async with open_house(world(), GIT, page_size=1) as house:
+        answer = await house.modern("/mcp", "tools/list")
+        await house.modern("/mcp", "tools/list", {"cursor": answer.json["result"]["nextCursor"]})
+
+        assert [one.lists for one in told(house, at_ms=1)] == [1]
+
+
+async def test_a_task_that_is_gone_is_forgotten_once_all_of_it_is_told() -> None:
+    async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
+        await house.modern("/mcp/t/review", "tools/list")
+        house.apply(tasks={})
+
+        assert [one.task_id for one in told(house, at_ms=1)] == ["review"]
+        assert told(house, at_ms=2) == []
+        assert house.gateway.tokens.by_task("lists")() == {}
+
+
+async def test_what_is_counted_is_shown_as_metrics_and_told_now_and_then_and_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_telling, "TELL_EVERY_S", 0.01)
+    async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
+        async with token_telling.open_token_telling(house.gateway):
+            await house.modern("/mcp/t/review", "tools/list")
+            async with asyncio.timeout(5):
+                while not (first := _lists(house)):
+                    await asyncio.sleep(0.01)
+            shown = house.gateway.metrics.render().decode()
+            await house.modern("/mcp/t/review", "tools/list")
+            await house.modern("/mcp/t/review", "tools/list")
+        everything = _lists(house)
+
+    assert (first, sum(everything)) == ([1], 3)
+    assert 'toolgate_definition_tokens_total{task_id="review"}' in shown
+    assert 'toolgate_definition_tokens_saved_total{task_id="review"}' in shown
+    assert 'toolgate_result_tokens_total{task_id="review"} 0' in shown
+
+
+def _lists(house: House) -> list[int]:
+    house.gateway.audit.flush()
+    return [one.lists for _, one in house.sink.events if isinstance(one, TokensCounted)]

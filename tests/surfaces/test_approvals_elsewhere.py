@@ -1,0 +1,90 @@
+"""Calls that a person must agree to, at the doors where models and guests make them."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from tests.surfaces.mcp.test_door_approvals import ONE, agree, with_approvals
+from tests.surfaces.openai.chat_house import error_in, open_chat_house, results, upstream
+from tests.surfaces.openai.responses_house import ALL, ASKED, respond
+from tests.surfaces.openai.test_responses_mixed import approve, last
+from tests.surfaces.wasm.task_house import PlayedGuest, open_task_house
+from tests.surfaces.wasm.test_mcp_calls import EACCES, FUNCTIONS, status
+from tests.upstream.memory_link import MemoryNet
+from tests.upstream.responses_model import ResponsesScript, say
+from tests.upstream.responses_model import call as asks_for
+from tests.upstream.scripted_model import calls, scripted_model, text
+
+pytestmark = pytest.mark.anyio
+
+ECHO: Final = "mcp__one__echo"
+
+
+async def test_a_model_is_told_what_waits_and_calls_again_once_it_is_approved() -> None:
+    script = (calls((ECHO, '{"n": 1}', "a")), text("wait"), calls((ECHO, '{"n": 1}', "b")), text("done"))
+    async with (
+        scripted_model(*script) as model,
+        open_chat_house(MemoryNet(), ONE, upstreams=(upstream(model.url),)) as house,
+    ):
+        approvals = with_approvals(house.house)
+        await house.chat()
+        (waiting,) = await approvals.list()
+        told = error_in(model.requests[1], "a")
+        await agree(approvals, waiting.approval_id)
+        await house.chat()
+
+        assert (told["code"], told["retryable"]) == ("mcp_approval_required", False)
+        assert f"toolgate approvals approve {waiting.approval_id}" in told["message"]
+        assert waiting.question.door == "chat"
+        assert results(model.requests[3]) == {"b": '{"n":1}'}
+        assert house.called == ["one.echo denied", "one.echo ok"]
+
+
+async def test_what_a_client_of_responses_agrees_to_waits_for_the_operators_agreement_too() -> None:
+    """The client's own approval and the gateway's are two: neither stands for the other."""
+    script = ResponsesScript(
+        [asks_for(ECHO, {"n": 1})], [say("wait")], [asks_for(ECHO, {"n": 1})], [say("done")]
+    )
+    async with (
+        scripted_model(script) as model,
+        open_chat_house(MemoryNet(), ONE, upstreams=(upstream(model.url),)) as house,
+    ):
+        approvals = with_approvals(house.house)
+        first = await respond(house, "go", ASKED)
+        before = await approvals.list()
+        request = last(first, "mcp_approval_request")
+        second = await respond(house, [approve(request)], ASKED, previous_response_id=first["id"])
+        (waiting,) = await approvals.list()
+        await agree(approvals, waiting.approval_id)
+        third = await respond(house, "go", ALL)
+
+        assert before == []
+        assert last(second, "mcp_call")["error"]["content"]["error"]["code"] == "mcp_approval_required"
+        assert last(third, "mcp_call")["output"] == '{"n":1}'
+        assert house.called == ["one.echo denied", "one.echo ok"]
+
+
+async def test_a_guest_gets_a_number_and_the_reason_and_calls_again_once_it_is_approved() -> None:
+    def ask(guest: PlayedGuest) -> Any:
+        fd = guest.call("mcp_open", "one")
+        code, _ = guest.ask("mcp_call_tool", fd, "echo", '{"n": 1}')
+        return code, status(guest, fd)
+
+    def use(guest: PlayedGuest) -> Any:
+        fd = guest.call("mcp_open", "one")
+        passes = guest.told("mcp_call_tool", fd, "echo", '{"n": 1}')
+        return passes, guest.ask("mcp_call_tool", fd, "echo", '{"n": 1}')[0]
+
+    async with open_task_house(MemoryNet(), ONE) as house:
+        approvals = with_approvals(house.house)
+        refused, told = await house.play(FUNCTIONS, ask)
+        (waiting,) = await approvals.list()
+        await agree(approvals, waiting.approval_id)
+        passes, replayed = await house.play(FUNCTIONS, use)
+
+    assert (refused, replayed) == (EACCES, EACCES)
+    assert told["last_error"]["code"] == "mcp_approval_required"
+    assert waiting.approval_id in told["last_error"]["message"]
+    assert (waiting.question.principal, waiting.question.task_id) == ("agent", "job")
+    assert json.loads(passes["content"][0]["text"]) == {"n": 1}

@@ -1,0 +1,281 @@
+"""Budgets over time at every door: what is used up is told there with when to come back, and is on record."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from tests.surfaces.mcp.house import House, key, open_house, task
+from tests.surfaces.mcp.test_door_approvals import ONE as APPROVED_ONE
+from tests.surfaces.mcp.test_door_approvals import with_approvals
+from tests.surfaces.mcp.test_door_offers import docs, offering
+from tests.surfaces.openai.chat_house import ChatHouse, asking, error_in, open_chat_house, upstream
+from tests.surfaces.openai.responses_house import ALL
+from tests.surfaces.openai.responses_house import URL as RESPONSES
+from tests.surfaces.openai.responses_house import asking as asking_response
+from tests.surfaces.rest_house import open_rest, stdio
+from tests.surfaces.wasm.task_house import PlayedGuest, open_task_house
+from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, status
+from tests.upstream.memory_link import MemoryNet
+from tests.upstream.responses_model import ResponsesScript, say
+from tests.upstream.scripted_model import calls, hang, scripted_model, text
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.identity import hash_key
+from toolgate.gateway.spending import Spending
+from toolgate.model.allowances import TimeBudgets
+from toolgate.registry.memory_spending import MemorySpending
+
+pytestmark = pytest.mark.anyio
+
+DAY_MS: Final = 86_400_000
+NOON_MS: Final = 20_000 * DAY_MS + DAY_MS // 2
+EAGAIN: Final = -11
+ADA: Final = "tg_ada" * 8
+BEARER: Final = f"Bearer {ADA}"
+USAGE: Final = {"prompt_tokens": 600, "completion_tokens": 500, "total_tokens": 1_100}
+ECHO: Final = {"name": "one.echo", "arguments": {}}
+
+
+def with_bank(gateway: Gateway) -> MemorySpending:
+    """It is noon, and stays so."""
+    bank = MemorySpending(lambda: NOON_MS)
+    gateway.sending.spending = Spending(bank, metrics=gateway.metrics, clock_s=lambda: 0.0)
+    return bank
+
+
+def ada(**budgets: int) -> Any:
+    return key("ada", ADA, budgets=TimeBudgets(**budgets))
+
+
+async def used(bank: MemorySpending) -> dict[str, int]:
+    return {f"{one.holder}: {one.budget}": one.used for one in await bank.usage()}
+
+
+def outcomes(house: House) -> list[tuple[str, str, str, str]]:
+    return [(one.outcome, one.code, one.layer, one.rule) for one in house.audited]
+
+
+async def test_a_minute_that_is_used_up_is_busy_with_when_to_come_back_at_both_eras() -> None:
+    async with open_house(MemoryNet(), keys=(ada(calls_per_minute=2),)) as house:
+        with_bank(house.gateway)
+        modern = [await house.modern("/api/mcp", "tools/call", ECHO, key=ADA) for _ in range(3)]
+        session = await house.session("/api/mcp", key=ADA)
+        legacy = await session.call("one.echo")
+
+        assert "isError" not in modern[1].json["result"]
+        for refused in (modern[2], legacy):
+            detail = refused.json["result"]["_meta"]["toolgate/error"]
+            assert (detail["code"], detail["retryable"]) == ("mcp_busy", True)
+            assert detail["data"] == {
+                "budget": "calls_per_minute",
+                "limit": 2,
+                "holder": {"kind": "key", "id": "ada"},
+                "retry_after_s": 60,
+            }
+        assert len(house.net["one"].calls) == 2
+        assert outcomes(house)[2:] == [("denied", "mcp_busy", "key", "budgets: calls_per_minute = 2")] * 2
+        assert house.gateway.metrics.budget_refusals == {"calls_per_minute": 2}
+
+
+async def test_a_task_s_day_is_shared_by_all_who_call_under_it() -> None:
+    night = task("night", default_server_ids=["one"], budgets={"calls_per_day": 3})
+    async with open_house(MemoryNet(), tasks=(night,), keys=(key("a", "tg_a"), key("b", "tg_b"))) as house:
+        bank = with_bank(house.gateway)
+        answers = [
+            await house.modern("/api/mcp/t/night", "tools/call", ECHO, key=secret)
+            for secret in ("tg_a", "tg_b", "tg_a", "tg_b")
+        ]
+        elsewhere = await house.modern("/api/mcp", "tools/call", ECHO, key="tg_a")
+
+        detail = answers[3].json["result"]["_meta"]["toolgate/error"]
+        assert (detail["code"], detail["data"]["retry_after_s"]) == ("budget_exceeded", DAY_MS // 2000)
+        assert "isError" not in elsewhere.json["result"]
+        assert await used(bank) == {"task `night`: calls_per_day": 3}
+        assert outcomes(house)[3] == ("denied", "budget_exceeded", "task", "mcp.budgets: calls_per_day = 3")
+
+
+async def test_a_call_that_waits_for_a_person_takes_nothing() -> None:
+    async with open_house(MemoryNet(), APPROVED_ONE, keys=(ada(calls_per_day=1),)) as house:
+        with_bank(house.gateway)
+        approvals = with_approvals(house)
+        waits = [await house.modern("/api/mcp", "tools/call", ECHO, key=ADA) for _ in range(3)]
+        (waiting,) = await approvals.list()
+        await approvals.decide(waiting.approval_id, is_approved=True, by="key:bob", reason="")
+        passes = await house.modern("/api/mcp", "tools/call", ECHO, key=ADA)
+        used_up = await house.modern("/api/mcp", "tools/call", ECHO, key=ADA)
+
+        codes = [one.json["result"]["_meta"]["toolgate/error"]["code"] for one in (*waits, used_up)]
+        assert codes == ["mcp_approval_required"] * 3 + ["budget_exceeded"]
+        assert "isError" not in passes.json["result"]
+
+
+async def test_results_count_as_tokens_and_a_day_s_tokens_end() -> None:
+    async with open_house(MemoryNet(), keys=(ada(tokens_per_day=10),)) as house:
+        bank = with_bank(house.gateway)
+        long = {"name": "one.echo", "arguments": {"text": "word " * 50}}
+        first = await house.modern("/api/mcp", "tools/call", long, key=ADA)
+        refused = await house.modern("/api/mcp", "tools/call", ECHO, key=ADA)
+
+        assert "isError" not in first.json["result"]
+        detail = refused.json["result"]["_meta"]["toolgate/error"]
+        assert (detail["code"], detail["data"]["budget"]) == ("budget_exceeded", "tokens_per_day")
+        assert (await used(bank))["key `ada`: tokens_per_day"] > 10
+
+
+async def test_prompts_take_from_budgets_too_and_are_refused_by_an_error() -> None:
+    net = MemoryNet(docs=offering("modern"))
+    async with open_house(net, docs(), keys=(ada(calls_per_day=1),)) as house:
+        with_bank(house.gateway)
+        await house.gateway.servers.settled(["docs"])
+        greet = {"name": "docs.greet"}
+        answers = [await house.modern("/api/mcp", "prompts/get", greet, key=ADA) for _ in range(2)]
+
+        assert "result" in answers[0].json
+        assert answers[1].code == -31040
+        assert answers[1].json["error"]["data"]["retry_after_s"] == DAY_MS // 2000
+
+
+async def test_where_nobody_can_be_asked_a_call_with_a_budget_is_not_made() -> None:
+    async with open_house(MemoryNet(), keys=(ada(calls_per_day=9),)) as house:
+        refused = await house.modern("/api/mcp", "tools/call", ECHO, key=ADA)
+
+        assert refused.json["result"]["_meta"]["toolgate/error"]["code"] == "mcp_unavailable"
+        assert [one[:2] for one in outcomes(house)] == [("error", "mcp_unavailable")]
+        assert house.net["one"].calls == []
+
+
+async def test_rest_says_when_to_come_back_in_its_header_too() -> None:
+    async with open_rest(MemoryNet()) as house:
+        with_bank(house.control.gateway)
+        budgets = {"calls_per_minute": 2, "calls_per_day": 1}
+        await house.seed(
+            server=[stdio("one")],
+            key=[{"key_id": "ada", "role": "agent", "sha256": hash_key(ADA), "budgets": budgets}],
+        )
+        first = await house.ask("POST", "/api/v1/mcp/call", ECHO, key=ADA)
+        refused = await house.ask("POST", "/api/v1/mcp/call", ECHO, key=ADA)
+
+        assert (first.status_code, refused.status_code) == (200, 429)
+        assert refused.headers["retry-after"] == str(DAY_MS // 2000)
+        assert refused.json()["error"]["data"]["retry_after_s"] == DAY_MS // 2000
+
+
+async def test_a_model_is_told_of_a_budget_that_is_used_up_as_the_result_of_its_call() -> None:
+    script = (calls(("mcp__one__echo", "{}", "a"), ("mcp__one__echo", "{}", "b")), text("done"))
+    async with (
+        scripted_model(*script) as model,
+        open_chat_house(
+            MemoryNet(), upstreams=(upstream(model.url),), keys=(ada(calls_per_minute=1),)
+        ) as house,
+    ):
+        with_bank(house.house.gateway)
+        answer = await house.post(asking(), authorization=BEARER)
+
+        assert answer.status == 200
+        told = error_in(model.requests[1], "b")
+        assert (told["code"], told["retryable"]) == ("mcp_busy", True)
+        assert "try again in 60 s" in told["message"]
+
+
+async def ask_twice(house: ChatHouse, body: Any, url: str) -> tuple[dict[str, int], Any]:
+    """What the first took, and how the second was refused."""
+    bank = with_bank(house.house.gateway)
+    first = await house.post(body, url=url, authorization=BEARER)
+    assert first.status == 200, first.body
+    second = await house.post(body, url=url, authorization=BEARER)
+    assert second.headers["retry-after"] == str(DAY_MS // 2000)
+    assert [(one.outcome, one.code) for one in house.house.audited] == [("denied", "budget_exceeded")]
+    return await used(bank), (second.status, second.json["error"]["code"])
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("mode", ["inject", "passthrough"])
+async def test_what_a_model_says_it_took_counts_and_a_chat_without_tokens_left_is_refused(
+    mode: str, is_stream: bool
+) -> None:
+    body = asking(stream=is_stream, stream_options={"include_usage": True}) if is_stream else asking()
+    async with (
+        scripted_model(text("done", usage=USAGE)) as model,
+        open_chat_house(
+            MemoryNet(), upstreams=(upstream(model.url, mode=mode),), keys=(ada(tokens_per_day=1_000),)
+        ) as house,
+    ):
+        taken, refused = await ask_twice(house, body, "/v1/chat/completions")
+
+        assert taken == {"key `ada`: tokens_per_day": 1_100}
+        assert refused == (429, "budget_exceeded")
+        assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("mode", ["inject", "passthrough"])
+async def test_nobody_gets_out_of_being_counted_by_not_asking_for_it(mode: str) -> None:
+    """A model's server says what a stream took only where it is asked to. Who did not ask does not see it."""
+    body = asking(stream=True, tool_choice="none")
+    async with (
+        scripted_model(text("done", usage=USAGE)) as model,
+        open_chat_house(
+            MemoryNet(), upstreams=(upstream(model.url, mode=mode),), keys=(ada(tokens_per_day=1_000),)
+        ) as house,
+    ):
+        bank = with_bank(house.house.gateway)
+        answer = await house.post(body, authorization=BEARER)
+        await house.house.gateway.sending.spending.report()
+
+        assert model.requests[0].body["stream_options"] == {"include_usage": True}
+        assert await used(bank) == {"key `ada`: tokens_per_day": 1_100}
+        assert b"done" in answer.body
+        assert b"total_tokens" not in answer.body
+        assert answer.body.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("mode", ["inject", "passthrough"])
+async def test_nobody_gets_out_of_being_counted_by_leaving_before_the_end(mode: str) -> None:
+    said = hang(text("never", step=1, usage=USAGE), after=600)
+    async with (
+        scripted_model(said) as model,
+        open_chat_house(
+            MemoryNet(), upstreams=(upstream(model.url, mode=mode),), keys=(ada(tokens_per_day=1_000),)
+        ) as house,
+    ):
+        bank = with_bank(house.house.gateway)
+        stream = house.open(asking(stream=True), authorization=BEARER)
+        await stream.event()
+        await stream.leave()
+        await house.house.gateway.sending.spending.report()
+
+        (taken,) = (await used(bank)).values()
+        assert 10 < taken < 200
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("tools", [(ALL,), ()])
+async def test_responses_count_and_are_refused_alike(tools: tuple[Any, ...], is_stream: bool) -> None:
+    body = asking_response("go", *tools, stream=is_stream) | {"tools": list(tools)}
+    async with (
+        scripted_model(ResponsesScript([say("done")], [say("more")])) as model,
+        open_chat_house(
+            MemoryNet(), upstreams=(upstream(model.url),), keys=(ada(tokens_per_day=1),)
+        ) as house,
+    ):
+        taken, refused = await ask_twice(house, body, RESPONSES)
+
+        assert taken == {"key `ada`: tokens_per_day": 15}
+        assert refused == (429, "budget_exceeded")
+
+
+async def test_a_guest_gets_a_number_and_the_reason() -> None:
+    def ask(guest: PlayedGuest) -> Any:
+        fd = guest.call("mcp_open", "one")
+        guest.told("mcp_call_tool", fd, "echo", "{}")
+        code, _ = guest.ask("mcp_call_tool", fd, "echo", "{}")
+        return code, status(guest, fd)
+
+    job = task("job", default_server_ids=["one"], budgets={"calls_per_day": 1})
+    async with open_task_house(MemoryNet()) as house:
+        with_bank(house.house.gateway)
+        house.house.apply(tasks={"job": job})
+        code, told = await house.play(FUNCTIONS, ask)
+
+    assert code == EAGAIN
+    assert told["last_error"]["code"] == "budget_exceeded"
+    assert f"try again in {DAY_MS // 2000} s" in json.dumps(told)

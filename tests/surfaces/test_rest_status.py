@@ -1,0 +1,104 @@
+"""Whether the gateway serves, why not, and to whom it says what of its servers."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.surfaces.rest_house import open_rest, secret_of
+from toolgate.audit.events import CredentialRefused
+from toolgate.audit.log import AuditLog
+from toolgate.errors import ControlUnavailable, PolicyStale
+from toolgate.govern.control import Standing, Trouble
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_health_and_metrics_tell_what_is_served() -> None:
+    async with open_rest() as house:
+        await house.seed(server=[{"server_id": "git", "transport": "stdio", "stdio": {"command": "serve"}}])
+        health = await house.get("/healthz", key=secret_of("viewer"))
+        other = await house.get("/healthz", key=secret_of("agent"))
+        metrics = await house.ask("GET", "/metrics")
+        head = await house.ask("HEAD", "/healthz")
+
+        assert {**health, "version": "…"} == {
+            "status": "ok",
+            "reasons": [],
+            "version": "…",
+            "revision": 2,
+            "servers": {"connected": 1},
+            "uptime_s": 0.0,
+        }
+        assert other == {**health, "servers": None}
+        assert metrics.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert "# TYPE mcp_tool_call_total counter" in metrics.text
+        assert head.status_code == 200
+
+
+async def test_strangers_learn_whether_it_serves_and_nothing_of_servers() -> None:
+    async with open_rest(trusts_local=False) as house:
+        await house.seed(server=[{"server_id": "git", "transport": "stdio", "stdio": {"command": "serve"}}])
+        health, ready = await house.get("/healthz"), await house.get("/readyz")
+
+        assert (health["status"], health["servers"]) == ("ok", None)
+        assert ready == {"status": "ready", "reasons": [], "revision": 2}
+
+
+async def test_health_and_readiness_give_their_reasons_and_what_to_do() -> None:
+    lost, stale = Trouble.of(ControlUnavailable), Trouble.of(PolicyStale, blocks=True)
+    standing = [Standing()]
+    async with open_rest(standing=lambda: standing[-1]) as house:
+        answers = []
+        for one in (Standing(), Standing((lost,)), Standing((stale, lost))):
+            standing.append(one)
+            answers.append((await house.ask("GET", "/readyz"), await house.get("/healthz")))
+
+        told = [{"code": one.code, "hint": one.hint} for one in (stale, lost)]
+        assert [ready.status_code for ready, _ in answers] == [200, 200, 503]
+        assert [ready.json() for ready, _ in answers] == [
+            {"status": "ready", "reasons": [], "revision": 1},
+            {"status": "ready", "reasons": [], "revision": 1},
+            {"status": "not_ready", "reasons": told[:1], "revision": 1},
+        ]
+        assert [health["status"] for _, health in answers] == ["ok", "degraded", "degraded"]
+        assert [health["reasons"] for _, health in answers] == [[], told[1:], told]
+        assert all(one["hint"] for one in told)
+
+
+async def test_a_gateway_that_cannot_write_its_audit_says_so_and_is_not_ready_once_it_holds_too_much() -> (
+    None
+):
+    async with open_rest() as house:
+        audit = house.control.gateway.audit
+        sink = _BrokenSink()
+        broken = AuditLog(sink)
+        house.control.gateway.audit = broken
+        answers = []
+        broken.record(CredentialRefused(at_ms=1, peer="", code=""))
+        broken.flush()
+        answers.append((await house.ask("GET", "/readyz"), await house.get("/healthz")))
+        while not broken.is_full:
+            broken.record(CredentialRefused(at_ms=1, peer="x" * 100_000, code=""))
+        answers.append((await house.ask("GET", "/readyz"), await house.get("/healthz")))
+        sink.is_broken = False
+        broken.close()
+        house.control.gateway.audit = audit
+
+        assert [ready.status_code for ready, _ in answers] == [200, 503]
+        assert [[one["code"] for one in health["reasons"]] for _, health in answers] == [
+            ["audit_unwritable"],
+            ["audit_unwritable"],
+        ]
+
+
+class _BrokenSink:
+    """A disk that is full until it is not."""
+
+    is_broken = True
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        if self.is_broken:
+            raise OSError("no space left on device")
+
+    def close(self) -> None:
+        """Nothing is open."""
