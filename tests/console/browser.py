@@ -15,10 +15,13 @@ from playwright.sync_api import (
     Dialog,
     Page,
     Request,
+    expect,
     sync_playwright,
 )
 
-PATIENCE_MS: Final = 10_000
+# As long as others are waited for: nothing here is about how busy the machine is.
+PATIENCE_MS: Final = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 ROOT: Final = Path(__file__).parents[2]
 AXE: Final = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 QUIET: Final = (

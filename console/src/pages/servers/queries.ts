@@ -3,6 +3,8 @@ import { queryOptions } from "@tanstack/react-query";
 import { api, take, takeTagged } from "@/api/client";
 
 const HEALTH_MS = 5_000;
+/** Who has just saved a server waits for it. */
+const SOON_MS = 1_000;
 const ACTIVITY_MS = 30_000;
 
 /** One server with how it fares, and the tag to change it by. */
@@ -13,7 +15,7 @@ export function serverQuery(serverId: string) {
       takeTagged(
         api.GET("/admin/api/mcp/servers/{server_id}", { params: { path: { server_id: serverId } }, signal }),
       ),
-    refetchInterval: HEALTH_MS,
+    refetchInterval: (query) => (query.state.data?.record.health?.state === "idle" ? SOON_MS : HEALTH_MS),
   });
 }
 
