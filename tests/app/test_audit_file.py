@@ -51,7 +51,7 @@ async def test_a_log_that_lost_its_end_gives_no_number_a_second_time(tmp_path: P
         async with open_index(settings, journal) as index:
             assert journal.log.record(replace(event, record_id="b")) == 3
             journal.log.flush()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 news = index.news()
                 while await index.newest() < 3:
                     await news.wait()

@@ -18,7 +18,7 @@ from toolgate.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 NOBODY = "127.0.0.1:1"
 
 

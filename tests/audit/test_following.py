@@ -43,7 +43,7 @@ class Taker:
         return self.numbers[-1] if self.numbers else 0
 
     async def has(self, number: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.taken < number:
                 await asyncio.sleep(0.005)
 
@@ -113,7 +113,7 @@ async def test_who_is_gone_for_a_while_gets_everything_and_is_reported_once(
             for _ in range(3):
                 record(journal, 2)
                 taker.asked.clear()
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     await taker.asked.wait()
             taker.is_gone = False
             await taker.has(7)
@@ -149,7 +149,7 @@ async def test_who_takes_nothing_is_not_asked_without_end(path: Path) -> None:
 
     async with followed(journal, deliver, who="it"):
         record(journal, 1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while asked < 4:
                 await asyncio.sleep(0.005)
     journal.close()
@@ -171,7 +171,7 @@ async def test_starts_and_seals_are_passed_over_and_nothing_is_missing(
             told.put_nowait(read)
         return read.upto
 
-    async with followed(journal, deliver, who="it"), asyncio.timeout(10):
+    async with followed(journal, deliver, who="it"), asyncio.timeout(60):
         first = await told.get()
     journal.close()
 
@@ -201,7 +201,7 @@ async def test_numbers_that_the_file_lost_are_not_given_again(path: Path) -> Non
     record(journal, 2)
     taker.numbers = [1, 2, 3, 4]
     async with followed(journal, taker.deliver, who="it"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await taker.asked.wait()
         record(journal, 1)
         await taker.has(5)

@@ -59,7 +59,7 @@ class Taker:
         return [one["seq"] for one in self.bodies]
 
     async def has(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.collector.logs) < count:
                 await asyncio.sleep(0.005)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-DEADLINE_S: Final = 45.0
+DEADLINE_S: Final = 300.0
 
 PROGRAM = "import sys; from toolgate.cli import main; sys.exit(main())"
 

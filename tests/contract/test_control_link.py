@@ -44,7 +44,7 @@ from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE_S: Final = 30
+DEADLINE_S: Final = 60
 
 
 @pytest.fixture(scope="module")

@@ -107,11 +107,11 @@ def test_the_base_environment_of_children_is_the_one_the_guide_lists() -> None:
 async def test_a_registry_copied_while_it_is_open_and_quiet_is_whole(tmp_path: Path) -> None:
     running, copy = tmp_path / "running" / "registry.db", tmp_path / "copy" / "registry.db"
     body: dict[str, Any] = {"task_id": "review"}
-    async with asyncio.timeout(5), open_sqlite_store(running, lambda: 0) as store:
+    async with asyncio.timeout(60), open_sqlite_store(running, lambda: 0) as store:
         await store.write([Write(kind="task", id="review", body=body)], actor="test")
         shutil.copytree(running.parent, copy.parent, ignore=shutil.ignore_patterns("*.lock"))
 
-    async with asyncio.timeout(5), open_sqlite_store(copy, lambda: 0) as store:
+    async with asyncio.timeout(60), open_sqlite_store(copy, lambda: 0) as store:
         [record] = (await store.list("task")).records
 
     assert (record.id, record.body) == ("review", body)

@@ -127,7 +127,7 @@ async def test_searches_at_once_share_one_catching_up_and_one_that_gives_up_does
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     go_on.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         answers = await asyncio.gather(*others)
 
     assert answers == [["one.read"]] * 2
@@ -186,7 +186,7 @@ async def test_too_many_searches_of_one_principal_leave_room_for_others() -> Non
 async def turned_away(by: Finding, platform: Snapshot, callers: Sequence[Principal]) -> int:
     """How many of these searches at once are."""
     searches = [by.search(view(platform, one), platform, Search(query="page")) for one in callers]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         ends = await asyncio.gather(*searches, return_exceptions=True)
     return sum(isinstance(end, ServerBusy) for end in ends)
 

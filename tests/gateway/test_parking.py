@@ -107,7 +107,7 @@ async def test_a_client_that_cannot_be_asked_ends_the_call() -> None:
 
     with pytest.raises(MissingCapability) as refused:
         await parking.run(call, work(), ignore)
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), 60)
     assert refused.value.data == {"requiredCapabilities": {"elicitation": {}}}
 
 
@@ -132,7 +132,7 @@ async def test_a_client_that_leaves_takes_its_call_along() -> None:
     await begun.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await asyncio.wait_for(cancelled.wait(), 5)
+    await asyncio.wait_for(cancelled.wait(), 60)
 
 
 async def test_what_a_server_says_is_heard_only_while_the_client_is_there() -> None:

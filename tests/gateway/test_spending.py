@@ -345,7 +345,7 @@ async def test_tokens_are_reported_while_a_node_runs_also_after_a_failure(
     monkeypatch.setattr(spending_module, "REPORT_EVERY_S", 0.0)
     node = a_node(bank, clock)
     bank.is_reached = False
-    async with asyncio.timeout(5), node.running():
+    async with asyncio.timeout(60), node.running():
         node.spent(TOKENS, 7)
         while not caplog.text:
             await asyncio.sleep(0)

@@ -226,7 +226,7 @@ async def test_of_several_replicas_one_tells_of_a_question_and_another_if_that_o
 
     async with FaultyHttp(answering(b"")) as server, FaultyHttp(hang) as silent:
         dying = asyncio.create_task(Receiver(silent.url, approvals, clock).webhook.tell_waiting())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(silent.requests) < 3:
                 await asyncio.sleep(0)
         others = [Receiver(server.url, approvals, clock) for _ in range(2)]
@@ -263,7 +263,7 @@ async def test_who_runs_it_tells_of_what_is_asked_while_it_runs_and_goes_on_afte
     async with FaultyHttp(note) as server:
         running = asyncio.create_task(Receiver(server.url, approvals, clock).webhook.run())
         await approvals.ask(ASKED, new_id="a")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await arrived.wait()
         running.cancel()
         await asyncio.wait([running])

@@ -89,7 +89,7 @@ async def test_only_a_server_of_a_package_is_given_one(tmp_path: Path) -> None:
         server_id="pkg", transport="stdio", stdio=StdioLaunch(command="./server", args=("${PACKAGE_DIR}",))
     )
     packaged = replace(plain, package=ref_of(tar_of([])))
-    async with asyncio.timeout(30), UnpackedPackages(tmp_path, fetch, named=lambda: None) as packages:
+    async with asyncio.timeout(60), UnpackedPackages(tmp_path, fetch, named=lambda: None) as packages:
         directory = await packages.open("pkg", ref_of(tar_of([])))
         for record in (plain, packaged):
             with pytest.raises(StartFailed, match="enough"):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 ARCHIVE: Final = tar_of([])
 BOOT: Final = "this-boot"
-DEADLINE_S: Final = 30
+DEADLINE_S: Final = 60
 
 
 def ref_of(content: bytes) -> PackageRef:

@@ -370,7 +370,7 @@ async def test_wat_7_a_long_log_is_read_in_pages_of_whole_transactions(tmp_path:
             [one.revision for one in database.read(partial(read_batches, after=after, upto=4))]
             for after in (0, 1, 3, 4)
         ]
-    async with asyncio.timeout(5), open_sqlite_store(path, Clock()) as store, store.watch(0) as batches:
+    async with asyncio.timeout(60), open_sqlite_store(path, Clock()) as store, store.watch(0) as batches:
         replayed = [
             (batch.revision, len(batch.changes)) for batch in [await anext(batches) for _ in range(5)]
         ]

@@ -31,7 +31,7 @@ class Log:
 async def test_a_page_of_a_history_that_was_replaced_meanwhile_is_not_delivered() -> None:
     log = Log()
     hub = WatchHub(log.read, revision=5)
-    async with asyncio.timeout(5), hub.watch(0) as batches:
+    async with asyncio.timeout(60), hub.watch(0) as batches:
         reading = asyncio.ensure_future(anext(batches))
         await log.asked.wait()
         hub.restart(revision=7, compacted=0)
@@ -43,7 +43,7 @@ async def test_a_page_of_a_history_that_was_replaced_meanwhile_is_not_delivered(
 
 async def test_a_watcher_that_waits_is_woken_by_another_history() -> None:
     hub = WatchHub(Log().read, revision=5)
-    async with asyncio.timeout(5), hub.watch(5) as live, hub.watch(9) as early:
+    async with asyncio.timeout(60), hub.watch(5) as live, hub.watch(9) as early:
         assert await anext(live) == Batch(revision=5)
         waiting = [asyncio.ensure_future(anext(batches)) for batches in (live, early)]
         await asyncio.sleep(0)
@@ -52,14 +52,14 @@ async def test_a_watcher_that_waits_is_woken_by_another_history() -> None:
         for each in waiting:
             with pytest.raises(Compacted):
                 await each
-    async with asyncio.timeout(5), hub.watch(20) as batches:
+    async with asyncio.timeout(60), hub.watch(20) as batches:
         assert await anext(batches) == Batch(revision=20)
 
 
 async def test_however_many_watchers_come_back_together_few_read_the_log_at_once() -> None:
     log = Log()
     hub = WatchHub(log.read, revision=5)
-    async with asyncio.timeout(5), AsyncExitStack() as stack:
+    async with asyncio.timeout(60), AsyncExitStack() as stack:
         watches = [await stack.enter_async_context(hub.watch(0)) for _ in range(20)]
         reading = [asyncio.ensure_future(anext(batches)) for batches in watches]
         await log.asked.wait()

@@ -174,7 +174,7 @@ def test_the_official_client_finds_the_issuer_signs_in_and_calls(gateway: Gatewa
 
     async def use() -> list[str]:
         async with (
-            asyncio.timeout(20),
+            asyncio.timeout(60),
             httpx2.AsyncClient(auth=signing_in(url), trust_env=False) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):

@@ -40,7 +40,7 @@ async def calls_over_the_end(gateway: Gateway, go_on: Path) -> list[Answer]:
     try:
         for caller in callers:
             await caller.open()
-        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             calls = [tasks.create_task(caller.call("one.wait", str(go_on))) for caller in callers]
             await asyncio.to_thread(settle_on, lambda: in_flight(gateway), IN_FLIGHT)
             gateway.signal(signal.SIGTERM)

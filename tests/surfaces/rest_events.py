@@ -94,7 +94,7 @@ async def open_events(
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         task = asyncio.ensure_future(app(scope, receive, stream.put))
         await stream.begin()
         try:

@@ -115,7 +115,7 @@ class RestHouse:
         if key is not None:
             sent["authorization"] = f"Bearer {key}"
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             answer = await self.http.request(method, url, content=content, headers=sent)
         check_documented(method, answer.request.url.path, answer)
         self.answers += 1
@@ -150,7 +150,7 @@ class RestHouse:
     async def served(self) -> None:
         """Returns when the node serves the newest revision and has heard of all its servers."""
         gateway = self.control.gateway
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while gateway.snapshot.revision < self.store.revision:
                 await asyncio.sleep(0)
             await gateway.servers.settled(gateway.servers.tools())
@@ -246,7 +246,7 @@ async def listening(house: RestHouse) -> AsyncIterator[int]:
             house.control.watches.close()
 
         server = HttpServer(AsgiDoor(house.app))
-        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve(listener, stopped, drain_s=5))
             yield listener.getsockname()[1]
             stopping.set()

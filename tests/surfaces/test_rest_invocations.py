@@ -57,7 +57,7 @@ async def open_house() -> AsyncIterator[RestHouse]:
 
 async def claim(house: RestHouse) -> Invocation:
     """Take the one that is queued, as a node would."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         (claimed,) = await house.store.invocations.claim("node-1", limit=1, wait_s=5)
     return claimed
 

@@ -118,7 +118,7 @@ class Slow(MemoryStore):
 
 async def test_a_write_whose_caller_goes_away_in_the_middle_is_audited_all_the_same() -> None:
     store = Slow()
-    async with open_rest(store=store) as house, asyncio.timeout(5):
+    async with open_rest(store=store) as house, asyncio.timeout(60):
         store.begun.clear()
         store.go_on.clear()
         asking = asyncio.create_task(house.ask("PUT", f"{TASKS}/review", task("review")))
@@ -420,7 +420,7 @@ async def test_a_server_that_is_deleted_while_it_is_refreshed_is_not_there_any_m
         raise AssertionError
 
     net = MemoryNet(git=MemoryServer(tools=[definition("log")]))
-    async with open_rest(net) as house, asyncio.timeout(5):
+    async with open_rest(net) as house, asyncio.timeout(60):
         await house.seed(server=[stdio("git")])
         net["git"].on_list = hang
         refreshing = asyncio.create_task(house.ask("POST", f"{SERVERS}/git/refresh"))

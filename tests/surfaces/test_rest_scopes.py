@@ -317,7 +317,7 @@ async def test_sco_1_a_server_with_no_tool_for_an_agent_is_not_named_to_it() -> 
         )
         slow = Write(kind="server", id="slow", body=stdio("slow"))
         revision = await house.store.write([slow], actor="seed")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while house.control.gateway.snapshot.revision < revision:
                 await asyncio.sleep(0)
         seen = {

@@ -196,7 +196,7 @@ async def test_a_principal_has_only_so_many_watches_and_closing_one_makes_room()
 
 async def test_silence_is_broken_by_a_sign_of_life_and_loses_nothing() -> None:
     store, watch = MemoryStore(lambda: NOW_MS), Watch(is_over=False)
-    async with asyncio.timeout(5), store.watch(0) as batches:
+    async with asyncio.timeout(60), store.watch(0) as batches:
         seen = [await watch.next(batches, within_s=0.001) for _ in range(3)]
         await store.write([put("git")], actor="ada")
         found = await watch.next(batches, within_s=5)
@@ -208,7 +208,7 @@ async def test_silence_is_broken_by_a_sign_of_life_and_loses_nothing() -> None:
 
 async def test_a_watch_may_be_ended_while_it_is_ending_and_by_its_store() -> None:
     store, watch, reason = MemoryStore(lambda: NOW_MS), Watch(is_over=False), has_lapsed()
-    async with asyncio.timeout(5), store.watch(1) as batches:
+    async with asyncio.timeout(60), store.watch(1) as batches:
         loop = asyncio.get_running_loop()
 
         def end_twice() -> None:

@@ -124,13 +124,13 @@ async def test_a_collector_that_is_gone_is_tried_a_few_times_and_told_of_once(
     async with open_tracing(collector.send, resource_of("here"), sample=1, every_s=0.001) as tracing:
         with caplog.at_level(logging.INFO), tracing.span("lost"):
             pass
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while collector.tries < module.TRIES:
                 await asyncio.sleep(0.001)
         collector.is_well = True
         with tracing.span("found"):
             pass
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not collector.taken:
                 await asyncio.sleep(0.001)
 
@@ -145,7 +145,7 @@ async def test_what_a_collector_refuses_is_not_sent_again() -> None:
     async with open_tracing(collector.send, resource_of("here"), sample=1, every_s=0.001) as tracing:
         with tracing.span("one"):
             pass
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await collector.tried.wait()
 
     assert collector.tries == 1

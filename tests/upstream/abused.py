@@ -93,7 +93,7 @@ async def open_abused(
     honest = FakeMcp(faults={"tools/list": offer_echo})
     budgets = Budgets(tool_timeout_ms=round(timeout_s * 1000), max_concurrency=concurrency)
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         FaultyHttp(mcp) as server,
         FaultyHttp(honest) as neighbour,
         open_fault_proxy(server.port) as proxy,

@@ -81,7 +81,7 @@ async def linked(
     mcp: FakeMcp, heard: Heard | None = None, *, limits: HttpLimits | None = None, auth_ref: str | None = None
 ) -> AsyncIterator[tuple[FaultyHttp, Link]]:
     """A server and an open link to it, all within ten seconds."""
-    async with asyncio.timeout(10), FaultyHttp(mcp) as server:
+    async with asyncio.timeout(60), FaultyHttp(mcp) as server:
         link = await open_link(record_for(server.url, auth_ref=auth_ref), heard, limits=limits)
         try:
             yield server, link

@@ -30,7 +30,7 @@ async def serving(
     async with FaultyHttp(script) as server:
         pool = HttpPool(parse_target(url or server.url), ANY, limits=limits)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 yield server, pool
         finally:
             pool.close()

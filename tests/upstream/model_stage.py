@@ -33,7 +33,7 @@ def in_s(seconds: float) -> float:
 async def asking(*script: Any, **options: Any) -> AsyncIterator[tuple[Models, ScriptedModel]]:
     """Models whose secret `model_key` is KEY, and which do not wait long between attempts."""
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         scripted_model(*script, **options) as model,
         Models(Secrets({"model_key": KEY}), ANY, pauses_s=(0.0, 0.001)) as models,
     ):

@@ -37,7 +37,7 @@ class Echo:
 async def proxied() -> AsyncIterator[tuple[FaultProxy, Echo]]:
     echo = Echo()
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    async with asyncio.timeout(10), server, open_fault_proxy(server.sockets[0].getsockname()[1]) as proxy:
+    async with asyncio.timeout(60), server, open_fault_proxy(server.sockets[0].getsockname()[1]) as proxy:
         yield proxy, echo
 
 

@@ -112,7 +112,7 @@ async def test_ups_1_a_server_that_hears_again_is_found_and_the_failures_are_for
         await peer.answer(request.body, headers=["Connection: close"])
 
     line = Line(here)
-    async with asyncio.timeout(10), FaultyHttp(once) as server, open_fault_proxy(server.port) as proxy:
+    async with asyncio.timeout(60), FaultyHttp(once) as server, open_fault_proxy(server.port) as proxy:
         pool = line.pool(proxy.port, HttpLimits(connect_timeout_s=0.1, cooldown_s=0.1))
         proxy.turn_deaf()
         told = await fail(pool, times=7)

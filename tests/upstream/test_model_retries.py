@@ -78,7 +78,7 @@ async def test_a_kept_connection_that_ends_before_an_answer_begins_is_replaced_b
             await peer.answer(b"{}")
 
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         FaultyHttp(serve) as server,
         Models(Secrets({}), Egress(allow_private=True)) as models,
     ):
@@ -121,7 +121,7 @@ async def test_a_connection_that_fails_is_tried_again(
 
     egress = Egress(allow_private=True, resolver=resolver)
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         scripted_model(_SAYS) as model,
         Models(Secrets({}), egress, pauses_s=(0.0, 0.0)) as models,
     ):

@@ -60,7 +60,7 @@ async def test_a_word_that_is_also_a_placeholder_for_a_key_stays_a_word() -> Non
 async def test_what_is_missing_is_told_to_operators_once_and_to_callers_not_at_all(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with asyncio.timeout(10), Models(Secrets({}, tmp_path), ANY) as models:
+    async with asyncio.timeout(60), Models(Secrets({}, tmp_path), ANY) as models:
         for _ in range(3):
             with pytest.raises(ModelUnavailable, match="chat upstream `local` cannot be asked") as failed:
                 await models.ask(

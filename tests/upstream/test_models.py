@@ -261,7 +261,7 @@ async def test_a_new_key_is_used_from_the_next_request_on(tmp_path: Path) -> Non
     secret = tmp_path / "model_key"
     secret.write_text("the first key")
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         scripted_model(text("a"), text("b"), text("c")) as model,
         Models(Secrets({}, tmp_path), ANY) as models,
     ):

@@ -60,7 +60,7 @@ class Server:
         self.heard.append(method)
 
     async def meet(self, known_era: Era | None = None) -> str:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return (await negotiate(self.ask, self.notify, known_era=known_era)).era
 
 

@@ -86,7 +86,7 @@ async def test_a_person_a_model_and_the_roots_are_asked(word: str) -> None:
         return Reply(result=msgspec.json.encode(ANSWERS[method]))
 
     client = Client(answer, capabilities=CAN)
-    async with asyncio.timeout(20), linked(word) as link:
+    async with asyncio.timeout(60), linked(word) as link:
         call = params(name="consult", arguments={}, _meta={"progressToken": "mine"})
         reply = await link.request("tools/call", call, timeout_s=10, client=client)
 

@@ -59,7 +59,7 @@ def test_every_well_behaved_reply_is_what_the_official_types_say(reply: Reply) -
 async def test_the_official_client_reads_it() -> None:
     script = (calls(("a", '{"x": 1}')), text("done", step=1), status(429))
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         scripted_model(*script, models=["m"]) as model,
         AsyncOpenAI(base_url=model.url, api_key="k", max_retries=0) as client,
     ):
@@ -81,7 +81,7 @@ async def test_the_official_client_reads_it() -> None:
 
 async def test_a_script_may_be_a_function_and_ends_with_an_error() -> None:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         scripted_model(lambda ask: text(ask.messages[-1]["content"])) as model,
         scripted_model(status(503)) as short,
         AsyncOpenAI(base_url=model.url, api_key="k", max_retries=0) as client,
@@ -97,7 +97,7 @@ async def test_a_script_may_be_a_function_and_ends_with_an_error() -> None:
 
 async def test_it_notices_a_client_that_goes() -> None:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         scripted_model(hang(text("some words"), after=40)) as model,
         AsyncOpenAI(base_url=model.url, api_key="k", max_retries=0) as client,
     ):
@@ -110,7 +110,7 @@ async def test_it_notices_a_client_that_goes() -> None:
 async def test_it_waits_where_it_is_told_to() -> None:
     gate = asyncio.Event()
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         scripted_model(hold(text("ab", step=1), gate, after=450)) as model,
         AsyncOpenAI(base_url=model.url, api_key="k", max_retries=0) as client,
     ):
@@ -133,7 +133,7 @@ async def test_it_waits_where_it_is_told_to() -> None:
     ],
 )
 async def test_a_stream_may_end_badly(reply: Reply, end: bytes) -> None:
-    async with asyncio.timeout(10), scripted_model(reply) as model:
+    async with asyncio.timeout(60), scripted_model(reply) as model:
         reader, writer = await asyncio.open_connection("127.0.0.1", model.port)
         body = json.dumps({**_ASK, "stream": True}).encode()
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -202,7 +202,7 @@ async def test_it_is_as_strict_as_the_strictest(body: dict[str, Any], param: str
 
 async def test_a_strict_one_refuses_what_does_not_add_up() -> None:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         scripted_model(text("fine"), strict=True) as model,
         AsyncOpenAI(base_url=model.url, api_key="k", max_retries=0) as client,
     ):

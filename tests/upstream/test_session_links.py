@@ -63,7 +63,7 @@ async def open_stage(
     openers: dict[Transport, Opener] = {"stdio": StdioOpener(warden, Secrets(os.environ))}
     try:
         async with (
-            asyncio.timeout(20),
+            asyncio.timeout(60),
             Pool(openers, on_change=lambda _: None, limits=limits or PoolLimits()) as pool,
         ):
             pool.apply({"faulty": replace(faulty(*words), sharing=sharing)})
@@ -162,7 +162,7 @@ async def test_shu_4_a_killed_node_leaves_no_process_of_a_session(tmp_path: Path
         cwd=Path(__file__).parents[2],
     )
     assert node.stdout is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await node.stdout.readline() == b"ready\n"
     family = [int(pid) for pid in pids.read_text().split()]
     node.kill()
@@ -174,7 +174,7 @@ async def test_shu_4_a_killed_node_leaves_no_process_of_a_session(tmp_path: Path
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_sessions_do_not_share_a_session_at_a_server_behind_a_url(era: str) -> None:
-    async with asyncio.timeout(10), FaultyHttp(FakeMcp(era)) as server:
+    async with asyncio.timeout(60), FaultyHttp(FakeMcp(era)) as server:
         async with Pool({"streamable_http": http_opener()}, on_change=lambda _: None) as pool:
             pool.apply({"there": replace(record_for(server.url), sharing="per_session")})
             await pool.settled(["there"])

@@ -25,7 +25,7 @@ LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 async def linked(
     server: Sse, heard: Heard | None = None, **fields: Any
 ) -> AsyncIterator[tuple[FaultyHttp, Link]]:
-    async with asyncio.timeout(10), FaultyHttp(server) as http:
+    async with asyncio.timeout(60), FaultyHttp(server) as http:
         link = await opener()(record_for(http.url, **fields), heard or Heard(), known_era=None)
         try:
             yield http, link
@@ -35,7 +35,7 @@ async def linked(
 
 async def failure(server: Callable[[Request, Peer], Any], **options: Any) -> StartFailed:
     """How opening a link fails; nothing of it is left."""
-    async with asyncio.timeout(10), FaultyHttp(server) as http:
+    async with asyncio.timeout(60), FaultyHttp(server) as http:
         with pytest.raises(StartFailed) as caught:
             await opener(**options)(record_for(http.url), Heard(), known_era=None)
         while http._tasks:
@@ -46,7 +46,7 @@ async def failure(server: Callable[[Request, Peer], Any], **options: Any) -> Sta
 @pytest.mark.parametrize("endpoint", ["/messages?session_id=1", "messages?s=1", "?sessionId=1", "{origin}/m"])
 async def test_an_endpoint_is_read_against_the_url_of_the_stream(endpoint: str) -> None:
     server = Sse()
-    async with asyncio.timeout(10), FaultyHttp(server) as http:
+    async with asyncio.timeout(60), FaultyHttp(server) as http:
         origin = f"http://127.0.0.1:{http.port}"
         server.endpoint = endpoint.format(origin=origin)
         link = await opener()(record_for(http.url + "?tools=a"), Heard(), known_era=None)
@@ -132,7 +132,7 @@ async def test_a_server_that_ends_at_a_probe_is_greeted_next_time() -> None:
                 await super().take(request, peer)
 
     opens = opener()
-    async with asyncio.timeout(10), FaultyHttp(Shy()) as http:
+    async with asyncio.timeout(60), FaultyHttp(Shy()) as http:
         with pytest.raises(StartFailed):
             await opens(record_for(http.url), Heard(), known_era=None)
         link = await opens(record_for(http.url), Heard(), known_era=None)

@@ -56,7 +56,7 @@ async def serving(upstream: Upstream) -> AsyncIterator[str]:
 @asynccontextmanager
 async def linked(upstream: Upstream, era: Era, heard: Heard | None = None) -> AsyncIterator[Link]:
     opener = SseLegacyOpener(Secrets({}), Egress(allow_private=True))
-    async with asyncio.timeout(15), serving(upstream) as url:
+    async with asyncio.timeout(60), serving(upstream) as url:
         record = ServerRecord(server_id="there", transport="http_sse_legacy", http=HttpEndpoint(url=url))
         # The SDK speaks both eras; whoever remembers it as legacy is not told otherwise.
         link = await opener(record, heard or Heard(), known_era=era)
@@ -107,7 +107,7 @@ async def test_the_end_of_the_server_is_the_end_of_the_link() -> None:
     assert heard.closings == []
 
     opener = SseLegacyOpener(Secrets({}), Egress(allow_private=True))
-    async with asyncio.timeout(15), serving(Upstream()) as url:
+    async with asyncio.timeout(60), serving(Upstream()) as url:
         record = ServerRecord(server_id="there", transport="http_sse_legacy", http=HttpEndpoint(url=url))
         await opener(record, heard, known_era="legacy")
 

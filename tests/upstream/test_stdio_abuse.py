@@ -71,7 +71,7 @@ async def open_abused(
     opener = StdioOpener(warden, Secrets(os.environ))
     try:
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(60),
             Pool({"stdio": opener}, on_change=lambda _: None, limits=limits) as pool,
         ):
             pool.apply(

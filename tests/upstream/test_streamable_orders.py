@@ -92,7 +92,7 @@ async def test_bud_1_a_call_does_not_wait_for_a_server_that_is_slow_to_be_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(orders, "_TIMEOUT_S", 60.0)
-    async with linked(legacy(**{"logging/setLevel": hang})) as (server, link), asyncio.timeout(10):
+    async with linked(legacy(**{"logging/setLevel": hang})) as (server, link), asyncio.timeout(60):
         answers = [await put(link, Client(log_level=level)) for level in ("info", "debug", "debug")]
 
         assert answers == [{"echo": 1}] * 3
@@ -200,7 +200,7 @@ class Asking:
 @pytest.mark.parametrize("is_alone", [True, False])
 async def test_a_question_on_the_stream_of_no_call_belongs_to_the_only_one_there_is(is_alone: bool) -> None:
     asking, client, other = Asking(), Client(), Client()
-    async with asyncio.timeout(10), asking.serving() as server:
+    async with asyncio.timeout(60), asking.serving() as server:
         link = await open_link(record_for(server.url), capabilities=SHARED_CAPABILITIES)
         hanging = asyncio.ensure_future(
             link.request(

@@ -94,7 +94,7 @@ async def serving(upstream: Upstream, how: str) -> AsyncIterator[str]:
 async def linked(
     upstream: Upstream, era: Era, *, heard: Heard | None = None, how: str = "streams"
 ) -> AsyncIterator[Link]:
-    async with asyncio.timeout(15), serving(upstream, how) as url:
+    async with asyncio.timeout(60), serving(upstream, how) as url:
         # The SDK speaks both eras; whoever remembers it as legacy is not told otherwise.
         link = await open_link(record_for(url), heard, known_era=era)
         try:

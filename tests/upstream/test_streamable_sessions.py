@@ -173,7 +173,7 @@ async def test_a_refused_connection_does_not_end_a_link_that_serves_others(era: 
 
     heard = Heard()
     server = FaultyHttp(calling(era, script))
-    async with asyncio.timeout(10), server:
+    async with asyncio.timeout(60), server:
         link = await open_link(record_for(server.url), heard)
         first = asyncio.ensure_future(call(link))
         while not server.seen("tools/call"):

@@ -340,7 +340,7 @@ async def test_a_start_that_is_cancelled_leaves_no_connection() -> None:
         await peer.gone()
         has_ended.set()
 
-    async with asyncio.timeout(5), FaultyHttp(script) as server:
+    async with asyncio.timeout(60), FaultyHttp(script) as server:
         task = asyncio.ensure_future(open_link(record_for(server.url)))
         await has_arrived.wait()
         task.cancel()

@@ -50,7 +50,7 @@ def is_guest(guest: RunningGuest[Any]) -> Guest[Any]:
 
 async def ending_of(call: Calling, tmp_path: Path, table: str = EXPORTED, **given: Any) -> Ending:
     functions: list[HostFunction[Any]] = [spear("call", "i", "i", call), spear("exit", "i", "", leave)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return await run_wat(GUEST.replace("{table}", table), tmp_path, functions=functions, **given)
 
 

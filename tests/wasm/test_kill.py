@@ -113,7 +113,7 @@ async def test_was_1_whatever_a_guest_is_at_it_ends_at_its_deadline(tmp_path: Pa
         running = [asyncio.ensure_future(slots.run(Run(one))) for one in jobs]
         others = [await slots.run(Run(job(idle, None))) for _ in range(20)]
         still_running = [one for one in running if not one.done()]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             endings: list[Ending] = await asyncio.gather(*running)
 
     assert {one.ended_by for one in others} == {"exit"}
@@ -135,7 +135,7 @@ async def test_a_run_can_be_killed_wherever_it_is_and_its_slot_goes_on(tmp_path:
     async with slots_of(1) as slots:
         run = Run(job(compiled(CALLING, tmp_path), call))
         running = asyncio.ensure_future(slots.run(run))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await entered.wait()
             run.kill("revoked", "its key is gone")
             run.kill("cancelled", "too late")
@@ -234,7 +234,7 @@ async def test_who_cancels_the_wait_kills_the_run_and_comes_back_when_its_work_i
     async with slots_of(1) as slots:
         run = Run(job(compiled(CALLING, tmp_path), lambda guest, _: guest.wait(work)))
         running = asyncio.ensure_future(slots.run(run))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await entered.wait()
             running.cancel()
             while run.ending is None:
@@ -261,7 +261,7 @@ async def test_one_that_waits_for_a_slot_can_be_killed_and_cancelled(tmp_path: P
         await asyncio.sleep(0)
         runs[0].kill("cancelled", "never mind")
         waiting[1].cancel()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             killed = await waiting[0]
             with pytest.raises(asyncio.CancelledError):
                 await waiting[1]
@@ -288,7 +288,7 @@ async def test_a_slot_that_was_promised_to_one_that_left_goes_to_the_next(tmp_pa
                 loop.call_soon(leave_as_the_slot_is_given)
 
         leave_as_the_slot_is_given()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await asyncio.wait([leaving])
 
             assert leaving.cancelled()
@@ -309,7 +309,7 @@ async def test_leaving_the_slots_ends_what_runs_and_every_thread(tmp_path: Path)
 
         return call
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async with slots_of(4) as slots:
             calling = compiled(CALLING, tmp_path)
             jobs = [job(calling, entering(way)) for way in BLOCKED.values()]
@@ -338,7 +338,7 @@ async def test_work_that_fails_while_it_is_cancelled_is_nobodys_failure(
     async with slots_of(1) as slots:
         run = Run(job(compiled(CALLING, tmp_path), lambda guest, _: guest.wait(work)))
         running = asyncio.ensure_future(slots.run(run))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await entered.wait()
             run.kill("cancelled", "enough")
 

@@ -277,7 +277,7 @@ async def test_a_hundred_guests_run_at_once(tmp_path: Path) -> None:
     module = compiled(CALL, tmp_path)
     async with Slots([spear("call", "", "i", lambda guest: guest.wait(meet)), EXIT], max_guests=100) as slots:
         running = [asyncio.ensure_future(slots.run(Run(job(module, None)))) for _ in range(100)]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             endings: list[Ending] = await asyncio.gather(*running)
 
         assert (slots.free, slots.host_faults) == (100, 0)

@@ -20,7 +20,7 @@ async def run_client(address: str, generated: Path) -> Any:
     command = [str(HERE / "spear_client.py"), address, secret_of("admin"), str(generated)]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), 30)
+        output, _ = await asyncio.wait_for(process.communicate(), 60)
     except TimeoutError:
         process.kill()
         await process.wait()

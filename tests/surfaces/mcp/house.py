@@ -99,7 +99,7 @@ class Stream:
 
     async def event(self) -> Any:
         """The next JSON message, comments and events that say nothing passed over."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not self._messages:
                 for line in (await self.chunks.get()).decode().splitlines():
                     if line.startswith("id: "):
@@ -110,7 +110,7 @@ class Stream:
 
     async def whole(self) -> Response:
         """The answer once it is complete."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.task
         body = b"".join([self.chunks.get_nowait() for _ in range(self.chunks.qsize())])
         return Response(self.status.result(), self.headers, body)
@@ -118,7 +118,7 @@ class Stream:
     async def leave(self) -> None:
         """Go away: what the listener does when a connection is lost."""
         self.task.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asyncio.gather(self.task, return_exceptions=True)
 
 

@@ -189,7 +189,7 @@ async def test_who_goes_away_while_its_approval_is_asked_for_is_on_record() -> N
     async with open_house(MemoryNet(), ONE, keys=KEYS) as house:
         house.gateway.sending.approving = Approving(house.gateway.audit, Slow(lambda: 0))
         calling = asyncio.create_task(house.modern("/mcp", "tools/call", SENT, key=ADA))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asked.wait()
             calling.cancel()
             await asyncio.wait([calling])

@@ -70,7 +70,7 @@ async def test_a_stream_on_which_somebody_is_asked_is_kept_alive(monkeypatch: py
         session = await house.session("/api/mcp", capabilities=CAN)
         call = begin(session)
         asked = await call.event()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await call.chunks.get() == b": keep-alive\n\n"
         await session.reply(asked["id"], result={})
 
@@ -199,7 +199,7 @@ async def test_a_question_ends_with_its_request(way: str) -> None:
             await call.leave()
         else:
             await session.delete()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asyncio.gather(call.task, return_exceptions=True)
 
         assert house.net["one"].stopped == ["act"]

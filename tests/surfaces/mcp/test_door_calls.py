@@ -25,7 +25,7 @@ def net_of(**handlers: Any) -> MemoryNet:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 

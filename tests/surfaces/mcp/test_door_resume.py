@@ -22,7 +22,7 @@ TOOLS_CHANGED = "notifications/tools/list_changed"
 async def opened(session: LegacyClient, **headers: str) -> Stream:
     """A stream, with the id it opened with."""
     stream = session.stream(**headers)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await stream.status == 200
         chunk = (await stream.chunks.get()).decode()
     if chunk.startswith("id: "):

@@ -80,7 +80,7 @@ async def test_what_is_counted_is_shown_as_metrics_and_told_now_and_then_and_at_
     async with open_house(world(), GIT, tasks=(REVIEW,)) as house:
         async with token_telling.open_token_telling(house.gateway):
             await house.modern("/mcp/t/review", "tools/list")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while not (first := _lists(house)):
                     await asyncio.sleep(0.01)
             shown = house.gateway.metrics.render().decode()

@@ -213,7 +213,7 @@ async def test_a_client_that_leaves_while_its_call_runs_ends_it() -> None:
     net["one"].on_call = {"ask": hang}
     async with open_house(net, SERVER) as house:
         stream = begin(house, CALL)
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), 60)
         await stream.leave()
         for _ in range(10):
             await asyncio.sleep(0)

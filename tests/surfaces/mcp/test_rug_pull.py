@@ -61,7 +61,7 @@ async def by_notice(house: House, tools: tuple[bytes, ...]) -> None:
     """The server says that its list has changed, and it is read."""
     serial = house.gateway.snapshot.serial
     house.net["one"].announce_tools(*tools)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await house.gateway.swapped(serial)
 
 

@@ -276,4 +276,4 @@ async def test_a_node_that_is_behind_catches_up_before_it_serves_a_session() -> 
         assert not listing.done()
         behind.apply(tasks={"new": task("new", default_server_ids=["one"])})
 
-        assert await asyncio.wait_for(listing, 5) == ["one.echo"]
+        assert await asyncio.wait_for(listing, 60) == ["one.echo"]

@@ -82,7 +82,7 @@ def open_stream(house: House, url: str, secret: str | None = None, **headers: st
 @asynccontextmanager
 async def connected(house: House, url: str, secret: str | None = None) -> AsyncIterator[SseClient]:
     stream = open_stream(house, url, secret)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await stream.status == 200
         event, data, *_ = (await stream.chunks.get()).decode().split("\n")
     assert event == "event: endpoint"
@@ -366,7 +366,7 @@ class Gate:
 async def calling(house: House, gate: Gate, secret: str | None = None) -> AsyncIterator[SseClient]:
     """A client whose call is under way."""
     house.net["git"].on_call = {"log": gate}
-    async with asyncio.timeout(10), connected(house, "/api/mcp", secret) as client:
+    async with asyncio.timeout(60), connected(house, "/api/mcp", secret) as client:
         await client.send("tools/call", {"name": "git.log"}, request_id=7)
         await gate.reached.wait()
         yield client
@@ -416,7 +416,7 @@ async def test_a_stream_ends_with_its_key_and_another_s_goes_on() -> None:
         connected(house, "/api/mcp", BOB) as bobs,
     ):
         house.apply(keys={"bob": bob})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await adas.stream.task
 
         assert (await adas.post(PING)).status == 401

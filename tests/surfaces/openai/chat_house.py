@@ -178,7 +178,7 @@ async def official_client(house: ChatHouse, key: str = "none") -> AsyncIterator[
         stopping = asyncio.Event()
         server = HttpServer(house.guard)
         base_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve(listener, stopping.wait, drain_s=5))
             async with openai.AsyncOpenAI(base_url=base_url, api_key=key, max_retries=0) as client:
                 yield client

@@ -121,7 +121,7 @@ async def test_a_conversation_ends_with_the_credential_it_was_begun_with(*, is_s
         ) as house,
     ):
         request = house.open(asking(stream=is_stream), authorization=f"Bearer {AGENT}")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             asked = await model.asked(2)
             house.house.apply(keys={})
             answer = await request.whole()

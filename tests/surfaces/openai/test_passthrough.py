@@ -368,7 +368,7 @@ async def test_a_client_that_does_not_read_has_no_place_for_longer_than_others(
         unread = house.open(body_of(stream=True))
         monkeypatch.setattr(unread, "write", lambda _chunk: never.wait())
         await model.asked(1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (answer := await house.post(body_of())).status != 200:
                 await asyncio.sleep(0)
         await unread.leave()
@@ -381,7 +381,7 @@ async def test_a_client_that_goes_away_takes_the_models_work_along() -> None:
         leaving = house.open(body_of(stream=True))
         await leaving.event()
         await leaving.leave()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await model.requests[0].hung_up.wait()
 
     assert house.called == []

@@ -227,7 +227,7 @@ async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) 
 async def comments_of(request: Stream) -> bytes:
     """The first comment that comes; all other words are put back."""
     kept = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (chunk := await request.chunks.get()) != KEEPALIVE:
             kept.append(chunk)
     rest = [request.chunks.get_nowait() for _ in range(request.chunks.qsize())]
@@ -252,7 +252,7 @@ async def test_a_client_that_leaves_a_stream_stops_model_and_tools() -> None:
         open_chat_house(net, upstreams=(upstream(model.url),)) as house,
     ):
         request = house.open(asking(stream=True))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await began.wait()
         await request.leave()
 

@@ -137,7 +137,7 @@ class Node:
 
     async def until(self, invocation_id: str, is_so: Callable[[Invocation], bool]) -> Invocation:
         """The invocation once it is so."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 seen = await self.queue.changed(-1)
                 found = await self.queue.get(invocation_id)
@@ -153,7 +153,7 @@ class Node:
 
     async def waits(self, invocation_id: str) -> None:
         """Passes once the guest has said that it waits."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not [one.text for one in await self.queue.lines(invocation_id)]:
                 await self.queue.changed(await self.queue.changed(-1))
 

@@ -138,7 +138,7 @@ class Guests:
 @asynccontextmanager
 async def guests(stage: ChatStage, directory: Path, *, max_guests: int = 1) -> AsyncIterator[Guests]:
     """Runs guests; not one call of theirs was the host's fault."""
-    async with asyncio.timeout(20), Slots(ALL_FUNCTIONS, max_guests=max_guests) as slots:
+    async with asyncio.timeout(60), Slots(ALL_FUNCTIONS, max_guests=max_guests) as slots:
         yield Guests(stage, slots, directory)
         assert slots.host_faults == 0
 

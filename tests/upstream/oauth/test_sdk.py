@@ -147,7 +147,7 @@ async def test_a_login_to_a_server_of_the_sdk(
     opener = AuthorizedOpener(
         StreamableOpener(Secrets({}), Egress(allow_private=True)), authorizer, clock_s=time.time
     )
-    async with asyncio.timeout(15), serving(Provider()) as url:
+    async with asyncio.timeout(60), serving(Provider()) as url:
         oauth = OAuth(grant="authorization_code", client_id="gateway")
         record = ServerRecord(
             server_id="sdk", transport="streamable_http", http=HttpEndpoint(url=url, oauth=oauth)
