@@ -171,6 +171,6 @@ def test_ctrl_c_ends_it_without_a_word(gateway: FakeGateway) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         eventually(lambda: len(gateway.asked) > 3)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
 
     assert (process.returncode, err) == (0, b"")

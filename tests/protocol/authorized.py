@@ -104,7 +104,7 @@ def main(upstream: str) -> None:
         "http": {"url": upstream, "oauth": oauth},
         "allowed_tools": ["*"],
     }
-    with httpx2.Client(base_url=os.environ[GATEWAY], trust_env=False, timeout=20) as http:
+    with httpx2.Client(base_url=os.environ[GATEWAY], trust_env=False, timeout=60) as http:
         path = f"/admin/api/mcp/servers/{server_id}"
         http.put(path, json=record).raise_for_status()
         if oauth["grant"] == "authorization_code":
