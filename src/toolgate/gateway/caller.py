@@ -1,5 +1,6 @@
 """Who asks, and for what: the key under which a scope is compiled and cached."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -44,3 +45,5 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
     """Of a call in which its server asked its client something: how often it was sent before."""
     trace_id: str = ""
     """Of the OpenTelemetry trace it is part of; empty while nothing is traced."""
+    deadline_s: float = math.inf
+    """When its caller gives it up, by the loop's clock: what is cancelled then has timed out."""

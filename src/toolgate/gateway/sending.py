@@ -4,12 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from toolgate.audit.events import Outcome
-from toolgate.errors import ApprovalDenied, ApprovalRequired, ToolgateError
+from toolgate.errors import ApprovalDenied, ApprovalRequired, CallTimedOut, ToolgateError
 from toolgate.gateway.approving import Approving
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.purses import Ticket
@@ -24,6 +24,9 @@ from toolgate.telemetry.spans import Tracing, span_of
 from toolgate.upstream.link import ClientSide, Params
 from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
+
+_EARLY_S: Final = 0.01
+"""By so much a timer may be early."""
 
 
 class Sending:
@@ -97,7 +100,7 @@ class Sending:
             except (ToolgateError, asyncio.CancelledError) as exc:
                 ticket.give_back()
                 is_denial = isinstance(exc, ApprovalRequired | ApprovalDenied)
-                ending = _unsent(exc, route, params, began, is_denial=is_denial)
+                ending = _unsent(exc, route, params, began, is_denial=is_denial, trace=trace)
                 self._recording.ended(view, demanding(route) if is_denial else route, trace, ending)
                 raise
         answer = await self._send(view, route, method, params, trace=trace, client=client)
@@ -111,13 +114,15 @@ class Sending:
             with span_of(self._tracing, "budget"):
                 paid = await self.spending.admit(view.allowances)
         except (ToolgateError, asyncio.CancelledError) as exc:
-            self._recording.ended(view, route, trace, _unsent(exc, route, params, began, is_denial=False))
+            ending = _unsent(exc, route, params, began, is_denial=False, trace=trace)
+            self._recording.ended(view, route, trace, ending)
             raise
         if isinstance(paid, Ticket):
             return paid
         error = paid.error()
         refusing = replace(route, layer=paid.holder.kind, rule=paid.rule)
-        self._recording.ended(view, refusing, trace, _unsent(error, route, params, began, is_denial=True))
+        ending = _unsent(error, route, params, began, is_denial=True, trace=trace)
+        self._recording.ended(view, refusing, trace, ending)
         raise error
 
     async def _send(
@@ -157,7 +162,7 @@ class Sending:
             code = exc.code
             raise
         except asyncio.CancelledError:
-            outcome, code = "cancelled", "cancelled"
+            outcome, code = _given_up(trace)
             raise
         finally:
             took_s = time.perf_counter() - began
@@ -166,13 +171,21 @@ class Sending:
         return answer
 
 
-def _unsent(exc: BaseException, route: Route, params: Params, began: float, *, is_denial: bool) -> Ending:
+def _given_up(trace: Trace) -> tuple[Outcome, str]:
+    """What is on record of a call that was cancelled: its time was up, or somebody would not have it."""
+    is_late = asyncio.get_running_loop().time() >= trace.deadline_s - _EARLY_S
+    return ("error", CallTimedOut.code) if is_late else ("cancelled", "cancelled")
+
+
+def _unsent(
+    exc: BaseException, route: Route, params: Params, began: float, *, is_denial: bool, trace: Trace
+) -> Ending:
     """What is on record of a call that was not sent because of `exc`."""
     outcome: Outcome = "denied" if is_denial else "error"
     if isinstance(exc, ToolgateError):
         code = exc.code
     else:
-        outcome = code = "cancelled"
+        outcome, code = _given_up(trace)
     arguments = params.get("arguments")
     sent = 0 if arguments is None else memoryview(arguments).nbytes
     took_s, shown = time.perf_counter() - began, route.redaction.shown(arguments)

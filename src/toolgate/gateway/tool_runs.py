@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.chat.calls import CallError, ToolCall, call_error
@@ -133,12 +134,14 @@ async def _try(gateway: Gateway, errand: Errand, step: Run) -> Said:
 
 async def _call(gateway: Gateway, errand: Errand, step: Run) -> Answer:
     timeout_ms = errand.budgets.tool_timeout_ms
+    until_s = asyncio.get_running_loop().time() + timeout_ms / 1e3
+    trace = replace(errand.trace, deadline_s=min(until_s, errand.deadline_s))
     try:
-        async with asyncio.timeout(timeout_ms / 1e3):
+        async with asyncio.timeout_at(until_s):
             # Asked for anew: what the caller may do can change while a conversation lasts.
             view = gateway.view(errand.caller)
             params = {"arguments": msgspec.Raw(step.arguments)}
-            return await gateway.call(view, step.name, params, trace=errand.trace)
+            return await gateway.call(view, step.name, params, trace=trace)
     except TimeoutError as exc:
         raise CallTimedOut(f"the tool gave no result within {timeout_ms} ms") from exc
 

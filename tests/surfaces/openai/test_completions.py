@@ -99,7 +99,7 @@ async def test_a_conversation_past_its_time_ends_with_an_answer_that_says_so() -
         answer = await house.chat(toolgate={"budgets": {"wall_clock_ms": 1000}})
 
         assert house.net.servers["one"].stopped == ["hang"]
-        assert sorted(house.called) == ["one.echo ok", "one.hang cancelled"]
+        assert sorted(house.called) == ["one.echo ok", "one.hang error"]
     assert len(model.requests) == 1
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert "at most 1 seconds" in answer["choices"][0]["message"]["content"]
@@ -145,6 +145,8 @@ async def test_a_tool_has_its_own_time_and_the_model_is_told() -> None:
         await house.chat(toolgate={"budgets": {"tool_timeout_ms": 100}})
 
         assert house.net.servers["one"].stopped == ["hang"]
+        assert [(one.outcome, one.code) for one in house.house.audited] == [("error", "mcp_timeout")]
+        assert house.house.gateway.metrics.tool("one", "hang").errors == {"mcp_timeout": 1}
     error = error_in(model.requests[1], "a")
     assert (error["code"], error["retryable"]) == ("mcp_timeout", True)
 
