@@ -42,6 +42,7 @@ from toolgate.gateway.subscriptions import Subscriptions
 from toolgate.gateway.tokens import TokenCounts, estimate_result
 from toolgate.gateway.view import View
 from toolgate.gateway.views import Views
+from toolgate.gateway.wishes import Wishes
 from toolgate.model.allowances import Allowance
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
@@ -96,6 +97,7 @@ class Gateway:
         self.tokens = TokenCounts(audit)
         """What lists and results cost models."""
         self._recording = Recording(audit, metrics, decide=self.decide)
+        self.wishes = Wishes(self.subscriptions.watches, self._recording)
         self.finding = Finding(Searching())
         """Finds tools. One that goes by meaning too may take its place before anybody calls."""
         self.sending = Sending(

@@ -10,6 +10,7 @@ from typing import Final
 
 from toolgate.errors import SessionLimit
 from toolgate.gateway.places import Places
+from toolgate.gateway.routes import Route
 from toolgate.upstream.link import Told
 
 MAX_EACH: Final = 1_000
@@ -25,12 +26,14 @@ _MAX_LEVELS: Final = 64
 class Watch:
     """The resources of one client. What was updated waits here until somebody tells the client."""
 
-    __slots__ = ("_updated", "listener", "principal_id", "targets")
+    __slots__ = ("_updated", "listener", "principal_id", "routes", "targets")
 
     def __init__(self, principal_id: str) -> None:
         self.principal_id = principal_id
         self.targets: dict[str, tuple[str, str]] = {}
         """By the client's own name for it: the server, and what that calls it."""
+        self.routes: dict[str, Route] = {}
+        """By the same name, the way on which it was found when the client subscribed."""
         self.listener: Callable[[], None] | None = None
         """Wakes who tells the client, while somebody does."""
         self._updated: dict[str, None] = {}
@@ -90,6 +93,7 @@ class Watches:
         if target is None:
             return
         server_id, uri = target
+        watch.routes.pop(known_as, None)
         watch.forget(known_as)
         watched = self._by_server[server_id]
         watched[uri].discard((watch, known_as))

@@ -10,6 +10,7 @@ import pytest
 from tests.surfaces.mcp.house import House, LegacyClient, Response, open_house
 from tests.surfaces.mcp.test_sse import settled
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, definition, record
+from toolgate.audit.events import CallStarted
 from toolgate.model.servers import RedactionRules, ServerRecord
 from toolgate.model.tools import Era
 from toolgate.upstream.link import Reply
@@ -170,6 +171,7 @@ async def test_sco_22_prompts_and_resources_of_a_hidden_server_are_unknown(clien
         for method in ("prompts/list", "resources/list", "resources/templates/list"):
             assert b"docs" not in (await ask(house, client, method, None, url)).body
         assert house.net["docs"].calls == []
+        assert [one.outcome for one in house.audited] == ["denied"] * len(requests)
 
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
@@ -234,6 +236,10 @@ async def test_an_updated_resource_is_told_to_who_subscribed_under_its_own_name_
         update(house, "docs://b")
         told_other = await other.event()
 
+        expected = ["a", "b"] if client == "legacy" else ["a", "a/no?such", "b"]
+        assert sorted((one.tool, one.outcome) for one in house.audited) == [
+            (f"resource:docs://{name}", "ok") for name in expected
+        ]
         assert (told["method"], told["params"]["uri"]) == ("notifications/resources/updated", known_as)
         assert told_other["params"]["uri"] == "docs://b"
         assert {"docs://a", "docs://b"} <= house.net["docs"].watched[-1]
@@ -258,8 +264,14 @@ async def test_a_client_is_told_that_it_will_hear_of_a_resource_when_the_server_
             await asyncio.sleep(0)
 
         assert not answer.status.done()
+        house.gateway.audit.flush()
+        (begun,) = [event for _, event in house.sink.events]
+        assert isinstance(begun, CallStarted)  # and the end is on record when the server knows
         told.set_result(None)
         assert await answer.status == 200
+        (ended,) = house.audited
+        assert (begun.tool, begun.server_id) == (ended.tool, ended.server_id) == ("resource:docs://a", "docs")
+        assert (ended.start, ended.door, ended.principal, ended.layer) == (1, "mcp", "local", begun.layer)
         await answer.leave()
 
 
@@ -278,6 +290,9 @@ async def test_updates_wait_for_a_stream_and_end_with_the_subscription() -> None
         await stream.leave()
         await session.delete()
         assert len(house.gateway.subscriptions.watches) == 0
+        assert [(one.tool, one.outcome) for one in house.audited] == [
+            (f"resource:docs://{name}", "ok") for name in "aba"
+        ]
 
 
 async def test_sco_21_a_resource_that_is_revoked_is_not_told_of_any_more() -> None:
@@ -296,6 +311,13 @@ async def test_sco_21_a_resource_that_is_revoked_is_not_told_of_any_more() -> No
             "resources/list_changed",
         ]
         assert told[2]["params"] == {"uri": "docs://b"}
+        assert (await session.send("resources/unsubscribe", {"uri": "docs://a"})).json["result"] == {}
+        assert (await session.send("resources/unsubscribe", {"uri": "docs://a"})).code == -32002
+        assert [one.outcome for one in house.audited if one.tool == "resource:docs://a"] == [
+            "ok",
+            "ok",
+            "denied",
+        ]
         await stream.leave()
 
 
@@ -330,6 +352,9 @@ async def test_who_listens_hears_nothing_of_resources_it_cannot_see() -> None:
 
         assert (await stream.event())["params"]["notifications"] == {}
         assert len(house.gateway.subscriptions.watches) == 0
+        assert [(one.tool, one.outcome, one.code) for one in house.audited] == [
+            ("resource:docs://a", "denied", "unknown_resource")
+        ]
         await stream.leave()
 
 

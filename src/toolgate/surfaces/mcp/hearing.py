@@ -3,9 +3,9 @@
 It holds for the session on this node, for as long as the node knows it.
 """
 
-from toolgate.errors import InvalidParams, MethodNotFound, UnknownResource
+from toolgate.errors import InvalidParams, MethodNotFound, ToolgateError, UnknownResource
+from toolgate.gateway.caller import Trace
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.routes import Route
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.levels import parse_level
 from toolgate.surfaces.mcp.session import Session
@@ -17,37 +17,32 @@ class Hearing:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def change(self, message: Message, session: Session) -> None:
+    async def change(self, message: Message, session: Session, *, trace: Trace) -> None:
         """`logging/setLevel`, `resources/subscribe` and `resources/unsubscribe`. Raises MethodNotFound."""
         if message.method == "logging/setLevel":
             session.log_level = parse_level(message.text("level"))
         elif message.method == "resources/subscribe":
-            await self._subscribe(_uri(message), session)
+            await self._subscribe(_uri(message), session, trace)
         elif message.method == "resources/unsubscribe":
-            await self._unsubscribe(_uri(message), session)
+            await self._unsubscribe(_uri(message), session, trace)
         else:
             raise MethodNotFound(f"no method `{message.method}`")
 
-    async def _subscribe(self, uri: str, session: Session) -> None:
-        route = await self._find(uri, session)
-        self._gateway.subscriptions.watches.add(
-            session.watch, uri, server_id=route.server_id, uri=route.upstream_uri
-        )
-        await self._gateway.subscriptions.watches.settle([route.server_id])
+    async def _subscribe(self, uri: str, session: Session, trace: Trace) -> None:
+        view = await self._gateway.settled_view(session.binding.caller)
+        if not await self._gateway.wishes.subscribe(view, session.watch, [uri], trace=trace):
+            raise UnknownResource("Resource not found", data={"uri": uri})
 
-    async def _unsubscribe(self, uri: str, session: Session) -> None:
+    async def _unsubscribe(self, uri: str, session: Session, trace: Trace) -> None:
         """Also of what the client may not see any more."""
-        if uri in session.watch.targets:
+        try:
+            view = await self._gateway.settled_view(session.binding.caller)
+        except ToolgateError:  # whoever may see nothing any more need not hear of anything either
+            if uri not in session.watch.targets:
+                raise
             self._gateway.subscriptions.watches.remove(session.watch, uri)
         else:
-            await self._find(uri, session)
-
-    async def _find(self, uri: str, session: Session) -> Route:
-        view = await self._gateway.settled_view(session.binding.caller)
-        route = view.find_resource(uri)
-        if route is None:
-            raise UnknownResource("Resource not found", data={"uri": uri})
-        return route
+            self._gateway.wishes.unsubscribe(view, session.watch, uri, trace=trace)
 
 
 def _uri(message: Message) -> str:

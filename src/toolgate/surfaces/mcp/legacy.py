@@ -93,7 +93,8 @@ class LegacyEra:
             await self._methods.list(responder, message, session.binding, era="legacy")
         else:
             if message.method != "ping":
-                await self._hearing.change(message, session)
+                trace = self._methods.trace(message, session.nonce)
+                await self._hearing.change(message, session, trace=trace)
             send_result(responder, message.id, b"{}")
 
     async def _catch_up(self, session: Session) -> None:

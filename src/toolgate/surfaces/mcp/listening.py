@@ -5,10 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from toolgate.errors import InvalidParams
+from toolgate.gateway.caller import Trace
 from toolgate.gateway.gateway import Gateway
-from toolgate.gateway.routes import Route
 from toolgate.gateway.subscriptions import Changes
-from toolgate.gateway.turns import Turns
 from toolgate.gateway.watches import MAX_EACH, Watch
 from toolgate.model.protocol import LIST_CHANGED, SUBSCRIPTION_ID_KEY, UPDATED
 from toolgate.surfaces.http.events import encode_event
@@ -44,32 +43,19 @@ class Listening:
         self._gateway = gateway
         self._streams = streams
 
-    async def serve(self, exchange: Exchange, message: Message, binding: Binding) -> None:
+    async def serve(self, exchange: Exchange, message: Message, binding: Binding, *, trace: Trace) -> None:
         """Tell the client of what it wants to hear until it leaves. Resources it may not see are left out."""
         exchange.accepts("text/event-stream")
         wanted = _parse_wanted(message)
         watch = Watch(exchange.principal.id)
         try:
-            await self._watch(watch, wanted.resource_subscriptions, binding)
+            if wanted.resource_subscriptions:
+                view = await self._gateway.settled_view(binding.caller)
+                await self._gateway.wishes.subscribe(view, watch, wanted.resource_subscriptions, trace=trace)
             words = _words(message.id or b"null", wanted, uris=list(watch.targets))
             await self._streams.announce(exchange, binding.caller, words, watch=watch)
         finally:
             self._gateway.subscriptions.watches.drop(watch)
-
-    async def _watch(self, watch: Watch, uris: list[str], binding: Binding) -> None:
-        if not uris:
-            return
-        view = await self._gateway.settled_view(binding.caller)
-        watches, turns = self._gateway.subscriptions.watches, Turns()
-        found: dict[str, Route] = {}
-        for uri in uris:
-            await turns.rest()
-            route = view.find_resource(uri)
-            if route is not None:
-                found[uri] = route
-        for uri, route in found.items():  # all at once, for servers are told at once
-            watches.add(watch, uri, server_id=route.server_id, uri=route.upstream_uri)
-        await watches.settle({route.server_id for route in found.values()})
 
 
 def _parse_wanted(message: Message) -> _Wanted:

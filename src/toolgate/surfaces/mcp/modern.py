@@ -80,7 +80,7 @@ class ModernEra:
         if message.method in LISTS:
             return self._methods.list(exchange.responder, message, binding, era="modern")
         if message.method == "subscriptions/listen":
-            return self._listening.serve(exchange, message, binding)
+            return self._listening.serve(exchange, message, binding, trace=self._methods.trace(message))
         if message.method != "server/discover":
             raise MethodNotFound(f"no method `{message.method}`")
         self._discover(exchange, message.id, binding)

@@ -1,0 +1,86 @@
+"""What clients want to hear of, on record like what they read: before servers are told, and how it ended."""
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from toolgate.audit.events import UNSEEN, Outcome
+from toolgate.errors import ToolgateError, UnknownResource
+from toolgate.gateway.caller import Trace
+from toolgate.gateway.recording import Ending, Recording
+from toolgate.gateway.routes import Route
+from toolgate.gateway.turns import Turns
+from toolgate.gateway.view import View
+from toolgate.gateway.watches import Watch, Watches
+from toolgate.model.names import RESOURCE
+
+
+class Wishes:
+    """Takes what clients want to hear of, and do not any more."""
+
+    def __init__(self, watches: Watches, recording: Recording) -> None:
+        self._watches = watches
+        self._recording = recording
+
+    async def subscribe(
+        self, view: View, watch: Watch, uris: Iterable[str], *, trace: Trace
+    ) -> Collection[str]:
+        """Have `watch` hear of those of `uris` that the caller may have: those are given back.
+
+        Returns once their servers know, or do not answer for a while. Raises SessionLimit, and
+        ServerUnavailable where it cannot be recorded.
+        """
+        found = await self._find(view, uris, trace)
+        with self._recorded(view, found.values(), trace):
+            for uri, route in found.items():  # all at once, for servers are told at once
+                self._watches.add(watch, uri, server_id=route.server_id, uri=route.upstream_uri)
+                watch.routes[uri] = route
+            await self._watches.settle({route.server_id for route in found.values()})
+        return found.keys()
+
+    def unsubscribe(self, view: View, watch: Watch, uri: str, *, trace: Trace) -> None:
+        """`watch` is not to hear of `uri` any more. Raises UnknownResource, but not for what it heard of."""
+        route = watch.routes.get(uri) or view.find_resource(uri)
+        if route is None:
+            raise self._unknown(view, uri, trace)
+        with self._recorded(view, [route], trace):
+            self._watches.remove(watch, uri)
+
+    async def _find(self, view: View, uris: Iterable[str], trace: Trace) -> Mapping[str, Route]:
+        turns = Turns()
+        found: dict[str, Route] = {}
+        for uri in dict.fromkeys(uris):
+            await turns.rest()
+            route = view.find_resource(uri)
+            if route is None:
+                self._unknown(view, uri, trace)
+            else:
+                found[uri] = route
+        return found
+
+    def _unknown(self, view: View, uri: str, trace: Trace) -> UnknownResource:
+        self._recording.unknown(view, RESOURCE + uri, trace, code=UnknownResource.code)
+        return UnknownResource("Resource not found", data={"uri": uri})
+
+    @contextmanager
+    def _recorded(self, view: View, routes: Iterable[Route], trace: Trace) -> Iterator[None]:
+        """The block is on record for each of `routes`: that it begins, and how it ended."""
+        began, starts = time.perf_counter(), list[tuple[Route, int]]()
+        outcome: Outcome = "error"
+        code = "internal"
+        try:
+            for route in routes:
+                starts.append((route, self._recording.began(view, route, trace, UNSEEN, 0)))
+            yield
+            outcome, code = "ok", ""
+        except ToolgateError as exc:
+            code = exc.code
+            raise
+        except asyncio.CancelledError:
+            outcome = code = "cancelled"
+            raise
+        finally:
+            took_s = time.perf_counter() - began
+            for route, start in starts:
+                self._recording.ended(view, route, trace, Ending(outcome, code, took_s, 0, 0, start))
