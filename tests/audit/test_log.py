@@ -112,8 +112,9 @@ async def test_sto_10_no_call_begins_when_too_much_is_held_and_what_has_begun_is
     log = AuditLog(sink)
     begun = [log.begin(*BEGUN), log.begin(*BEGUN)]
     log.flush()
-    with pytest.raises(ServerUnavailable, match="no call is sent without its record"):
-        log.begin(*BEGUN)
+    for _ in range(3):
+        with pytest.raises(ServerUnavailable, match="no call is sent without its record"):
+            log.begin(*BEGUN)
     for number in begun:
         log.end(CallEnded(at_ms=2, outcome="ok", start=number))
     recorded = [log.record(CALL), log.record(CALL)]
@@ -122,6 +123,15 @@ async def test_sto_10_no_call_begins_when_too_much_is_held_and_what_has_begun_is
     again = log.begin(*BEGUN)
     log.close()
 
-    assert (begun, recorded, again) == ([1, 2], [0, 0], 5)
-    assert [number for number, _ in sink.events] == [1, 2, 3, 4, 5]
-    assert "the audit log is written again; events lost meanwhile: 2" in caplog.messages
+    assert (begun, recorded, again) == ([1, 2], [0, 0], 6)
+    assert [number for number, _ in sink.events] == [1, 2, 3, 4, 5, 6]
+    gap = sink.events[4][1]
+    assert isinstance(gap, CallRecorded)
+    assert (gap.outcome, gap.code, gap.layer) == ("denied", "mcp_unavailable", "audit")
+    assert gap.rule == "3 calls were not sent, 2 events are lost"
+    assert gap.duration_us == (gap.at_ms - BEGUN[0]) * 1_000
+    assert caplog.messages[1:] == [
+        "no call is sent from now on: there is no room for its record",
+        "audit events are lost from now on: too many are held",
+        "the audit log is written again; events lost meanwhile: 2",
+    ]

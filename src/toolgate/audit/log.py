@@ -3,18 +3,19 @@
 Recording never waits: an event becomes a line at once, the line is kept where the end of this process does
 not reach it (`ahead`), and lines leave together for the sink, at the latest after `FLUSH_S`. A sink that
 fails is reported once, and tried again. Calls go on while there is room for what is held; then none is begun,
-because nothing is to run of which nothing is known.
+because nothing is to run of which nothing is known. How many were not is recorded as soon as it can be.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from toolgate.audit.ahead import ROOM, Ahead, Nowhere
-from toolgate.audit.events import AuditEvent, CallEnded
+from toolgate.audit.events import AuditEvent, CallEnded, CallRecorded
 from toolgate.errors import ServerUnavailable
 
 FLUSH_S: Final = 0.2
@@ -69,6 +70,9 @@ class AuditLog:
         self._is_failing = False
         self._is_closed = False
         self._lost = 0
+        self._unsent = 0
+        """Calls that were not begun, and since when, as there was no room for their records."""
+        self._unsent_since_ms = 0
 
     @property
     def last_sequence(self) -> int:
@@ -92,10 +96,7 @@ class AuditLog:
         """
         text = b'"type":"start","at_ms":%d,%b' % (at_ms, said)
         if self._size > BEGIN_BYTES or not (number := self._take(text)):
-            raise ServerUnavailable(
-                "the audit log cannot be written, and no call is sent without its record",
-                hint="free space in the data directory of the gateway; it goes on by itself",
-            )
+            raise self._refuse(at_ms)
         self._begun[number] = said
         return number
 
@@ -147,7 +148,7 @@ class AuditLog:
         if self._is_failing:
             self._is_failing = False
             _log.error("the audit log is written again; events lost meanwhile: %d", self._lost)
-            self._lost = 0
+            self._tell_of_gap()
         self._on_written()
 
     def resume_after(self, sequence: int) -> None:
@@ -167,6 +168,38 @@ class AuditLog:
         self._is_failing = True
         if not self._is_closed:
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.flush)
+
+    def _refuse(self, at_ms: int) -> ServerUnavailable:
+        if not self._unsent:
+            self._unsent_since_ms = at_ms
+            _log.error("no call is sent from now on: there is no room for its record")
+        self._unsent += 1
+        return ServerUnavailable(
+            "the audit log cannot be written, and no call is sent without its record",
+            hint="free space in the data directory of the gateway; it goes on by itself",
+        )
+
+    def _tell_of_gap(self) -> None:
+        """What is missing is on record, too."""
+        unsent, lost, self._unsent, self._lost = self._unsent, self._lost, 0, 0
+        if not unsent and not lost:
+            return
+        now_ms = int(time.time() * 1e3)
+        since_ms = self._unsent_since_ms if unsent else now_ms
+        self.record(
+            CallRecorded(
+                at_ms=now_ms,
+                door="",
+                principal="",
+                tool="",
+                outcome="denied",
+                code=ServerUnavailable.code,
+                layer="audit",
+                rule=f"{unsent} calls were not sent, {lost} events are lost",
+                duration_us=max(0, now_ms - since_ms) * 1_000,
+            )
+        )
+        self.flush()  # whoever closes the log does not come again
 
     def _lose(self) -> int:
         if not self._lost:
