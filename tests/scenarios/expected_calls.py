@@ -93,6 +93,7 @@ CALLS: Final[list[Json]] = [
         "tool": "search_tools",
         "definition": "<hash>",
         "outcome": "ok",
+        "arguments": {"query": "say the same"},
         "argument_bytes": 24,
         "result_bytes": 282,
         "result_tokens": 18,

@@ -13,7 +13,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from toolgate.audit.events import DefinitionChanged, Outcome
+import msgspec
+
+from toolgate.audit.events import UNSEEN, DefinitionChanged, Outcome
 from toolgate.audit.log import AuditLog
 from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_meant, parse_search
 from toolgate.catalog.results import failure_result
@@ -32,6 +34,7 @@ from toolgate.gateway.fetches import find_wanted
 from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool
 from toolgate.gateway.identity import has_lapsed, principal_of
 from toolgate.gateway.recording import Ending, Recording
+from toolgate.gateway.redacting import Redaction, redaction_of
 from toolgate.gateway.roles import reaches
 from toolgate.gateway.routes import FIND_ROUTES, Route, name_on_door
 from toolgate.gateway.searching import Searching
@@ -47,6 +50,7 @@ from toolgate.model.allowances import Allowance
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Principal
 from toolgate.model.raw import Members
+from toolgate.model.servers import RedactionRules
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.allowances import allowances_of
 from toolgate.policy.compose import compose, decide_one
@@ -372,6 +376,7 @@ class Gateway:
             self._recording.unknown(view, name, trace, code="unknown_tool")
             return _answer(partial(_refuse_use, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
         if tool == DESCRIBE_TOOL:
+            params["arguments"] = msgspec.Raw(msgspec.json.encode({"name": name}))  # no more was looked at
             return self._tell(view, tool, params, trace, partial(describe_tool, name, route))
         meant.pop("task", None)
         meant["name"] = route.upstream_name
@@ -410,6 +415,11 @@ class Gateway:
             raise UnknownTool(f"Unknown tool: {name_on_door(caller, ref)}")
         return self.snapshot.servers[ref.server_id].tools[ref.name].digest == route.digest
 
+    @property
+    def _own_redaction(self) -> Redaction:
+        """The rules for what the gateway's own tools are called with: those of the installation."""
+        return redaction_of(self.snapshot.redaction, RedactionRules())
+
     async def _tell(self, view: View, tool: str, params: Params, trace: Trace, telling: Telling, /) -> Answer:
         """What one of the find tools says itself, recorded like what a server says."""
         began = time.perf_counter()
@@ -425,8 +435,12 @@ class Gateway:
             outcome, code = "error", exc.code
             raise
         finally:
-            took_s, sent = time.perf_counter() - began, len(params.get("arguments", b""))
-            ending = Ending(outcome, code, took_s, sent, size, result_tokens=tokens)
+            took_s, arguments = time.perf_counter() - began, params.get("arguments", UNSEEN)
+            # What was not understood may be arguments of a tool, which its server's rules would hide.
+            shown = UNSEEN if outcome == "tool_error" else self._own_redaction.shown(arguments)
+            ending = Ending(
+                outcome, code, took_s, len(arguments), size, arguments=shown, result_tokens=tokens
+            )
             self._recording.ended(view, FIND_ROUTES[tool], trace, ending)
         return answer
 

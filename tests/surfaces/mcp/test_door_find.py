@@ -208,15 +208,15 @@ async def test_a_call_is_recorded_and_counted_as_if_it_were_direct() -> None:
 
 async def test_searches_are_recorded_under_their_own_name() -> None:
     async with open_house(world(), GIT) as house:
-        await use(house, "search_tools", query="log")
-        await use(house, "describe_tool", name="git.log")
+        await use(house, "search_tools", query="log with --password hush")
+        await use(house, "describe_tool", name="git.log", arguments={"of": "its server's rules"})
         await use(house, "search_tools", limit=0)
 
-        recorded = [(one.tool, one.server_id, one.outcome) for one in house.audited]
+        recorded = [(one.tool, one.server_id, one.outcome, bytes(one.arguments)) for one in house.audited]
         assert recorded == [
-            ("search_tools", "", "ok"),
-            ("describe_tool", "", "ok"),
-            ("search_tools", "", "tool_error"),
+            ("search_tools", "", "ok", b'{"query":"log with --password ***"}'),
+            ("describe_tool", "", "ok", b'{"name":"git.log"}'),
+            ("search_tools", "", "tool_error", b""),
         ]
         assert house.gateway.metrics.calls["", "search_tools"].calls == 2
 
