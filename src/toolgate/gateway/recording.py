@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolgate.audit.events import UNSEEN, CallEnded, CallRecorded, CallStarted, Outcome
 from toolgate.audit.lines import encode_said
 from toolgate.audit.log import AuditLog
-from toolgate.errors import ToolgateError
+from toolgate.errors import ServerUnavailable, ToolgateError
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.redacting import BUILT_IN
 from toolgate.gateway.routes import Route, meant_ref
@@ -72,7 +72,11 @@ class Recording:
         own = _encode(_Own(argument_bytes, trace.session, trace.request_id, arguments, trace.trace_id))
         mark = b"," if len(own) > len(b"{}") else b""
         said = b"%b%b%b" % (_said_of_all(view, route, trace.door), mark, own[1:])
-        return self._audit.begin(int(time.time() * 1e3), said)
+        try:
+            return self._audit.begin(int(time.time() * 1e3), said)
+        except ServerUnavailable as exc:
+            self._metrics.tool(route.server_id, route.label).refuse(exc.code)
+            raise
 
     def ended(self, view: View, route: Route, trace: Trace, ending: Ending, /) -> None:
         """A call that came to its tool has ended, well or not."""

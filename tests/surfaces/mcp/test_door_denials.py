@@ -4,6 +4,7 @@ import pytest
 
 from tests.surfaces.mcp.house import House, key, open_house, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
+from toolgate.audit import log as log_module
 from toolgate.surfaces.http.messages import Headers
 
 pytestmark = pytest.mark.anyio
@@ -72,3 +73,19 @@ async def test_a_denial_whose_task_is_gone_by_then_is_audited_without_a_reason()
             await call.whole()
 
         assert denials(house) == [("git.push", "", "")]
+
+
+async def test_a_call_for_whose_record_there_is_no_room_is_counted_and_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with open_house(world(), GIT) as house:
+        await house.modern("/mcp", "tools/list")
+        with monkeypatch.context() as patch:
+            patch.setattr(log_module, "BEGIN_BYTES", -1)
+            refused = await house.modern("/mcp", "tools/call", {"name": "git.log"})
+        await house.modern("/mcp", "tools/call", {"name": "git.log"})
+
+        assert refused.json["result"]["_meta"]["toolgate/error"]["code"] == "mcp_unavailable"
+        assert len(house.net["git"].calls) == 1
+        counted = house.gateway.metrics.calls["git", "log"]
+        assert (counted.calls, counted.errors) == (2, {"mcp_unavailable": 1})
