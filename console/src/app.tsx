@@ -8,7 +8,9 @@ import { ApiError } from "./api/client";
 import { leave } from "./api/leave";
 import { meQuery } from "./api/me";
 import { setCredential } from "./api/session";
+import { isAnythingTyped } from "./api/typed";
 import { LoginPage } from "./pages/login";
+import { LoginAgain } from "./pages/login/again";
 import { Problem } from "./parts/problem";
 import { Empty, Failure, Loading } from "./parts/states";
 import { Shell } from "./shell";
@@ -72,10 +74,21 @@ function isRefusal(error: unknown, isAtGate: boolean): boolean {
   return error instanceof ApiError && (error.status === 401 || (isAtGate && error.status === 403));
 }
 
-/** Lets in whom the gateway knows; everybody else is asked to log in. */
+/** Lets in whom the gateway knows; everybody else is asked to log in. Whose login ends while something is typed finds
+ *  the page again as it was: it stands behind the question meanwhile, and nobody sees it. */
 function Gate() {
   const me = useQuery(meQuery);
-  if (me.data !== undefined) return <Shell />;
+  if (me.data !== undefined) {
+    const isEnded = me.isError && isRefusal(me.error, true);
+    return (
+      <>
+        <div hidden={isEnded}>
+          <Shell />
+        </div>
+        {isEnded ? <LoginAgain as={me.data} /> : null}
+      </>
+    );
+  }
   if (!me.isError) return <Loading what="Asking the gateway" />;
   return isRefusal(me.error, true) ? (
     <LoginPage />
@@ -86,11 +99,23 @@ function Gate() {
 
 /** A credential that stops proving anything, because it was revoked or has expired, leads back to the gate, where it is
  *  forgotten: who logs in there would show it again. */
-queries.getQueryCache().subscribe(({ type, query }) => {
-  const isAtGate = query.queryKey[0] === "me";
-  if (type !== "updated" || !isRefusal(query.state.error, isAtGate)) return;
+function onRefused(isAtGate: boolean): void {
   if (isAtGate) setCredential(null);
-  else if (queries.getQueryData(meQuery.queryKey) !== undefined) void leave(queries);
+  const me = queries.getQueryState(meQuery.queryKey);
+  if (me?.data === undefined) return;
+  if (!isAnythingTyped()) void leave(queries);
+  else if (!isRefusal(me.error, true)) void queries.invalidateQueries({ queryKey: meQuery.queryKey });
+}
+
+queries.getQueryCache().subscribe((event) => {
+  if (event.type !== "updated" || event.action.type !== "error") return;
+  const isAtGate = event.query.queryKey[0] === "me";
+  if (isRefusal(event.action.error, isAtGate)) onRefused(isAtGate);
+});
+
+queries.getMutationCache().subscribe((event) => {
+  if (event.type !== "updated" || event.action.type !== "error") return;
+  if (isRefusal(event.action.error, false)) onRefused(false);
 });
 
 export function App({ nonce }: { readonly nonce: string }) {

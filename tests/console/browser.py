@@ -153,5 +153,5 @@ def findings_in_both_schemes(page: Page) -> list[str]:
 def show_in(page: Page, scheme: Literal["light", "dark"]) -> None:
     """Returns when the page has these colours."""
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    page.wait_for_selector(f"html[data-mantine-color-scheme={scheme}]")
+    page.wait_for_selector(f"html[data-mantine-color-scheme={scheme}]", state="attached")
     page.evaluate(_UNTIL_STILL)

@@ -30,7 +30,7 @@ def gateway(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     oidc = {
         "issuer": issuer.url,
         "audience": AUDIENCE,
-        "roles": {"readers": "viewer"},
+        "roles": {"readers": "viewer", "writers": "publisher"},
         "client_id": "console",
     }
     environ = {
@@ -110,6 +110,38 @@ def test_who_comes_back_to_a_tab_whose_key_is_gone_logs_in_with_another(tab: Pag
     assert kept(tab) == [ADMIN]
 
 
+def test_what_was_typed_when_a_key_ends_is_there_again_after_the_next_login(
+    tab: Page, gateway: Gateway
+) -> None:
+    tab.goto("/console/tasks/-/new")
+    log_in(tab, make_key(gateway, key_id="writer", role="publisher"))
+    tab.get_by_role("textbox", name="Name").fill("half-done")
+    gateway.http.delete("/admin/api/keys/writer", headers=BEARER).raise_for_status()
+    expect(tab.get_by_role("heading", name="Log in again")).to_be_visible()
+    expect(tab.get_by_role("region", name="Plan", include_hidden=True)).to_be_hidden()
+    assert kept(tab) == []
+    assert findings_in_both_schemes(tab) == []
+
+    log_in(tab, ADMIN)
+    expect(tab.get_by_role("textbox", name="Name")).to_have_value("half-done")
+    tab.get_by_role("button", name="Create task").click()
+    expect(tab.get_by_role("heading", name="half-done", exact=True)).to_be_visible()
+    assert kept(tab) == [ADMIN]
+
+
+def test_what_was_typed_is_not_for_who_may_see_less(tab: Page, gateway: Gateway) -> None:
+    tab.goto("/console/tasks/-/new")
+    log_in(tab, make_key(gateway, key_id="author", role="publisher"))
+    tab.get_by_role("textbox", name="Name").fill("half-done")
+    less = make_key(gateway, key_id="onlooker", role="viewer")
+    gateway.http.delete("/admin/api/keys/author", headers=BEARER).raise_for_status()
+    expect(tab.get_by_role("heading", name="Log in again")).to_be_visible()
+    log_in(tab, less)
+
+    expect(tab.get_by_role("button", name="key:onlooker")).to_be_visible()
+    expect(tab.get_by_role("textbox", name="Name", include_hidden=True)).to_have_count(0)
+
+
 def test_a_key_for_nodes_opens_nothing_and_is_not_kept(tab: Page, gateway: Gateway) -> None:
     tab.goto("/console/")
     log_in(tab, make_key(gateway, key_id="west", role="node"))
@@ -138,7 +170,24 @@ def test_whom_the_issuer_knows_comes_back_to_the_page_that_was_asked_for(
     tab.get_by_role("button", name="Log in with").click()
     expect(tab.get_by_role("heading", name="Keys", exact=True)).to_be_visible()
 
-    assert tab.url == f"{gateway.url}/console/keys?q=desk"
+    expect(tab).to_have_url(f"{gateway.url}/console/keys?q=desk")
+    assert kept(tab) == [issuer.gives["access_token"]]
+
+
+def test_a_login_at_the_issuer_that_ends_while_somebody_types_begins_again_in_another_tab(
+    tab: Page, issuer: Issuer
+) -> None:
+    issuer.gives = {"access_token": issuer.token(roles=["writers"]), "token_type": "Bearer"}
+    tab.goto("/console/tasks/-/new")
+    tab.get_by_role("button", name="Log in with").click()
+    name = tab.get_by_role("textbox", name="Name")
+    name.fill("half")
+    tab.evaluate("sessionStorage.setItem('toolgate.credential', 'one that is no more')")
+    name.fill("half-done")
+    tab.get_by_role("button", name="Log in with").click()
+
+    expect(name).to_have_value("half-done")
+    expect(name).to_be_visible()
     assert kept(tab) == [issuer.gives["access_token"]]
 
 

@@ -1,7 +1,8 @@
-/** Who leaves with something typed and not saved is asked first. */
+/** Who leaves with something typed and not saved is asked first; whose login ends does not lose it. */
 import { Button, Group, Modal, Stack, Text } from "@mantine/core";
 import { useEffect } from "react";
 import { useBlocker } from "react-router";
+import { useTyped } from "@/api/typed";
 
 /** The state of a location that one is led to because everything is saved. */
 export const SAVED = "saved";
@@ -11,6 +12,7 @@ export function LeaveGuard({ isDirty }: { readonly isDirty: boolean }) {
     ({ currentLocation, nextLocation }) =>
       isDirty && currentLocation.pathname !== nextLocation.pathname && nextLocation.state !== SAVED,
   );
+  useTyped(isDirty);
   useEffect(() => {
     if (!isDirty) return;
     const hold = (event: BeforeUnloadEvent) => event.preventDefault();

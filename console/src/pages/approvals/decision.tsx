@@ -5,6 +5,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, take } from "@/api/client";
 import { useMe } from "@/api/me";
+import { useTyped } from "@/api/typed";
 import { Failure } from "@/parts/states";
 import { visibleText } from "@/parts/visible";
 import { type Approval, whyNotApprove } from "./states";
@@ -35,6 +36,7 @@ export function Decision({ approval }: { readonly approval: Approval }) {
   const decide = useDecide(approval);
   const whyNot = whyNotApprove(approval, me);
   const said = reason.trim();
+  useTyped(said !== "");
   const deny = () => (said === "" ? setUnsaid(true) : decide.mutate({ isApproved: false, reason: said }));
   return (
     <Stack gap="xs">

@@ -6,9 +6,11 @@ import { useMemo, useState } from "react";
 import { useSearchParams } from "react-router";
 import { api, take } from "@/api/client";
 import { useMe } from "@/api/me";
+import { useTyped } from "@/api/typed";
 import { MemberFields } from "@/parts/schema-form";
 import { type Field, fieldOf, type JsonObject } from "@/parts/schema-form-model";
 import { ROOT } from "@/parts/schema-form-write";
+import { isSame } from "@/parts/use-draft";
 import { begin, hasForm, read, type Typed, toForm, toJson } from "./arguments";
 import { CallFailure, CallResult } from "./call-result";
 import type { Tool } from "./queries";
@@ -29,6 +31,7 @@ export function TryIt({ tool }: { readonly tool: Tool }) {
 function useTrial(tool: Tool, task: string) {
   const field = useMemo(() => fieldOf(tool.inputSchema), [tool.inputSchema]);
   const [typed, setTyped] = useState(() => begin(field));
+  useTyped(!isSame(typed, begin(field)));
   const [isTried, setTried] = useState(false);
   const call = useMutation({
     mutationFn: (args: JsonObject) =>

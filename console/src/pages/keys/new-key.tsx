@@ -7,6 +7,7 @@ import { Link, useNavigate } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { useMay } from "@/api/me";
 import { serversQuery, tasksQuery } from "@/api/records";
+import { LeaveGuard, SAVED } from "@/parts/leave-guard";
 import { OptionalList, ToolLists } from "@/parts/list-field";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure } from "@/parts/states";
@@ -33,7 +34,9 @@ export function NewKey() {
       {made === null ? null : (
         <SecretShown
           made={made}
-          onStored={() => void navigate(`/keys/${encodeURIComponent(made.key_id)}`, { replace: true })}
+          onStored={() =>
+            void navigate(`/keys/${encodeURIComponent(made.key_id)}`, { replace: true, state: SAVED })
+          }
         />
       )}
     </>
@@ -58,6 +61,7 @@ function KeyForm({ onMade }: { readonly onMade: (made: Shapes["KeyMade"]) => voi
   });
   return (
     <form onSubmit={form.onSubmit((draft) => make.mutate(draft))}>
+      <LeaveGuard isDirty={form.isDirty()} />
       <Stack maw={720}>
         <TextInput
           label="Name"

@@ -25,7 +25,7 @@ export function redirectUri(): string {
   return `${window.location.origin}/console/login`;
 }
 
-interface Issuer {
+export interface Issuer {
   readonly issuer: string;
   readonly authorization_endpoint: string;
   readonly client_id: string;
@@ -33,7 +33,7 @@ interface Issuer {
 }
 
 /** Where the browser has to go. What proves the way back stays in this tab. */
-export async function beginLogin(issuer: Issuer, from: string): Promise<string> {
+export async function toIssuer(issuer: Issuer, from: string): Promise<string> {
   const begun: Begun = { verifier: random(), state: random(), issuer: issuer.issuer, from };
   sessionStorage.setItem(PLACE, JSON.stringify(begun));
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(begun.verifier));
@@ -54,10 +54,19 @@ export async function beginLogin(issuer: Issuer, from: string): Promise<string> 
 /** What was begun in this tab, once. Null where that was nothing, or something else: another login, or one that another
  *  issuer answers (RFC 9207). */
 export function takeBegun(answer: URLSearchParams): Begun | null {
-  const kept = sessionStorage.getItem(PLACE);
+  const begun = isBegunHere(answer) ? kept() : null;
   sessionStorage.removeItem(PLACE);
-  if (kept === null) return null;
-  const begun = JSON.parse(kept) as Begun;
-  const isOurs = begun.state === answer.get("state") && (answer.get("iss") ?? begun.issuer) === begun.issuer;
-  return isOurs ? begun : null;
+  return begun;
+}
+
+/** Whether `answer` is to the login that was begun in this tab. */
+export function isBegunHere(answer: URLSearchParams): boolean {
+  const begun = kept();
+  if (begun === null) return false;
+  return begun.state === answer.get("state") && (answer.get("iss") ?? begun.issuer) === begun.issuer;
+}
+
+function kept(): Begun | null {
+  const text = sessionStorage.getItem(PLACE);
+  return text === null ? null : (JSON.parse(text) as Begun);
 }

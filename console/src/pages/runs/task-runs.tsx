@@ -4,6 +4,7 @@ import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-q
 import { useState } from "react";
 import { Link, useNavigate, useParams } from "react-router";
 import { api, take } from "@/api/client";
+import { useTyped } from "@/api/typed";
 import { type Column, DataTable } from "@/parts/data-table";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure, Loading } from "@/parts/states";
@@ -61,6 +62,7 @@ function Begin({ taskId }: { readonly taskId: string }) {
   const queries = useQueryClient();
   const navigate = useNavigate();
   const [input, setInput] = useState("");
+  useTyped(input !== "");
   const begin = useMutation({
     mutationFn: () =>
       take(
