@@ -1,0 +1,80 @@
+/** The ways to log in: a key, or an issuer that knows you. */
+import { Alert, Button, Divider, PasswordInput, Stack } from "@mantine/core";
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { api, take } from "@/api/client";
+import { Failure } from "@/parts/states";
+import { Untrusted } from "@/parts/untrusted";
+import { type Issuer, toIssuer } from "./pkce";
+import { useEnter } from "./use-enter";
+
+interface WaysProps {
+  /** Where the browser goes to log in at an issuer. */
+  readonly go: (url: string) => void;
+}
+
+export function Ways({ go }: WaysProps) {
+  const ways = useQuery({ queryKey: ["login"], queryFn: () => take(api.GET("/api/v1/login")), retry: false });
+  return (
+    <>
+      <KeyForm />
+      {ways.data?.oidc ? <IssuerWay issuer={ways.data.oidc} go={go} /> : null}
+    </>
+  );
+}
+
+function IssuerWay({ issuer, go }: WaysProps & { readonly issuer: Issuer }) {
+  const begin = useMutation({
+    mutationFn: async () => go(await toIssuer(issuer, window.location.pathname + window.location.search)),
+  });
+  return (
+    <>
+      <Divider label="or" />
+      <Button
+        variant="default"
+        onClick={() => begin.mutate()}
+        loading={begin.isPending}
+        disabled={!window.isSecureContext}
+      >
+        Log in with <Untrusted text={hostOf(issuer.issuer)} />
+      </Button>
+      {window.isSecureContext ? null : (
+        <Alert color="yellow">A login with an issuer needs HTTPS, or this machine's own address.</Alert>
+      )}
+      {begin.isError ? <Failure error={begin.error} /> : null}
+    </>
+  );
+}
+
+function hostOf(url: string): string {
+  return URL.canParse(url) ? new URL(url).host : url;
+}
+
+function KeyForm() {
+  const [key, setKey] = useState("");
+  const attempt = useMutation({ mutationFn: useEnter() });
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        attempt.mutate(key.trim());
+      }}
+    >
+      <Stack>
+        <PasswordInput
+          label="Key"
+          description="As `toolgate keys add` printed it. It is kept in this tab alone."
+          value={key}
+          onChange={(event) => setKey(event.currentTarget.value)}
+          autoComplete="off"
+          required
+          data-autofocus
+        />
+        {attempt.isError ? <Failure error={attempt.error} /> : null}
+        <Button type="submit" loading={attempt.isPending} disabled={key.trim() === ""}>
+          Log in
+        </Button>
+      </Stack>
+    </form>
+  );
+}
