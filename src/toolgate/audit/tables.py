@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Index,
     Integer,
@@ -93,20 +94,18 @@ TOKENS: Final = Table(
 )
 KEYS: Final = ("outcome", "door", "principal", "task_id", "server_id", "tool", "code", "request_id")
 """Columns in a row, each a text of events by the same name."""
+_WHERE: Final = "where"
 
 
 def _index(name: str) -> Index:
     """Rows that have it, by time. Each costs two microseconds an event: only where a scan takes too long."""
-    column = EVENTS.c[name]
-    has_it = column.is_not(None)
-    return Index(
-        f"audit_events_by_{name}",
-        column,
-        EVENTS.c.at_ms,
-        EVENTS.c.position,
-        sqlite_where=has_it,
-        postgresql_where=has_it,
-    )
+    return _partial_index(name, EVENTS.c[name].is_not(None))
+
+
+def _partial_index(name: str, where: ColumnElement[bool]) -> Index:
+    """Rows of which `where` is true. Both engines can do it; see `_narrow_indexes`."""
+    columns = (EVENTS.c[name], EVENTS.c.at_ms, EVENTS.c.position)
+    return Index(f"audit_events_by_{name}", *columns, info={_WHERE: where})
 
 
 for _name in ("principal", "server_id", "code", "session", "request_id"):
@@ -115,14 +114,14 @@ _BY_TASK: Final = _index("task_id")
 _BY_TOOL: Final = _index("tool")
 WENT_WRONG: Final = EVENTS.c.outcome != literal_column("'ok'")
 """Of few rows, so that those who look for one are quick. A query has to say it, too, in these very words."""
-_BY_OUTCOME: Final = Index(
-    "audit_events_by_outcome",
-    EVENTS.c.outcome,
-    EVENTS.c.at_ms,
-    EVENTS.c.position,
-    sqlite_where=WENT_WRONG,
-    postgresql_where=WENT_WRONG,
-)
+_BY_OUTCOME: Final = _partial_index("outcome", WENT_WRONG)
+
+
+def _narrow_indexes(engine: str) -> None:
+    """Tell `engine` which rows its indexes are of. To name an engine is to load it: only the one in use."""
+    for index in EVENTS.indexes:
+        if _WHERE in index.info:
+            index.dialect_options[engine]["where"] = index.info[_WHERE]
 
 
 def _count_tokens(connection: Connection) -> None:
@@ -148,6 +147,7 @@ def prepare_tables(connection: Connection) -> None:
         # To index ten million events takes longer than any question may, and so does waiting for who does it.
         connection.execute(text("SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    _narrow_indexes(connection.dialect.name)
     if not inspect(connection).has_table(HEAD.name):
         METADATA.create_all(connection, checkfirst=False)
         connection.execute(insert(HEAD), {"id": 1, "schema_version": SCHEMA_VERSION, "position": 0})

@@ -13,9 +13,8 @@ from typing import Final
 
 from toolgate.errors import ServerUnavailable, ToolgateError
 from toolgate.gateway.purses import REMEMBERED_S, Account, Overdraft, Ticket
-from toolgate.model.allowances import Allowance, BudgetName, Draw, Drawn, Holder
+from toolgate.model.allowances import MAX_DRAWS, Allowance, BudgetName, Draw, Drawn, Holder
 from toolgate.policy.allowances import limits_of
-from toolgate.registry.control_spending import MAX_DRAWS
 from toolgate.registry.spending import Bank
 from toolgate.telemetry import Metrics
 

@@ -8,6 +8,8 @@ BudgetName = Literal["calls_per_minute", "calls_per_day", "tokens_per_day"]
 
 MAX_CALLS: Final = 10**9
 MAX_TOKENS: Final = 10**12
+MAX_DRAWS: Final = 256
+"""That a node sends to control in one request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,11 @@ counted again: rather that than more than the limit.
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from toolgate.errors import ControlUnavailable
 from toolgate.model.allowances import Draw, Drawn
 from toolgate.proto import node_pb2
-
-MAX_DRAWS: Final = 256
-"""In one request."""
 
 
 class SpendingLink(Protocol):

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, cast
 
 from sqlalchemy import (
+    ARRAY,
     JSON,
     BigInteger,
     Boolean,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     Column,
     Connection,
     DateTime,
+    Dialect,
     Index,
     Integer,
     LargeBinary,
@@ -32,9 +34,10 @@ from sqlalchemy import (
     Uuid,
     insert,
     select,
+    text,
     update,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from toolgate.model.revisions import Change, Stored
 from toolgate.registry.transaction import decode_body, encode_body
@@ -43,6 +46,20 @@ SCHEMA_VERSION: Final = 8
 """The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
 
 METADATA: Final = MetaData()
+
+
+class _BinaryJson(TypeDecorator[Any]):
+    """JSON, in the binary form of an engine that has one. The engine at hand is asked for it: to name that of
+    PostgreSQL would load all its drivers, for everyone.
+    """
+
+    impl = JSON
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        known: Mapping[str, type[JSON]] = getattr(dialect, "ischema_names", {})
+        return dialect.type_descriptor(known.get("jsonb", JSON)(none_as_null=True))
+
 
 # One row. It is read for update first in every transaction, which puts writers in a line on any engine.
 # `schema_version` keeps its name and place for ever: an older program must be able to read it.
@@ -98,7 +115,6 @@ DEFINITIONS: Final = Table(
     Column("body", LargeBinary, nullable=False),
 )
 # What is in the packages, made anew from records, manifests and definitions. See `catalog_tables`.
-_JSON: Final = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 TOOL_CATALOG: Final = Table(
     "tool_catalog",
     METADATA,
@@ -112,9 +128,9 @@ TOOL_CATALOG: Final = Table(
     Column("full_name", String(255), nullable=False),
     Column("title", Text, nullable=False),
     Column("description", Text, nullable=False),
-    Column("input_schema", _JSON),
-    Column("output_schema", _JSON),
-    Column("annotations", _JSON),
+    Column("input_schema", _BinaryJson),
+    Column("output_schema", _BinaryJson),
+    Column("annotations", _BinaryJson),
     Column("is_read_only", Boolean, nullable=False),
     Column("digest", String(64), nullable=False),
     Column("tokens", BigInteger, nullable=False),
@@ -127,13 +143,11 @@ TOOL_CATALOG: Final = Table(
     UniqueConstraint("full_name", name="tool_catalog_full_name"),
     CheckConstraint("schema_bytes <= 262144", name="tool_catalog_schema_size"),
     Index("tool_catalog_category", "category"),
-    Index("tool_catalog_tags", "tags", postgresql_using="gin").ddl_if(dialect="postgresql"),
-    Index(
-        "tool_catalog_input_schema",
-        "input_schema",
-        postgresql_using="gin",
-        postgresql_ops={"input_schema": "jsonb_path_ops"},
-    ).ddl_if(dialect="postgresql"),
+)
+# As text: an index with an engine's own options would load that engine, for everyone.
+_POSTGRESQL_INDEXES: Final = (
+    text("CREATE INDEX tool_catalog_tags ON tool_catalog USING gin (tags)"),
+    text("CREATE INDEX tool_catalog_input_schema ON tool_catalog USING gin (input_schema jsonb_path_ops)"),
 )
 CATALOG_SOURCES: Final = Table(
     "catalog_sources",
@@ -260,6 +274,9 @@ class Head:
 def create_tables(connection: Connection, *, epoch: str) -> None:
     """An empty store."""
     METADATA.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        for index in _POSTGRESQL_INDEXES:
+            connection.execute(index)
     connection.execute(insert(_MIGRATED), {"version_num": f"{SCHEMA_VERSION:04}"})
     head = Head(schema_version=SCHEMA_VERSION, epoch=epoch, revision=0, compacted=0)
     connection.execute(insert(HEAD), _head_row(head))
