@@ -7,8 +7,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.scenarios import reference
+from tests.scenarios.askable import CAN_ANSWER
+from tests.scenarios.clients import ACCEPT, META, MODERN
 from tests.scenarios.gateway import Gateway, Site
+from tests.scenarios.waiting import eventually
 
+WRITE = "filesystem.write_file"
 HIDING = "harm\u202eless\u200b"
 
 
@@ -30,9 +34,30 @@ def caller(gateway: Gateway) -> dict[str, str]:
 
 def write(gateway: Gateway, caller: dict[str, str], text: str) -> Any:
     """What the agent gets for trying to write `text` into a file."""
-    arguments = {"path": str(gateway.site.root / "files" / "note"), "content": text}
-    call = {"name": "filesystem.write_file", "arguments": arguments}
+    call = {"name": WRITE, "arguments": arguments_of(gateway, text)}
     return gateway.http.post("/api/v1/mcp/call", json=call, headers=caller).json()
+
+
+def arguments_of(gateway: Gateway, text: str) -> dict[str, str]:
+    return {"path": str(gateway.site.root / "files" / "note"), "content": text}
+
+
+def write_where_one_can_be_asked(gateway: Gateway, caller: dict[str, str], text: str) -> Any:
+    """What comes of it at an MCP client whose user agrees to whatever the client is asked."""
+    meta = {**META, "io.modelcontextprotocol/clientCapabilities": CAN_ANSWER}
+    params: dict[str, Any] = {"name": WRITE, "arguments": arguments_of(gateway, text), "_meta": meta}
+    about = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": WRITE}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    while True:
+        sent = gateway.http.post("/api/mcp", json=body, headers={**ACCEPT, **about, **caller})
+        result = sent.raise_for_status().json()["result"]
+        if result.get("resultType") != "input_required":
+            return result
+        agreed = {key: {"action": "accept", "content": {}} for key in result["inputRequests"]}
+        body = {
+            **body,
+            "params": {**params, "inputResponses": agreed, "requestState": result["requestState"]},
+        }
 
 
 def test_a_call_that_waits_is_approved_in_the_queue_and_then_made_once(
@@ -74,3 +99,33 @@ def test_a_call_is_denied_by_its_link_with_a_reason_that_the_caller_is_told(
 
     assert refused["code"] == "mcp_approval_denied"
     assert "not today" in json.dumps(refused)
+
+
+def test_a_call_that_was_agreed_to_in_place_is_seen_until_operators_alone_decide(
+    tab: Page, gateway: Gateway, caller: dict[str, str]
+) -> None:
+    tab.goto("/console/approvals?state=used")
+    made = write_where_one_can_be_asked(gateway, caller, "asked in place")
+    row = tab.get_by_role("row", name="agreed to in place")
+    expect(row).to_contain_text("key:writer")
+    row.click()
+    expect(tab.get_by_role("article")).to_contain_text("by key:writer (who called)")
+    assert made.get("isError") in {None, False}
+    assert (gateway.site.root / "files" / "note").read_text("utf-8") == "asked in place"
+
+    eventually(lambda: gateway.get("/admin/api/audit?type=approval&limit=1")["events"][0]["state"] == "used")
+    tab.goto("/console/activity?type=approval")
+    events = tab.get_by_role("region", name="Events").get_by_role("row")
+    events.filter(has_text="approved").first.press("Enter")
+    expect(tab.get_by_role("table", name="Details")).to_contain_text("agreed to in place")
+
+    tab.goto("/console/servers/filesystem/edit")
+    tab.get_by_role("switch", name="Ask who calls").uncheck()
+    tab.get_by_role("button", name="Review and save").click()
+    tab.get_by_role("dialog", name="Save these changes").get_by_role("button", name="Save").click()
+    expect(tab.get_by_text("How it is reached")).to_be_visible()
+    saved = gateway.get("/admin/api/mcp/servers/filesystem")["approval_policy"]
+    refused = write_where_one_can_be_asked(gateway, caller, "asked nowhere")
+
+    assert (saved["in_place"], saved["per_tool"]) == (False, {"write_file": "always"})
+    assert refused["_meta"]["toolgate/error"]["code"] == "mcp_approval_required"

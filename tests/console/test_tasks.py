@@ -45,13 +45,17 @@ def test_a_task_is_made_by_ticking_with_what_it_will_see_shown_before(tab: Page,
     assert len(gateway.modern("/api/mcp/t/review").tools()) == 3
 
 
-def test_a_policy_is_tried_before_it_is_enforced_and_has_budgets(tab: Page, gateway: Gateway) -> None:
+def test_a_policy_is_tried_before_it_is_enforced_has_budgets_and_leaves_approvals_to_operators(
+    tab: Page, gateway: Gateway
+) -> None:
     config = {"mcp.enabled": True, "mcp.default_server_ids": ["git"], "mcp.tool_denylist": ["git_reset"]}
     gateway.put("/admin/api/tasks/trial", {"config": config})
     tab.goto("/console/tasks/trial/edit")
     tab.get_by_role("switch", name="Enforced").uncheck()
     tab.get_by_role("button", name="Budgets over time").click()
     tab.get_by_label("Calls a day").fill("500")
+    tab.get_by_role("button", name="Approvals and chat").click()
+    tab.get_by_role("switch", name="Ask who calls").uncheck()
     plan = tab.get_by_role("region", name="Plan")
     expect(plan).to_contain_text("git_reset")
     plan.get_by_role("button", name="Save").click()
@@ -62,6 +66,7 @@ def test_a_policy_is_tried_before_it_is_enforced_and_has_budgets(tab: Page, gate
         **config,
         "mcp.enforce": False,
         "mcp.budgets": {"calls_per_day": 500},
+        "mcp.approval_in_place": False,
     }
     tab.goto("/console/scope?task=trial&why=git.git_reset")
     expect(tab.get_by_role("region", name="Answer")).to_contain_text(
