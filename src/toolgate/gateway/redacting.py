@@ -48,9 +48,12 @@ _SUSPECT: Final = (
     rb"|pat[^\w.]|dsn[^\w.-]"  # at the end of a name; glpat-…
     rb"|xox|z(?<=aiz)|j(?<=eyj)"
 )
-_UNCLEAR_JSON: Final = rb"[^ -~]|\\u"
-_UNCLEAR_TEXT: Final = rb"[^\t-~]"
-"""What may be another spelling of a letter."""
+# Each of them begins with a letter and none with a class of them: so the engine passes over all other letters
+# without trying each, which makes it three times as quick.
+_ESCAPED: Final = rb"\\u"
+_CLEAR_JSON: Final = bytes(range(ord(" "), ord("~") + 1))
+_CLEAR_TEXT: Final = bytes(range(ord("\t"), ord("~") + 1))
+"""All others may be another spelling of a letter."""
 _MAX_PLAIN_BYTES: Final = 1_024
 # What JSON writes in one way only, so that it can be looked for in bytes.
 _WORD: Final = re.compile(r"[\w.-]+", re.ASCII)
@@ -68,22 +71,25 @@ Members = dict[str, Any]
 class Redaction:
     """The rules for the calls of one server, compiled: those of the installation and its own."""
 
-    __slots__ = ("_is_audited", "_is_hidden", "_is_shown", "_suspect_json", "_suspect_text")
+    __slots__ = ("_is_audited", "_is_hidden", "_is_shown", "_suspect")
 
     def __init__(self, platform: RedactionRules, server: RedactionRules) -> None:
         hide = tuple(pattern.lower() for pattern in (*platform.hide, *server.hide))
         self._is_hidden = compile_texts(hide)
         self._is_shown = compile_texts(pattern.lower() for pattern in server.show)
         self._is_audited = platform.arguments == server.arguments == "redacted"
-        self._suspect_json = _compile_suspect(_UNCLEAR_JSON, hide)
-        self._suspect_text = _compile_suspect(_UNCLEAR_TEXT, hide)
+        self._suspect = _compile_suspect(hide)
 
     def shown(self, raw: msgspec.Raw | None) -> msgspec.Raw:
         """What the audit has of `raw`: an object out of a message that was read as JSON."""
         if raw is None or not self._is_audited:
             return UNSEEN
         data = bytes(raw)
-        if len(data) <= _MAX_PLAIN_BYTES and self._suspect_json(data.lower()) is None:
+        if (
+            len(data) <= _MAX_PLAIN_BYTES
+            and not data.translate(None, _CLEAR_JSON)
+            and self._suspect(data.lower()) is None
+        ):
             return raw
         return msgspec.Raw(self._audited(data))
 
@@ -98,14 +104,14 @@ class Redaction:
 
     def redact(self, text: str) -> str:
         """`text` without what looks like a secret, also by names that are shown where they are members."""
-        if self._suspect_text(text.lower().encode(errors="replace")) is None:
+        if not self._suspects(text):
             return text
         return redact_text(text, hides=self._hides_in_text, is_said=True)
 
     def name(self, text: str, most: int) -> str:
         """A name or a URI, of which no more than `most` characters are shown, without the secrets in it."""
         seen = text[: most + _MARGIN]
-        if self._suspect_text(seen.lower().encode(errors="replace")) is not None:
+        if self._suspects(seen):
             seen = redact_text(seen, hides=self._hides_in_text)
         return seen[:most]
 
@@ -113,6 +119,10 @@ class Redaction:
         """Whether an entry of an array says that the next one is hidden: a flag, or the name in a pair."""
         is_label = isinstance(entry, str) and (is_pair or entry.startswith("-"))
         return is_label and self._hides_in_text(entry)
+
+    def _suspects(self, text: str) -> bool:
+        data = text.lower().encode(errors="replace")
+        return bool(data.translate(None, _CLEAR_TEXT)) or self._suspect(data) is not None
 
     def _hides_in_text(self, name: str) -> bool:
         return looks_secret(name) or self._is_hidden(name.lower())
@@ -235,12 +245,14 @@ def _too_long(size: int) -> bytes:
     return _encode_canonical({_MORE: f"{size} bytes, which are too many to be shown"})
 
 
-def _compile_suspect(unclear: bytes, hide: Iterable[str]) -> Callable[[bytes], object]:
+def _compile_suspect(hide: Iterable[str]) -> Callable[[bytes], object]:
     """What finds the slightest sign of anything to hide, in lower case."""
     pieces = {max(re.split(r"[*?]", pattern), key=len) for pattern in hide}
     if not all(map(_WORD.fullmatch, pieces)):
         return lambda _: True  # a name that can be spelled in many ways: every argument is read
-    return re.compile(b"|".join([unclear, _SUSPECT, *(re.escape(piece).encode() for piece in pieces)])).search
+    return re.compile(
+        b"|".join([_ESCAPED, _SUSPECT, *(re.escape(piece).encode() for piece in pieces)])
+    ).search
 
 
 @lru_cache(maxsize=1_024)
