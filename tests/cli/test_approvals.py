@@ -69,12 +69,26 @@ def test_a_list_shows_who_calls_what() -> None:
     used = approval(state="used", arguments={"text": "z" * 500})
     lines = shown(render_approvals([approval(), used], "all"))
 
-    assert lines[0].split() == ["APPROVAL", "STATE", "TOOL", "BY", "ARGUMENTS", "UNTIL"]
-    assert lines[1].split()[:4] == ["0f1e2d3c4b5a6978", "pending", "files.delete", "key:ada"]
+    assert lines[:3] == [
+        "APPROVAL          STATE    UNTIL (UTC)  CALL",
+        "0f1e2d3c4b5a6978  pending  11-14 22:28  files.delete by key:ada",
+        '                                        {"path": "/tmp/x"}',
+    ]
     assert sum(line.count("z") for line in lines) == 120 - len('{"text": "')
     nothing = "no call waits: `--state all` shows those that were decided on"
     assert shown(render_approvals([], "pending")) == [nothing]
     assert shown(render_approvals([], "all")) == ["there are none"]
+
+
+def test_what_has_long_names_can_be_approved_from_a_narrow_terminal() -> None:
+    one = approval(
+        server_id="github-enterprise", tool="create_pull_request_review", principal="key:ci-nightly"
+    )
+    lines = shown(render_approvals([one], "pending"))
+
+    assert lines[1].split()[0] == "0f1e2d3c4b5a6978"
+    told = "".join("".join(line[40:].split()) for line in lines[1:])
+    assert told == 'github-enterprise.create_pull_request_reviewbykey:ci-nightly{"path":"/tmp/x"}'
 
 
 def test_xss_3_arguments_are_shown_to_the_last_character_and_harmless() -> None:

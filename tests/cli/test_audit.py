@@ -48,6 +48,17 @@ def test_xss_3_events_are_a_line_each_and_harmless(gateway: FakeGateway, run: Ru
     ]
 
 
+def test_a_caller_with_a_long_name_leaves_room_for_what_it_did(gateway: FakeGateway, run: Run) -> None:
+    call = event(type="call", outcome="ok", server_id="git", tool="log", principal="key:" + "x" * 60)
+    gateway.answer(AUDIT, {"events": [call], "next_cursor": None})
+
+    lines = run("audit").lines
+
+    assert lines[1].startswith("2025-10-09 08:53:20  call  ok       key:xxxx")
+    assert lines[1].endswith("  git.log")
+    assert sum(line.count("x") for line in lines) == 60
+
+
 def test_arguments_shadows_and_processes_are_told(gateway: FakeGateway, run: Run) -> None:
     call = event(
         type="call",

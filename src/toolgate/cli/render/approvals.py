@@ -1,7 +1,6 @@
 """Calls that wait for a person: a list, and one of them whole."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -9,6 +8,7 @@ from rich.text import Text
 
 from toolgate.cli.escape import encode_json
 from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, facts, grid, sentence, stack, verbatim
+from toolgate.cli.render.moments import moment
 
 Answer = Mapping[str, Any]
 
@@ -20,16 +20,12 @@ def render_approvals(approvals: Sequence[Answer], state: str) -> RenderableType:
     if not approvals:
         nothing = "no call waits: `--state all` shows those that were decided on"
         return Text(nothing if state == "pending" else "there are none")
-    table = grid("APPROVAL", "STATE", "TOOL", "BY", "ARGUMENTS", "UNTIL", flexible={"ARGUMENTS"})
+    table = grid("APPROVAL", "STATE", "UNTIL (UTC)", "CALL", flexible={"CALL"})
     for one in approvals:
-        table.add_row(
-            cell(one["approval_id"], "bold"),
-            _state(one),
-            cell(f"{one['server_id']}.{one['tool']}"),
-            cell(one["principal"]),
-            _arguments(one, longest=120),
-            cell(_when(one["expires_ms"], "%H:%M:%S UTC")),
-        )
+        call = cell(f"{one['server_id']}.{one['tool']} by {one['principal']}")
+        until = cell(moment(one["expires_ms"], "%m-%d %H:%M"))
+        shown = Group(call, _arguments(one, longest=120))
+        table.add_row(cell(one["approval_id"], "bold"), _state(one), until, shown)
     return table
 
 
@@ -86,5 +82,5 @@ def _state(one: Answer) -> Text:
     return cell(one["state"], _STATES.get(str(one["state"]), ""))
 
 
-def _when(at_ms: int, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
+def _when(at_ms: int) -> str:
+    return f"{moment(at_ms)} UTC"

@@ -1,18 +1,20 @@
 """Events of the audit, a line each."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, grid
+from toolgate.cli.render.moments import moment
 from toolgate.model.visible import encode_json
 
 Answer = Mapping[str, Any]
 MAX_ARGUMENTS: Final = 160
 """Characters of them in a line. Programs get all."""
+MAX_WHO: Final = 24
+"""Columns of a table for who it was: longer names go on below."""
 
 _STYLES = {"ok": OK, "denied": WARN, "tool_error": BAD, "error": BAD, "cancelled": DIM, "unknown": BAD}
 
@@ -22,6 +24,8 @@ def render_events(events: Sequence[Answer]) -> RenderableType:
     if not events:
         return Text("nothing of that has happened")
     table = grid("WHEN (UTC)", "TYPE", "OUTCOME", "WHO", "WHAT", flexible={"WHAT"})
+    who = table.columns[3]
+    who.no_wrap, who.overflow, who.max_width = False, "fold", MAX_WHO
     for event in events:
         table.add_row(*_cells(event))
     return table
@@ -37,7 +41,7 @@ def _cells(event: Answer) -> list[Text]:
     if event["type"] == "spawn":
         outcome = event["reason"]
     return [
-        cell(_moment(event["at_ms"]), DIM),
+        cell(moment(event["at_ms"]), DIM),
         cell(event["type"]),
         cell(outcome, _STYLES.get(outcome or "", "")),
         cell(event["principal"] or event["peer"]),
@@ -63,7 +67,3 @@ def _what(event: Answer) -> list[str]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_ARGUMENTS else f"{text[:MAX_ARGUMENTS]}…"
-
-
-def _moment(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

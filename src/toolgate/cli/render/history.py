@@ -1,13 +1,13 @@
 """What records were before."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from toolgate.cli.render.layout import BAD, DIM, cell, grid, names
+from toolgate.cli.render.moments import moment
 from toolgate.cli.render.plans import render_fields
 
 Answer = Mapping[str, Any]
@@ -21,7 +21,7 @@ def render_history(entries: Sequence[Answer]) -> RenderableType:
     table.columns[0].justify = "right"
     for one in entries:
         table.add_row(
-            cell(one["revision"], "bold"), cell(_moment(one["at_ms"])), cell(one["actor"]), _touched(one)
+            cell(one["revision"], "bold"), cell(moment(one["at_ms"])), cell(one["actor"]), _touched(one)
         )
     return table
 
@@ -35,7 +35,3 @@ def _touched(entry: Answer) -> Text:
     if entry["operation"] == "delete":
         return cell("deleted", BAD)
     return names(one["field"] for one in entry["fields"]) if entry["fields"] else cell("none", DIM)
-
-
-def _moment(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,7 +1,6 @@
 """Runs of tasks: lists, one of them, and the lines of its log."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -9,6 +8,7 @@ from rich.text import Text
 
 from toolgate.cli.escape import escape_block
 from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, facts, grid, sentence, stack, verbatim
+from toolgate.cli.render.moments import moment
 
 Answer = Mapping[str, Any]
 
@@ -35,7 +35,7 @@ def render_invocations(invocations: Sequence[Answer]) -> RenderableType:
             _state(one),
             cell(one["ended_by"] if one["exit_code"] is None else f"exit {one['exit_code']}"),
             cell(_took(one)),
-            cell(_when(one["created_ms"], "%m-%d %H:%M")),
+            cell(moment(one["created_ms"], "%m-%d %H:%M")),
         )
     return table
 
@@ -47,7 +47,7 @@ def render_invocation(one: Answer) -> RenderableType:
     table.add_row("task", cell(one["task_id"]))
     table.add_row("by", cell(one["principal"]))
     table.add_row("state", _state(one))
-    table.add_row("made", cell(_when(one["created_ms"])))
+    table.add_row("made", cell(f"{moment(one['created_ms'])} UTC"))
     if one["attempt"] > 1:
         table.add_row("attempt", cell(one["attempt"]))
     ending = one["ending"]
@@ -113,7 +113,3 @@ def _took(one: Answer) -> str:
     if one["started_ms"] is None or one["ended_ms"] is None:
         return ""
     return f"{max(0, one['ended_ms'] - one['started_ms']) / 1000:.1f} s"
-
-
-def _when(at_ms: int, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)

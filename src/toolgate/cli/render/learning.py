@@ -1,13 +1,13 @@
 """Lessons: what a task used and what it did not; and grants nobody uses."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count, grid, sentence, stack, warnings
+from toolgate.cli.render.moments import DAY, moment
 from toolgate.cli.render.plans import render_plan
 
 Answer = Mapping[str, Any]
@@ -120,4 +120,4 @@ def _last(at_ms: int | None) -> Text:
 
 
 def _day(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1e3, UTC):%Y-%m-%d}"
+    return moment(at_ms, DAY)

@@ -1,7 +1,6 @@
 """Modules of workloads, and workloads in tasks."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -20,6 +19,7 @@ from toolgate.cli.render.layout import (
     stack,
     warnings,
 )
+from toolgate.cli.render.moments import MINUTE, moment
 
 Answer = Mapping[str, Any]
 
@@ -79,7 +79,7 @@ def render_workload(workload: Answer) -> RenderableType:
 
 
 def _date(module: Answer) -> str:
-    return f"{datetime.fromtimestamp(module['at_ms'] / 1000, UTC):%Y-%m-%d %H:%M}"
+    return moment(module["at_ms"], MINUTE)
 
 
 def _users(module: Answer) -> Text:

@@ -1,7 +1,6 @@
 """Packages: what there is, what installing did or would do, and what to do next."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from shlex import quote
 from typing import Any
 
@@ -27,6 +26,7 @@ from toolgate.cli.render.layout import (
     verbatim,
     warnings,
 )
+from toolgate.cli.render.moments import MINUTE, moment
 from toolgate.cli.render.plans import render_records
 
 Answer = Mapping[str, Any]
@@ -82,7 +82,7 @@ def render_package(package: Answer) -> RenderableType:
     for one in package["versions"]:
         table.add_row(
             cell(one["version"], "bold" if one["installed"] else ""),
-            cell(f"{datetime.fromtimestamp(one['at_ms'] / 1000, UTC):%Y-%m-%d %H:%M}"),
+            cell(moment(one["at_ms"], MINUTE)),
             cell(f"{one['size']:,}"),
             cell(one["sha256"][:16], DIM),
         )

@@ -1,7 +1,6 @@
 """Servers: the list, one in full, and what came of testing or changing one."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -23,6 +22,7 @@ from toolgate.cli.render.layout import (
     sentence,
     stack,
 )
+from toolgate.cli.render.moments import MINUTE, moment
 
 Record = Mapping[str, Any]
 
@@ -115,8 +115,8 @@ def _login(login: Record | None) -> str:
     by = f"logged in at {login['issuer']}"
     if login["expires_at_s"] is None:
         return by
-    until = datetime.fromtimestamp(login["expires_at_s"], UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return f"{by} until {until}" + (", renewed by itself" if login["renews"] else "")
+    until = moment(login["expires_at_s"] * 1e3, MINUTE)
+    return f"{by} until {until} UTC" + (", renewed by itself" if login["renews"] else "")
 
 
 def _state(health: Record) -> Text:
