@@ -1,9 +1,11 @@
 """Gateways as the documents start them, with the tests' own packages in place of what would be downloaded."""
 
+import json
 import os
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import NamedTuple
 from tests.docs.documents import EXAMPLES, ROOT
 from tests.local_model import local_model
 from tests.node import node, node_file
+from tests.scenarios.waiting import eventually
 from toolgate.cli.demo_install import mark_installed
 from toolgate.cli.demo_kit import LOCK, MODEL_LOCK
 from toolgate.cli.demo_repository import make_repository
@@ -98,11 +101,19 @@ def _running(words: list[str], *, cwd: Path, path: str) -> Iterator[Started]:
         try:
             lines = _read_until_ready(process)
             url, *_ = [line.rpartition(" ")[2] for line in lines if " at http" in line]
+            eventually(lambda: _are_listed(url))
             yield Started(url, lines)
         finally:
             process.terminate()
             process.wait()
             watchdog.cancel()
+
+
+def _are_listed(url: str) -> bool:
+    """Whether all servers have told their tools: a reader who types is slower than that."""
+    with urllib.request.urlopen(f"{url}/admin/api/mcp/servers") as answer:
+        servers = json.load(answer)["servers"]
+    return all(one["health"]["tools"] for one in servers if one["enabled"])
 
 
 def _read_until_ready(process: "subprocess.Popen[str]") -> list[str]:

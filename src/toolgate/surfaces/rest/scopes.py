@@ -23,8 +23,8 @@ from toolgate.govern.control import Serving
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.policy.allowances import limits_of
-from toolgate.policy.offers import Registered, registered
-from toolgate.policy.scope import Decision, Demand
+from toolgate.policy.offers import Registered, is_unlisted, registered
+from toolgate.policy.scope import Decision, Demand, Scope
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.paging import PAGING, parse_page
 from toolgate.surfaces.rest.policy_shapes import (
@@ -181,11 +181,21 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
             tokens=scope.tokens,
             registered_tools=full.tools,
             registered_tokens=full.tokens,
-            warnings=list(scope.warnings),
+            warnings=[*view.warnings, *_unlisted(serving.gateway, call.caller, scope)],
             url=selected_url(serving, call, caller),
             mode=caller.mode_of(scope),
         )
     )
+
+
+def _unlisted(gateway: Gateway, principal: Principal, scope: Scope) -> list[str]:
+    """Why the list may not be whole: servers of the scope that have not told what they have."""
+    snapshot = gateway.snapshot
+    return [
+        f"`{server_id}` has not told its tools yet: `toolgate servers list` says how it fares"
+        for server_id in sorted(snapshot.servers.keys() & set(scope.servers))
+        if is_unlisted(snapshot.servers[server_id]) and may_show(snapshot, principal, server_id)
+    ]
 
 
 async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
