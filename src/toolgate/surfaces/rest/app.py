@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
-from starlette.routing import Router
+from starlette.types import ASGIApp
 
 from toolgate.govern.control import Control, Serving
 from toolgate.surfaces.rest import (
@@ -48,12 +48,12 @@ from toolgate.surfaces.rest.openapi import describe
 from toolgate.surfaces.rest.routing import ANYONE, SEE_DOCUMENT, Call, Endpoint, make_router
 
 
-def rest_app(control: Control, *, elsewhere: str = SEE_DOCUMENT) -> Router:
+def rest_app(control: Control, *, elsewhere: str = SEE_DOCUMENT) -> ASGIApp:
     """The REST surface of a process that governs. `elsewhere` is a hint to who asks for what is not there."""
     return make_router(ENDPOINTS, control, elsewhere=elsewhere)
 
 
-def node_app(serving: Serving, *, elsewhere: str) -> Router:
+def node_app(serving: Serving, *, elsewhere: str) -> ASGIApp:
     """That of a process that only serves."""
     return make_router(NODE_ENDPOINTS, serving, elsewhere=elsewhere)
 

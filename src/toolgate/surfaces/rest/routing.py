@@ -11,20 +11,19 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from re import Pattern
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router, compile_path
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolgate.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ToolgateError
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.roles import reaches
 from toolgate.govern.control import Serving
 from toolgate.model.principals import Principal, Role
+from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside, parse_json, parse_query
 from toolgate.surfaces.http.tracing import served
@@ -40,6 +39,7 @@ from toolgate.surfaces.rest.intake import (
     parse_precondition,
     read_body,
 )
+from toolgate.surfaces.rest.paths import Paths
 from toolgate.surfaces.rest.shapes import NoBody
 from toolgate.telemetry.spans import TRACE_HEADERS
 
@@ -181,22 +181,19 @@ def make_router(
     control: Serving,
     *,
     elsewhere: str = SEE_DOCUMENT,
-) -> Router:
+) -> ASGIApp:
     """The routes of the table, and one answer for every other path, with a hint where to look instead."""
     by_path: dict[str, list[Endpoint[Any]]] = defaultdict(list)
     for endpoint in endpoints:
         by_path[endpoint.path].append(endpoint)
-    templates = {path: compile_path(path)[0] for path in by_path if "{" in path}
-    routes = [_route(path, _Path(control, found), templates) for path, found in by_path.items()]
-    # First those with methods of their own, which leave the others to a path with an id.
-    routes.sort(key=lambda route: route.methods is None)
-    return Router(routes, redirect_slashes=False, default=_Path(control, (), elsewhere))
+    paths = Paths({path: _Path(control, found) for path, found in by_path.items()})
+    nowhere: tuple[_Path, Mapping[str, str]] = _Path(control, (), elsewhere), EMPTY
 
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        found, scope["path_params"] = paths.find(scope["path"], scope["method"]) or nowhere
+        await found(scope, receive, send)
 
-def _route(path: str, app: "_Path", templates: Mapping[str, Pattern[str]]) -> Route:
-    """Where an id could stand in another path of the table, this one has its own methods alone."""
-    is_action = any(template.match(path) for other, template in templates.items() if other != path)
-    return Route(path, app, methods=app.methods if is_action else None)
+    return route
 
 
 class _Path:
@@ -206,7 +203,7 @@ class _Path:
         self._elsewhere = elsewhere
         self._control = control
         self._by_method: Mapping[str, Endpoint[Any]] = {one.method: one for one in endpoints}
-        self.methods = tuple(self._by_method)
+        self.methods = frozenset(self._by_method) | ({"HEAD"} if "GET" in self._by_method else set())
         self._is_open = any(one.role is ANYONE for one in self._by_method.values())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
