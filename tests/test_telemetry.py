@@ -1,13 +1,16 @@
 """Metrics as Prometheus reads them, and log records that stay one line."""
 
 import logging
+import math
 import re
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from toolgate.telemetry import Distribution, Metrics, setup_logging
+from toolgate.telemetry.exposition import Family, render_families
 from toolgate.telemetry.metrics import MAX_TOOLS_COUNTED
+from toolgate.telemetry.samples import parse_samples
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -44,6 +47,24 @@ def test_a_call_shows_under_the_names_of_the_design() -> None:
     assert found["mcp_list_tools_latency_ms_count,server_id=git"] == 1
     assert found["mcp_effective_servers,task_id=review"] == 3
     assert found["toolgate_children"] == 4
+
+
+@pytest.mark.parametrize("text", ['say "hi"', "back\\slash", "two\nlines", "größe 道", "", 'all\\"\n'])
+def test_whatever_a_label_or_a_help_text_says_prometheus_reads_it_as_it_is(text: str) -> None:
+    number = math.pi * 10**9
+    family = Family(
+        "size_total", "counter", text, ("tool", "code"), {(text, "x"): number, ("y", text): math.inf}
+    )
+
+    written = render_families(lambda: [family]).decode()
+
+    assert list(parse_samples(written)) == [
+        ("size_total", {"tool": text, "code": "x"}, number),
+        ("size_total", {"tool": "y", "code": text}, math.inf),
+    ]
+    assert [(one.type, one.documentation) for one in text_string_to_metric_families(written)] == [
+        ("counter", text)
+    ]
 
 
 def test_gauges_are_read_where_they_may_be_and_the_text_is_made_from_that() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate.telemetry.exposition import parse_samples
+from toolgate.telemetry.samples import parse_samples
 
 Labels = frozenset[tuple[str, str]]
 Buckets = Sequence[tuple[float, float]]

@@ -97,7 +97,7 @@ def toolgate() -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line. Usage errors and `--help` leave as SystemExit, as the parser has it."""
     words = list(sys.argv[1:] if args is None else args)
-    _quieten_grpc()
+    _prepare_libraries()
     try:
         app(words, prog_name="toolgate")
     except CommandFailed as failure:
@@ -107,8 +107,11 @@ def main(args: Sequence[str] | None = None) -> int:
     return Exit.OK
 
 
-def _quieten_grpc() -> None:
-    """Its core reads these when it is loaded: it would write to our standard error past every format."""
+def _prepare_libraries() -> None:
+    """They read these when they are loaded. gRPC would write to our standard error past every format, and
+    pydantic look through all that is installed for plugins of its own, at every start.
+    """
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 

@@ -1,23 +1,15 @@
-"""Numbers as Prometheus reads them: the only place that knows its library."""
+"""Numbers as Prometheus reads them: its text format, version 0.0.4."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-    UnknownMetricFamily,
-)
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 Kind = Literal["counter", "gauge", "histogram"]
 _TOTAL: Final = "_total"
+_HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
+_LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Spread(NamedTuple):
@@ -41,51 +33,40 @@ class Family(NamedTuple):
 
 def render_families(read: Callable[[], Iterable[Family]]) -> bytes:
     """The text of what `read` returns."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(read))
-    return generate_latest(registry)
+    return "".join(line for family in read() for line in _lines(family)).encode()
 
 
-class _Families(Collector):
-    def __init__(self, read: Callable[[], Iterable[Family]]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterator[Metric]:
-        return map(_metric, self._read())
-
-
-def _metric(family: Family) -> Metric:
-    if family.kind == "histogram":
-        return _histogram(family)
-    metric = _empty(family)
+def _lines(family: Family) -> Iterator[str]:
+    yield f"# HELP {family.name} {family.help_text.translate(_HELP_ESCAPES)}\n"
+    yield f"# TYPE {family.name} {_type(family)}\n"
     for key, value in family.samples.items():
-        metric.add_metric(_values(key), value)
-    return metric
+        labels = dict(zip(family.labels, (key,) if isinstance(key, str) else key, strict=True))
+        if family.kind == "histogram":
+            assert isinstance(value, Spread)  # what is a histogram has nothing else
+            yield from _histogram(family.name, labels, value)
+        else:
+            yield _sample(family.name, labels, value)
 
 
-def _empty(family: Family) -> GaugeMetricFamily | CounterMetricFamily | UnknownMetricFamily:
-    if family.kind == "gauge":
-        return GaugeMetricFamily(family.name, family.help_text, labels=family.labels)
-    if family.name.endswith(_TOTAL):
-        return CounterMetricFamily(family.name.removesuffix(_TOTAL), family.help_text, labels=family.labels)
-    # The library has no counters of another name. Untyped, it is read in the same way.
-    return UnknownMetricFamily(family.name, family.help_text, labels=family.labels)
+def _type(family: Family) -> str:
+    # A counter's name has to end so. Of any other, untyped, the numbers are read in the same way.
+    is_misnamed = family.kind == "counter" and not family.name.endswith(_TOTAL)
+    return "untyped" if is_misnamed else family.kind
 
 
-def _histogram(family: Family) -> Metric:
-    metric = HistogramMetricFamily(family.name, family.help_text, labels=family.labels)
-    for key, spread in family.samples.items():
-        assert isinstance(spread, Spread)  # what is a histogram has nothing else
-        metric.add_metric(_values(key), spread.buckets, spread.total)
-    return metric
+def _histogram(name: str, labels: Mapping[str, str], spread: Spread) -> Iterator[str]:
+    for bound, count in spread.buckets:
+        yield _sample(f"{name}_bucket", {**labels, "le": bound}, count)
+    yield _sample(f"{name}_count", labels, spread.buckets[-1][1])
+    yield _sample(f"{name}_sum", labels, spread.total)
 
 
-def _values(key: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else key
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    pairs = ",".join(f'{label}="{text.translate(_LABEL_ESCAPES)}"' for label, text in sorted(labels.items()))
+    return f"{name}{{{pairs}}} {_number(value)}\n" if pairs else f"{name} {_number(value)}\n"
 
 
-def parse_samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Every sample of a text: its name, its labels, its value. Raises ValueError."""
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            yield sample.name, sample.labels, float(sample.value)
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return "NaN" if math.isnan(value) else repr(float(value))
