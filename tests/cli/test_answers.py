@@ -1,9 +1,9 @@
 """The answers these tests work with have the members that a gateway's answers have."""
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
 from tests.cli.answers import applied, change, node, plan, task_plan
 from tests.cli.test_governing import entry, on_node, tool

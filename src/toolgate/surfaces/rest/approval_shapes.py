@@ -1,6 +1,5 @@
 """Approvals of calls as this surface takes and shows them."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -25,8 +24,7 @@ class DenySent(Body):
     """Told to whoever asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalShown(Shown):
+class ApprovalShown(Shown, frozen=True, kw_only=True):
     """A call that somebody was asked to agree to."""
 
     approval_id: str
@@ -56,8 +54,7 @@ class ApprovalShown(Shown):
     used_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalsAnswer(Shown):
+class ApprovalsAnswer(Shown, frozen=True, kw_only=True):
     """A page of them, the newest first."""
 
     approvals: list[ApprovalShown]

@@ -1,6 +1,5 @@
 """What happened, as this surface shows it: one flat shape for events of every type, and counts of calls."""
 
-from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import msgspec
@@ -11,8 +10,7 @@ from toolgate.audit.queries import EventType, KeptEvent
 from toolgate.surfaces.rest.shapes import Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditShown(Shown):
+class AuditShown(Shown, frozen=True, kw_only=True):
     """One event. What its type does not have, and what is empty, is null."""
 
     event_id: str
@@ -78,8 +76,7 @@ class AuditShown(Shown):
     """SHA-256 of the package that a process comes from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditAnswer(Shown):
+class AuditAnswer(Shown, frozen=True, kw_only=True):
     """A page of events, the newest first."""
 
     events: list[AuditShown]
@@ -87,8 +84,7 @@ class AuditAnswer(Shown):
     """For the page after this one, where there is one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditStoryAnswer(Shown):
+class AuditStoryAnswer(Shown, frozen=True, kw_only=True):
     """One event, and what happened around it."""
 
     event: AuditShown
@@ -97,7 +93,7 @@ class AuditStoryAnswer(Shown):
     the nearest hundred after it."""
 
 
-COLUMNS: Final = tuple(field.name for field in fields(AuditShown))
+COLUMNS: Final = AuditShown.__struct_fields__
 """In order."""
 _NOTHING: Final[dict[str, Any]] = dict.fromkeys(COLUMNS)
 
@@ -121,8 +117,7 @@ def _show_arguments(raw: msgspec.Raw) -> dict[str, Any] | None:
         return {"…": bytes(raw).decode(errors="replace")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityBucket(Shown):
+class ActivityBucket(Shown, frozen=True, kw_only=True):
     """One span of time."""
 
     at_ms: int
@@ -135,8 +130,7 @@ class ActivityBucket(Shown):
     """Calls that were not admitted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerActivity(Shown):
+class ServerActivity(Shown, frozen=True, kw_only=True):
     """The calls of one server."""
 
     server_id: str
@@ -149,8 +143,7 @@ class ServerActivity(Shown):
     """When it was last called."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolActivity(Shown):
+class ToolActivity(Shown, frozen=True, kw_only=True):
     """The calls of one tool."""
 
     server_id: str
@@ -161,8 +154,7 @@ class ToolActivity(Shown):
     p95_ms: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DenialCount(Shown):
+class DenialCount(Shown, frozen=True, kw_only=True):
     """How often something was denied for one reason."""
 
     code: str
@@ -171,16 +163,14 @@ class DenialCount(Shown):
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallerActivity(Shown):
+class CallerActivity(Shown, frozen=True, kw_only=True):
     """The calls of one principal."""
 
     principal: str
     calls: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityAnswer(Shown):
+class ActivityAnswer(Shown, frozen=True, kw_only=True):
     """Calls over time, and by whom and what."""
 
     since_ms: int

@@ -1,6 +1,5 @@
 """A copy of the whole registry, written beside its data while everything goes on."""
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate.errors import NotFound, StorageFailed
@@ -11,8 +10,7 @@ from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint
 from toolgate.surfaces.rest.shapes import NoBody, Revision, Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackupAnswer(Shown):
+class BackupAnswer(Shown, frozen=True, kw_only=True):
     """A copy that was written."""
 
     path: str

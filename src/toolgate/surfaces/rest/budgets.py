@@ -1,6 +1,5 @@
 """Budgets over time: who has which, and what is used of them."""
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate.govern.budgets import BudgetUse, list_uses
@@ -12,8 +11,7 @@ from toolgate.surfaces.rest.routing import Call, Endpoint
 from toolgate.surfaces.rest.shapes import Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetUsed(Shown):
+class BudgetUsed(Shown, frozen=True, kw_only=True):
     """One budget of a key or a task, in the minute or day that it is."""
 
     holder_kind: HolderKind
@@ -26,8 +24,7 @@ class BudgetUsed(Shown):
     """When the next minute or day begins, by UTC."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetsAnswer(Shown):
+class BudgetsAnswer(Shown, frozen=True, kw_only=True):
     """A page of them, sorted by holder."""
 
     budgets: list[BudgetUsed]

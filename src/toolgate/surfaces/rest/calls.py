@@ -5,7 +5,6 @@ It is the call that the MCP door would make for the same selection. Arguments an
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -65,8 +64,7 @@ class CallSent(Body):
     """What fits the tool's `inputSchema`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallAnswer(Shown):
+class CallAnswer(Shown, frozen=True, kw_only=True):
     """What the tool said."""
 
     result: dict[str, Any]

@@ -1,14 +1,12 @@
 """The shapes of the catalog. Their members have the names that those who browse it have always used."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from toolgate.model.packages import SchemaVersion, Source
 from toolgate.surfaces.rest.shapes import Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CategoryShown(Shown):
+class CategoryShown(Shown, frozen=True, kw_only=True):
     """One heading, with what you can see under it."""
 
     id: str
@@ -19,8 +17,7 @@ class CategoryShown(Shown):
     toolCount: int  # noqa: N815
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CategoriesAnswer(Shown):
+class CategoriesAnswer(Shown, frozen=True, kw_only=True):
     """The categories that hold something you can see."""
 
     categories: list[CategoryShown]
@@ -28,8 +25,7 @@ class CategoriesAnswer(Shown):
     """For the next page. Null: this is the last."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogPackageShown(Shown):
+class CatalogPackageShown(Shown, frozen=True, kw_only=True):
     """One package, or one server that runs from none."""
 
     id: str
@@ -45,16 +41,14 @@ class CatalogPackageShown(Shown):
     """How far its tools are known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogPackagesAnswer(Shown):
+class CatalogPackagesAnswer(Shown, frozen=True, kw_only=True):
     """The packages of a category."""
 
     packages: list[CatalogPackageShown]
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogToolShown(Shown):
+class CatalogToolShown(Shown, frozen=True, kw_only=True):
     """One tool. Schemas are as its server or its manifest wrote them."""
 
     name: str
@@ -83,24 +77,21 @@ class CatalogToolShown(Shown):
     annotations: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogToolsAnswer(Shown):
+class CatalogToolsAnswer(Shown, frozen=True, kw_only=True):
     """The tools of a package."""
 
     tools: list[CatalogToolShown]
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFound(CatalogToolShown):
+class ToolFound(CatalogToolShown, frozen=True, kw_only=True):
     """One tool that was found, and where it is."""
 
     serverId: str  # noqa: N815
     serverName: str  # noqa: N815
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogSearchAnswer(Shown):
+class CatalogSearchAnswer(Shown, frozen=True, kw_only=True):
     """What was found, the best first."""
 
     tools: list[ToolFound]
@@ -109,8 +100,7 @@ class CatalogSearchAnswer(Shown):
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillAnswer(Shown):
+class BackfillAnswer(Shown, frozen=True, kw_only=True):
     """How far a run through the catalog has come."""
 
     done: int

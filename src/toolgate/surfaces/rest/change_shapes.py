@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -95,8 +94,7 @@ class RollbackSent(Body):
     """Of the registry: the record becomes what it was then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldShown(Shown):
+class FieldShown(Shown, frozen=True, kw_only=True):
     """One field of a record. A secret is masked on both sides."""
 
     field: str
@@ -109,8 +107,7 @@ def show_fields(fields: Iterable[FieldDiff]) -> list[FieldShown]:
     return [FieldShown(field=one.field, before=one.before, after=one.after) for one in fields]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeShown(Shown):
+class ChangeShown(Shown, frozen=True, kw_only=True):
     """One record that was, or would be, changed."""
 
     operation: Operation
@@ -135,8 +132,7 @@ def show_edits(edits: Iterable[Edit]) -> list[ChangeShown]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPlan(Shown):
+class TaskPlan(Shown, frozen=True, kw_only=True):
     """What a change does to one task, or, with null, to callers without one. Tools are `server/tool`."""
 
     task_id: str | None
@@ -152,8 +148,7 @@ class TaskPlan(Shown):
     """Why the task could not be read after the change."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanAnswer(Shown):
+class PlanAnswer(Shown, frozen=True, kw_only=True):
     """What changes would do to each task. Nothing has been changed."""
 
     id: str
@@ -195,8 +190,7 @@ def _show_task(change: TaskChange) -> TaskPlan:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyAnswer(Shown):
+class ApplyAnswer(Shown, frozen=True, kw_only=True):
     """What was changed, in one transaction. Nothing, where everything was so already."""
 
     revision: Revision
@@ -204,8 +198,7 @@ class ApplyAnswer(Shown):
     warnings: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryShown(Shown):
+class EntryShown(Shown, frozen=True, kw_only=True):
     """One change of a record, without its secrets."""
 
     revision: Revision
@@ -216,8 +209,7 @@ class EntryShown(Shown):
     fields: list[FieldShown]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryAnswer(Shown):
+class HistoryAnswer(Shown, frozen=True, kw_only=True):
     """The changes of a record, newest first, as far as the log reaches."""
 
     revision: Revision
@@ -225,8 +217,7 @@ class HistoryAnswer(Shown):
     entries: list[EntryShown]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffAnswer(Shown):
+class DiffAnswer(Shown, frozen=True, kw_only=True):
     """How a record differs between two revisions of the registry."""
 
     revision: Revision

@@ -1,6 +1,5 @@
 """The shapes around chat upstreams. What one is, the registry alone decides; here stands what REST adds."""
 
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pydantic import Field, create_model
@@ -29,8 +28,7 @@ ChatUpstreamSent = create_model(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatUpstreamList(Shown):
+class ChatUpstreamList(Shown, frozen=True, kw_only=True):
     """A page of the chat upstreams, at one revision."""
 
     revision: Revision
@@ -38,8 +36,7 @@ class ChatUpstreamList(Shown):
     next_cursor: NextCursor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatUpstreamWritten(Shown):
+class ChatUpstreamWritten(Shown, frozen=True, kw_only=True):
     """A chat upstream as it is stored now."""
 
     revision: Revision
@@ -48,8 +45,7 @@ class ChatUpstreamWritten(Shown):
     """What is amiss with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatTrialAnswer(Shown):
+class ChatTrialAnswer(Shown, frozen=True, kw_only=True):
     """What came of asking a chat upstream for its models once, beside the connections in use."""
 
     ok: bool

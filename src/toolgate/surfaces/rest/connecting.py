@@ -1,7 +1,6 @@
 """How clients are told about the gateway: what to paste into the settings of each."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,8 +16,7 @@ from toolgate.surfaces.rest.shapes import Shown
 _PLATFORMS: Final = ("linux", "darwin")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssistantShown(Shown):
+class AssistantShown(Shown, frozen=True, kw_only=True):
     """How one program is told."""
 
     id: Assistant
@@ -33,8 +31,7 @@ class AssistantShown(Shown):
     """What to do then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectAnswer(Shown):
+class ConnectAnswer(Shown, frozen=True, kw_only=True):
     """How each client is told about `url`."""
 
     url: str

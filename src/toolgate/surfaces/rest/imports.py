@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import Field, JsonValue
@@ -42,8 +41,7 @@ class ImportSent(Body):
     """Say what would change, and change nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedShown(Shown):
+class SkippedShown(Shown, frozen=True, kw_only=True):
     """A definition that no record could be made of, or whose record could not be stored."""
 
     name: str
@@ -51,8 +49,7 @@ class SkippedShown(Shown):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportAnswer(Shown):
+class ImportAnswer(Shown, frozen=True, kw_only=True):
     """What became of the definitions."""
 
     revision: Revision

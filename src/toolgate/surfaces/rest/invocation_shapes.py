@@ -2,9 +2,9 @@
 
 import base64
 import binascii
-from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
+import msgspec
 from pydantic import Field
 
 from toolgate.errors import BodyTooLarge, InvalidRequest
@@ -54,8 +54,7 @@ def _decode(text: str) -> bytes:
         raise InvalidRequest("`input_base64` is not base64") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageShown(Shown):
+class UsageShown(Shown, frozen=True, kw_only=True):
     """What a run took."""
 
     fuel: int
@@ -67,8 +66,7 @@ class UsageShown(Shown):
     model_asks: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallShown(Shown):
+class CallShown(Shown, frozen=True, kw_only=True):
     """A call of a tool that a run, or a model it asked, has made."""
 
     server_id: str
@@ -78,8 +76,7 @@ class CallShown(Shown):
     ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndingShown(Shown):
+class EndingShown(Shown, frozen=True, kw_only=True):
     """How a run ended."""
 
     ended_by: EndedBy
@@ -95,12 +92,11 @@ class EndingShown(Shown):
     is_truncated: bool
     """Some of its output was dropped, because it was more than `limits.max_output_bytes`."""
     usage: UsageShown
-    calls: list[CallShown] = field(default_factory=list)
+    calls: list[CallShown] = msgspec.field(default_factory=list)
     """The first of them; `usage.tool_calls` counts all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvocationSummary(Shown):
+class InvocationSummary(Shown, frozen=True, kw_only=True):
     """One invocation, without what came out of it."""
 
     invocation_id: str
@@ -122,16 +118,14 @@ class InvocationSummary(Shown):
     exit_code: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvocationShown(InvocationSummary):
+class InvocationShown(InvocationSummary, frozen=True, kw_only=True):
     """One invocation with all there is of it."""
 
     ending: EndingShown | None
     """Null until it has ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvocationsAnswer(Shown):
+class InvocationsAnswer(Shown, frozen=True, kw_only=True):
     """A page of them, the newest first."""
 
     invocations: list[InvocationSummary]
@@ -139,8 +133,7 @@ class InvocationsAnswer(Shown):
     """For the page after this one, where there is one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineShown(Shown):
+class LineShown(Shown, frozen=True, kw_only=True):
     """One line that a guest wrote."""
 
     seq: int
@@ -150,8 +143,7 @@ class LineShown(Shown):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinesAnswer(Shown):
+class LinesAnswer(Shown, frozen=True, kw_only=True):
     """Lines of a log, the oldest first."""
 
     state: InvocationState
@@ -182,7 +174,7 @@ def summarize(invocation: Invocation) -> InvocationSummary:
 def show_invocation(invocation: Invocation) -> InvocationShown:
     """All of it."""
     summary = summarize(invocation)
-    members = {name: getattr(summary, name) for name in InvocationSummary.__slots__}
+    members = {name: getattr(summary, name) for name in InvocationSummary.__struct_fields__}
     ending = invocation.ending
     return InvocationShown(**members, ending=None if ending is None else _show_ending(ending))
 

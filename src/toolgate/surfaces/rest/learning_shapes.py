@@ -1,6 +1,5 @@
 """The shapes of what was used and what was not: lessons for tasks, and grants nobody uses."""
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate.govern.learning import Learned
@@ -13,8 +12,7 @@ MAX_NAMED: Final = 100
 """Unused tools of one holder that are named where others are asked about, too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptShown(Shown):
+class KeptShown(Shown, frozen=True, kw_only=True):
     """Something that was used and stays."""
 
     server_id: str
@@ -26,8 +24,7 @@ class KeptShown(Shown):
     """The rules of the task would deny it as they are: it was used while they were not enforced."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnusedShown(Shown):
+class UnusedShown(Shown, frozen=True, kw_only=True):
     """Something that is granted and was not used."""
 
     server_id: str
@@ -39,8 +36,7 @@ class UnusedShown(Shown):
     """About what its definition costs a model in each list."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearnAnswer(Shown):
+class LearnAnswer(Shown, frozen=True, kw_only=True):
     """The least policy by what a task used, and what it would do. Nothing has been changed."""
 
     task_id: str
@@ -90,8 +86,7 @@ def show_learned(task_id: str, found: Learned, plan: PlanAnswer) -> LearnAnswer:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HolderShown(Shown):
+class HolderShown(Shown, frozen=True, kw_only=True):
     """What a task grants, or a key lets through at most, and what is not used of it."""
 
     kind: HolderKind
@@ -109,8 +104,7 @@ class HolderShown(Shown):
     """The first of those, by server and name; all of them where one task or key is asked about."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleServerShown(Shown):
+class IdleServerShown(Shown, frozen=True, kw_only=True):
     """A server that nobody used since."""
 
     server_id: str
@@ -118,8 +112,7 @@ class IdleServerShown(Shown):
     """Null: never, as far as the audit reaches back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnusedAnswer(Shown):
+class UnusedAnswer(Shown, frozen=True, kw_only=True):
     """Grants nobody uses, by task and key."""
 
     revision: Revision

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -31,8 +30,7 @@ class MatchSent(Body):
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchShown(Shown):
+class MatchShown(Shown, frozen=True, kw_only=True):
     """What one pattern matches."""
 
     pattern: str
@@ -44,8 +42,7 @@ class MatchShown(Shown):
     """What is wrong with a pattern that is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchAnswer(Shown):
+class MatchAnswer(Shown, frozen=True, kw_only=True):
     """What each pattern matches, in their order."""
 
     revision: Revision

@@ -1,6 +1,5 @@
 """What is shown of the caller itself, and how a person logs in to the console."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -13,8 +12,7 @@ from toolgate.surfaces.rest.shapes import Revision, Shown
 Text = Annotated[str, Field(min_length=1, max_length=4_096)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CeilingShown(Shown):
+class CeilingShown(Shown, frozen=True, kw_only=True):
     """The most a caller may ever reach. Null does not restrict; an empty list lets nothing pass."""
 
     tasks: tuple[str, ...] | None
@@ -27,8 +25,7 @@ class CeilingShown(Shown):
     """Patterns of which a tool may match none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeShown(Shown):
+class MeShown(Shown, frozen=True, kw_only=True):
     """The caller, as the gateway knows it, and the gateway it has reached."""
 
     principal: str
@@ -51,8 +48,7 @@ class MeShown(Shown):
     """Whether a change of a server, task or profile must name the plan that showed it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OidcShown(Shown):
+class OidcShown(Shown, frozen=True, kw_only=True):
     """What a browser needs to send a person to the issuer: authorization code flow, with PKCE (S256)."""
 
     issuer: str
@@ -62,8 +58,7 @@ class OidcShown(Shown):
     scope: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginShown(Shown):
+class LoginShown(Shown, frozen=True, kw_only=True):
     """The ways to log in beside a key."""
 
     oidc: OidcShown | None
@@ -80,8 +75,7 @@ class CodeSent(Body):
     """Where the issuer sent it back to: `/console/login` of this gateway."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenShown(Shown):
+class TokenShown(Shown, frozen=True, kw_only=True):
     """A token to call this gateway with."""
 
     token: str

@@ -1,7 +1,6 @@
 """Modules of workloads: what was uploaded, and which tasks run it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -44,8 +43,7 @@ class ModulePartsSent(Body):
     """How many parts the module was sent in."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleShown(Shown):
+class ModuleShown(Shown, frozen=True, kw_only=True):
     """A module that is kept."""
 
     sha256: str
@@ -56,15 +54,13 @@ class ModuleShown(Shown):
     """Those that run it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleList(Shown):
+class ModuleList(Shown, frozen=True, kw_only=True):
     """All modules."""
 
     modules: list[ModuleShown]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleUploaded(Shown):
+class ModuleUploaded(Shown, frozen=True, kw_only=True):
     """A module that was found good, and is kept."""
 
     sha256: str
@@ -78,8 +74,7 @@ class ModuleUploaded(Shown):
     """What is likely not meant, though it can be run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleRemoved(Shown):
+class ModuleRemoved(Shown, frozen=True, kw_only=True):
     """A module that is not kept any more."""
 
     sha256: str

@@ -1,6 +1,5 @@
 """The nodes that follow this control, as they report."""
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate.govern.control import Control
@@ -10,8 +9,7 @@ from toolgate.surfaces.rest.routing import Call, Endpoint
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeShown(Shown):
+class NodeShown(Shown, frozen=True, kw_only=True):
     """One node, as it reported last."""
 
     node_id: str
@@ -32,8 +30,7 @@ class NodeShown(Shown):
     """How many servers it knows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodesAnswer(Shown):
+class NodesAnswer(Shown, frozen=True, kw_only=True):
     """All nodes there are reports of."""
 
     revision: Revision

@@ -1,7 +1,6 @@
 """The shapes of packages: what is uploaded, what is installed, and what installing does."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -66,22 +65,19 @@ class InstallSent(Body):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartAnswer(Shown):
+class PartAnswer(Shown, frozen=True, kw_only=True):
     """A part that was taken in."""
 
     part: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartsAnswer(Shown):
+class PartsAnswer(Shown, frozen=True, kw_only=True):
     """The parts of an upload that are there already."""
 
     parts: list[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadAnswer(Shown):
+class UploadAnswer(Shown, frozen=True, kw_only=True):
     """An archive that was found good."""
 
     package_id: str
@@ -99,8 +95,7 @@ class UploadAnswer(Shown):
     """False: it was only checked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionShown(Shown):
+class VersionShown(Shown, frozen=True, kw_only=True):
     """A version that was uploaded."""
 
     version: str
@@ -111,8 +106,7 @@ class VersionShown(Shown):
     installed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageShown(Shown):
+class PackageShown(Shown, frozen=True, kw_only=True):
     """A package: what is installed of it, and what was uploaded."""
 
     package_id: str
@@ -133,8 +127,7 @@ class PackageShown(Shown):
     """Newest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageList(Shown):
+class PackageList(Shown, frozen=True, kw_only=True):
     """Packages, sorted by id."""
 
     revision: Revision
@@ -143,16 +136,14 @@ class PackageList(Shown):
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenamedShown(Shown):
+class RenamedShown(Shown, frozen=True, kw_only=True):
     """A tool that is the same under another name."""
 
     before: str
     after: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolChangesShown(Shown):
+class ToolChangesShown(Shown, frozen=True, kw_only=True):
     """How the declared tools differ from those of the version before."""
 
     added: list[str]
@@ -162,8 +153,7 @@ class ToolChangesShown(Shown):
     """Tool to the lines of a diff."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallAnswer(Shown):
+class InstallAnswer(Shown, frozen=True, kw_only=True):
     """What installing did or, of a dry run, would do."""
 
     package_id: str
@@ -183,8 +173,7 @@ class InstallAnswer(Shown):
     """Of a dry run: what each task would notice."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UninstallAnswer(Shown):
+class UninstallAnswer(Shown, frozen=True, kw_only=True):
     """What uninstalling did or, of a dry run, would do."""
 
     package_id: str
@@ -197,8 +186,7 @@ class UninstallAnswer(Shown):
     """Of a dry run: what each task would notice."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionRemoved(Shown):
+class VersionRemoved(Shown, frozen=True, kw_only=True):
     """An archive that is gone."""
 
     package_id: str

@@ -1,7 +1,5 @@
 """The shapes of what is said about policy: what matches nothing, who sees what and why."""
 
-from dataclasses import dataclass
-
 from toolgate.gateway.caller import Mode
 from toolgate.model.allowances import BudgetName, HolderKind
 from toolgate.model.reports import HealthState
@@ -11,8 +9,7 @@ from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, Refu
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalShown(Shown):
+class RefusalShown(Shown, frozen=True, kw_only=True):
     """Why a scope is turned down as a whole."""
 
     code: RefusalCode
@@ -27,8 +24,7 @@ def show_refusal(refusal: Refusal | None) -> RefusalShown | None:
     return RefusalShown(code=refusal.code, message=refusal.message, hint=refusal.hint)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingShown(Shown):
+class FindingShown(Shown, frozen=True, kw_only=True):
     """A rule that does not do what its author must have meant."""
 
     code: FindingCode
@@ -43,16 +39,14 @@ class FindingShown(Shown):
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintAnswer(Shown):
+class LintAnswer(Shown, frozen=True, kw_only=True):
     """Rules that match nothing, and the like."""
 
     revision: Revision
     findings: list[FindingShown]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOverview(Shown):
+class TaskOverview(Shown, frozen=True, kw_only=True):
     """What one task sees."""
 
     task_id: str
@@ -65,8 +59,7 @@ class TaskOverview(Shown):
     warnings: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewAnswer(Shown):
+class OverviewAnswer(Shown, frozen=True, kw_only=True):
     """All tasks, and what there is to see."""
 
     revision: Revision
@@ -75,8 +68,7 @@ class OverviewAnswer(Shown):
     tasks: list[TaskOverview]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSeen(Shown):
+class ServerSeen(Shown, frozen=True, kw_only=True):
     """A server the caller can reach."""
 
     server_id: str
@@ -87,8 +79,7 @@ class ServerSeen(Shown):
     tags: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServersSeen(Shown):
+class ServersSeen(Shown, frozen=True, kw_only=True):
     """The servers the caller can reach, and no others."""
 
     revision: Revision
@@ -97,8 +88,7 @@ class ServersSeen(Shown):
     """Where the next page begins; null: there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReachSeen(Shown):
+class ReachSeen(Shown, frozen=True, kw_only=True):
     """How the servers fare that the caller can reach."""
 
     revision: Revision
@@ -109,8 +99,7 @@ class ReachSeen(Shown):
     """Server id to its state."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScopeSeen(Shown):
+class ScopeSeen(Shown, frozen=True, kw_only=True):
     """The effective scope of a caller at `url`."""
 
     revision: Revision
@@ -140,8 +129,7 @@ class ScopeSeen(Shown):
     """`find`: the MCP door shows three tools there that find and call these."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSeen(Shown):
+class ToolSeen(Shown, frozen=True, kw_only=True):
     """A tool the caller can call."""
 
     name: str
@@ -155,8 +143,7 @@ class ToolSeen(Shown):
     """The rule that lets it through."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolsSeen(Shown):
+class ToolsSeen(Shown, frozen=True, kw_only=True):
     """Exactly what the MCP door lists, or has found, under `url`."""
 
     revision: Revision
@@ -172,8 +159,7 @@ class ToolsSeen(Shown):
     """`find`: the MCP door shows three tools there that find and call these."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowShown(Shown):
+class ShadowShown(Shown, frozen=True, kw_only=True):
     """What would deny something, were the policy of the task enforced."""
 
     layer: Layer
@@ -181,8 +167,7 @@ class ShadowShown(Shown):
     rule: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionShown(Shown):
+class DecisionShown(Shown, frozen=True, kw_only=True):
     """One yes or no, by the layer and rule that made it."""
 
     server_id: str
@@ -222,8 +207,7 @@ def show_decision(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetShown(Shown):
+class BudgetShown(Shown, frozen=True, kw_only=True):
     """A budget over time that applies."""
 
     layer: HolderKind
@@ -233,8 +217,7 @@ class BudgetShown(Shown):
     limit: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainAnswer(Shown):
+class ExplainAnswer(Shown, frozen=True, kw_only=True):
     """Every decision about a scope."""
 
     revision: Revision

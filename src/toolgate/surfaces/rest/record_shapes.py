@@ -2,7 +2,6 @@
 here stands what REST adds to it.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, create_model
@@ -20,8 +19,7 @@ from toolgate.upstream.oauth.logins import Login
 # Servers, tasks, profiles: as the registry has them, with the revision that last wrote them.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOnNode(Shown):
+class ServerOnNode(Shown, frozen=True, kw_only=True):
     """A server as a node reported it last."""
 
     node_id: str
@@ -114,8 +112,7 @@ PinSent = create_model(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerList(Shown):
+class ServerList(Shown, frozen=True, kw_only=True):
     """A page of the servers, at one revision."""
 
     revision: Revision
@@ -123,8 +120,7 @@ class ServerList(Shown):
     next_cursor: NextCursor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskList(Shown):
+class TaskList(Shown, frozen=True, kw_only=True):
     """A page of the tasks, at one revision."""
 
     revision: Revision
@@ -132,8 +128,7 @@ class TaskList(Shown):
     next_cursor: NextCursor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileList(Shown):
+class ProfileList(Shown, frozen=True, kw_only=True):
     """A page of the profiles, at one revision."""
 
     revision: Revision
@@ -141,8 +136,7 @@ class ProfileList(Shown):
     next_cursor: NextCursor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinList(Shown):
+class PinList(Shown, frozen=True, kw_only=True):
     """A page of the pins, at one revision."""
 
     revision: Revision
@@ -150,8 +144,7 @@ class PinList(Shown):
     next_cursor: NextCursor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deleted(Shown):
+class Deleted(Shown, frozen=True, kw_only=True):
     """A record that is gone."""
 
     revision: Revision
@@ -160,8 +153,7 @@ class Deleted(Shown):
     """What now refers to nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerWritten(Shown):
+class ServerWritten(Shown, frozen=True, kw_only=True):
     """A server as it is stored now."""
 
     revision: Revision
@@ -170,8 +162,7 @@ class ServerWritten(Shown):
     """What is amiss with it, and with what names it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskWritten(Shown):
+class TaskWritten(Shown, frozen=True, kw_only=True):
     """A task as it is stored now."""
 
     revision: Revision
@@ -180,8 +171,7 @@ class TaskWritten(Shown):
     """What is amiss with it, and with what names it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileWritten(Shown):
+class ProfileWritten(Shown, frozen=True, kw_only=True):
     """A profile as it is stored now."""
 
     revision: Revision
@@ -190,8 +180,7 @@ class ProfileWritten(Shown):
     """What is amiss with it, and with what names it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinWritten(Shown):
+class PinWritten(Shown, frozen=True, kw_only=True):
     """A pin as it is stored now."""
 
     revision: Revision
@@ -200,8 +189,7 @@ class PinWritten(Shown):
     """What is amiss with it, and with what names it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDifferenceShown(Shown):
+class ToolDifferenceShown(Shown, frozen=True, kw_only=True):
     """A tool of a pinned server that is not, or once was not, as it was approved."""
 
     tool: str
@@ -221,8 +209,7 @@ class ToolDifferenceShown(Shown):
     there are too many lines: name the tool."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinDiffAnswer(Shown):
+class PinDiffAnswer(Shown, frozen=True, kw_only=True):
     """How what a pinned server lists differs from what was approved."""
 
     revision: Revision
@@ -230,8 +217,7 @@ class PinDiffAnswer(Shown):
     tools: list[ToolDifferenceShown]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialAnswer(Shown):
+class TrialAnswer(Shown, frozen=True, kw_only=True):
     """What came of connecting to a server once, beside the connection in use."""
 
     ok: bool
@@ -246,8 +232,7 @@ class TrialAnswer(Shown):
     stderr_tail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshAnswer(Shown):
+class RefreshAnswer(Shown, frozen=True, kw_only=True):
     """A server after its tools were listed again."""
 
     server_id: str
@@ -282,8 +267,7 @@ class LoginFinishSent(Body):
     """As it was begun."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientShown(Shown):
+class ClientShown(Shown, frozen=True, kw_only=True):
     """A client's metadata (RFC 7591), under the URL that is its id."""
 
     client_id: str
@@ -296,8 +280,7 @@ class ClientShown(Shown):
     token_endpoint_auth_method: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginBegun(Shown):
+class LoginBegun(Shown, frozen=True, kw_only=True):
     """A login that waits for somebody to agree."""
 
     authorization_url: str
@@ -307,16 +290,14 @@ class LoginBegun(Shown):
     expires_in_s: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginFinished(Shown):
+class LoginFinished(Shown, frozen=True, kw_only=True):
     """The gateway may use the server."""
 
     server_id: str
     login: Login
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginEnded(Shown):
+class LoginEnded(Shown, frozen=True, kw_only=True):
     """The gateway may use the server no more."""
 
     server_id: str
@@ -357,8 +338,7 @@ class KeyMade(KeyShown):
     warnings: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyList(Shown):
+class KeyList(Shown, frozen=True, kw_only=True):
     """A page of the keys, at one revision."""
 
     revision: Revision
@@ -366,8 +346,7 @@ class KeyList(Shown):
     next_cursor: NextCursor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReloadAnswer(Shown):
+class ReloadAnswer(Shown, frozen=True, kw_only=True):
     """What the directory of server files did to the registry, or, in a dry run, would do."""
 
     revision: Revision

@@ -4,10 +4,15 @@ Requests are pydantic models, as strict as the registry's, for there bytes come 
 from which the document takes names, types and descriptions.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+import msgspec
+from msgspec import NODEFAULT
+from msgspec.structs import fields
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 from toolgate.model.reports import HealthState
 from toolgate.registry.bodies import Body
@@ -15,15 +20,32 @@ from toolgate.registry.bodies import Body
 Revision = Annotated[int, Field(ge=0)]
 
 
-class Shown:
-    """What all answers have in common."""
+class Shown(msgspec.Struct, frozen=True):
+    """What all answers have in common. Not dataclasses: to make those took a tenth of each start."""
 
-    __slots__ = ()
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(_described(cls))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorDetail(Shown):
+@cache
+def _described(shape: type[Shown]) -> type[object]:
+    """`shape` as a dataclass at the same place: of those, what makes the document knows the fields."""
+    copied = ("__annotations__", "__doc__", "__firstlineno__", "__module__", "__qualname__")
+    members = {name: value for name, value in vars(shape).items() if name in copied}
+    own = [one for one in fields(shape) if one.name in members.get("__annotations__", ())]
+    members |= {one.name: field(default=one.default) for one in own if one.default is not NODEFAULT}
+    members |= {
+        one.name: field(default_factory=one.default_factory)
+        for one in own
+        if one.default_factory is not NODEFAULT
+    }
+    members["__pydantic_config__"] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    parents = tuple(_described(one) for one in shape.__bases__ if one is not Shown)
+    return dataclass(kw_only=True)(type(shape.__name__, parents, members))
+
+
+class ErrorDetail(Shown, frozen=True, kw_only=True):
     """A failure. Programs act on the code, people on the rest."""
 
     code: str
@@ -36,15 +58,13 @@ class ErrorDetail(Shown):
     """More about it, where there is more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorAnswer(Shown):
+class ErrorAnswer(Shown, frozen=True, kw_only=True):
     """The one shape of every error."""
 
     error: ErrorDetail
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataAnswer(Shown):
+class MetadataAnswer(Shown, frozen=True, kw_only=True):
     """Where tokens come from (RFC 9728)."""
 
     resource: str
@@ -54,8 +74,7 @@ class MetadataAnswer(Shown):
     resource_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReasonGiven(Shown):
+class ReasonGiven(Shown, frozen=True, kw_only=True):
     """Why something is not as it should be."""
 
     code: str
@@ -64,8 +83,7 @@ class ReasonGiven(Shown):
     """What to do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthAnswer(Shown):
+class HealthAnswer(Shown, frozen=True, kw_only=True):
     """Whether the gateway serves, and what."""
 
     status: Literal["ok", "degraded"]
@@ -80,8 +98,7 @@ class HealthAnswer(Shown):
     """How many servers are in each state that any is in: for the role `viewer` and above."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyAnswer(Shown):
+class ReadyAnswer(Shown, frozen=True, kw_only=True):
     """Whether the gateway answers every caller as its policy says."""
 
     status: Literal["ready", "not_ready"]

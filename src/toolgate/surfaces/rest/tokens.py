@@ -1,6 +1,5 @@
 """What tools cost models: definitions and results in tokens, by day and by task."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,8 +15,7 @@ DAYS: Final = 7
 MAX_DAYS: Final = 366
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokensShown(Shown):
+class TokensShown(Shown, frozen=True, kw_only=True):
     """What lists and results cost, by estimate."""
 
     lists: int
@@ -33,24 +31,21 @@ class TokensShown(Shown):
     result_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokensOfDay(TokensShown):
+class TokensOfDay(TokensShown, frozen=True, kw_only=True):
     """What one day cost."""
 
     day: str
     """In UTC: `2026-01-31`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokensOfTask(TokensShown):
+class TokensOfTask(TokensShown, frozen=True, kw_only=True):
     """What one task cost."""
 
     task_id: str
     """Empty: callers without a task."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokensAnswer(Shown):
+class TokensAnswer(Shown, frozen=True, kw_only=True):
     """What some days cost, by day and by task."""
 
     since: str

@@ -1,15 +1,12 @@
 """The shapes of tools as an administrator looks at them, in and out."""
 
-from dataclasses import dataclass
-
 from toolgate.model.tools import ListState
 from toolgate.policy.scope import Layer, Reason
 from toolgate.surfaces.rest.policy_shapes import DecisionShown
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolPreview(Shown):
+class ToolPreview(Shown, frozen=True, kw_only=True):
     """One tool a server lists, and what becomes of it."""
 
     tool: str
@@ -31,8 +28,7 @@ class ToolPreview(Shown):
     rule: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewAnswer(Shown):
+class PreviewAnswer(Shown, frozen=True, kw_only=True):
     """All that a server lists, after filtering."""
 
     revision: Revision
