@@ -3,22 +3,28 @@
 import gc
 import logging
 import os
+from socketserver import TCPServer
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.postgres import remove_shared_server
+from tests.scenarios.soak import rounds
 
 # A property is about values, not about how busy the machine is that checks it.
 # The same code gives the same result: what is tried is fixed, and only the long runs look for something new.
 settings.register_profile(
     "toolgate",
+    max_examples=rounds(suite=40, soak=400),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="TOOLGATE_SOAK" not in os.environ,
 )
 settings.load_profile("toolgate")
 
+
+# A busy machine may be late in taking connections: they wait, instead of being tried again after a second.
+TCPServer.request_queue_size = 128
 
 LONG = ("tests/scenarios/", "tests/console/", "tests/docs/", "tests/guests/", "tests/contract/", "tests/cli/")
 

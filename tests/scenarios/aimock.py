@@ -18,7 +18,7 @@ from tests.scenarios.waiting import eventually
 
 Json = dict[str, Any]
 
-START_S = 20.0
+START_S = 60.0
 _LISTENING = "listening on "
 
 
@@ -42,7 +42,7 @@ class Aimock:
 
     def _journal(self) -> list[Json]:
         bearer = {"authorization": f"Bearer {self.key}"}
-        answer = httpx2.get(f"{self.url}/__aimock/journal", headers=bearer, trust_env=False)
+        answer = httpx2.get(f"{self.url}/__aimock/journal", headers=bearer, trust_env=False, timeout=60)
         return [one for one in answer.raise_for_status().json() if one["path"] == "/v1/chat/completions"]
 
 

@@ -88,7 +88,7 @@ def open_collector() -> Iterator[Collector]:
         collector.url = f"http://127.0.0.1:{server.server_port}"
         yield collector
         server.shutdown()
-        serving.join(5)
+        serving.join(60)
 
 
 def _span(span: WireSpan) -> Span:

@@ -19,6 +19,7 @@ import httpx2
 from tests.scenarios.canaries import with_password
 from tests.scenarios.clients import McpClient
 from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Json, Site, started
+from tests.scenarios.ports import own_address
 from tests.scenarios.stage_http import open_http_stage
 from tests.scenarios.waiting import eventually, settle_on
 from tests.scenarios.wires import Wire, open_wire
@@ -109,7 +110,7 @@ class Fleet:
         return self._add(
             self.controls,
             f"control-{len(self.controls) + 1}",
-            TOOLGATE_GRPC_LISTEN="127.0.0.1:0",
+            TOOLGATE_GRPC_LISTEN=own_address(),
             TOOLGATE_ALLOWED_COMMANDS="*",
             **registry,
             **settings,
@@ -132,7 +133,7 @@ class Fleet:
     def _add(self, members: list[Member], name: str, **settings: str) -> Member:
         site = Site(self.root / name)
         site.root.mkdir()
-        environ = {"TOOLGATE_LISTEN": "127.0.0.1:0", **settings}
+        environ = {"TOOLGATE_LISTEN": own_address(), **settings}
         member = Member(name, site, environ, self.stack, self.program)
         member.start()
         members.append(member)
@@ -176,7 +177,7 @@ class Fleet:
         """A client of a node that shows a key. It is closed with the fleet."""
         headers = {"authorization": f"Bearer {secret}"}
         return self.stack.enter_context(
-            httpx2.Client(base_url=node.gateway.url, headers=headers, timeout=20, trust_env=False)
+            httpx2.Client(base_url=node.gateway.url, headers=headers, timeout=60, trust_env=False)
         )
 
     # What must become true

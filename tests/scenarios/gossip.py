@@ -116,4 +116,4 @@ def open_gossip() -> Iterator[Gossip]:
         serving.start()
         yield gossip
         server.shutdown()
-        serving.join(5)
+        serving.join(60)

@@ -122,4 +122,4 @@ def open_mock_model(plan: Mapping[str, Json]) -> Iterator[MockModel]:
         model.url = f"http://127.0.0.1:{server.server_port}"
         yield model
         server.shutdown()
-        serving.join(5)
+        serving.join(60)

@@ -59,4 +59,4 @@ def open_http_stage() -> Iterator[str]:
         serving.start()
         yield f"http://127.0.0.1:{server.server_port}/mcp"
         server.shutdown()
-        serving.join(5)
+        serving.join(60)

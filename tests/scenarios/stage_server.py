@@ -8,6 +8,7 @@ Each call runs in a thread of its own, so one that hangs holds up no other. Word
     deaf          ignores end of input and SIGTERM
     helper=KIND   starts a helper first: `group`, or `daemon`, orphaned and in a session of its own
     pids=PATH     appends its pid, and that of its helper, to a file
+    ended=PATH    creates PATH when its input has ended
     tools=A,B     offers only these of its tools; `meta` and `fail` only so
 
 Any other word only marks its process, and those of its helpers, in the process table.
@@ -52,7 +53,7 @@ def environment(arguments: Message) -> str:
 def wait(arguments: Message) -> str:
     """Say the same once a file is there: the one at `path`, or the one that is said."""
     while not Path(str(arguments.get("path", arguments["text"]))).exists():
-        time.sleep(0.01)
+        time.sleep(0.05)
     return str(arguments["text"])
 
 
@@ -168,6 +169,8 @@ def main() -> None:
         with Path(WORDS["pids"]).open("a", encoding="ascii") as file:
             file.write(" ".join(map(str, pids)) + "\n")
     serve(is_silent="silent" in WORDS or ("once" in WORDS and not is_first(Path(WORDS["once"]))))
+    if "ended" in WORDS:
+        Path(WORDS["ended"]).touch()
     while "deaf" in WORDS:
         signal.pause()
 

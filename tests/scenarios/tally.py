@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.scenarios.gateway import Gateway, Json, Site
+from tests.scenarios.ports import own_port
 from tests.scenarios.waiting import settle_on
 
 SCRIPT = Path(__file__).with_name("tally_server.py")
@@ -34,10 +35,11 @@ class TallyHttp:
     _process: "subprocess.Popen[str]" = field(init=False)
 
     def start(self) -> None:
+        self.port = self.port or own_port()
         command = [sys.executable, "-I", "-S", str(SCRIPT), f"http={self.port}", *self.words]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
+        assert self._process.stdout.readline() == f"{self.port}\n"
 
     def kill(self) -> None:
         with self._process:
@@ -64,7 +66,7 @@ def open_tally_http(*words: str) -> Iterator[TallyHttp]:
 
 def wait_listed(gateway: Gateway, *server_ids: str) -> None:
     """Passes once the tools of these servers are known."""
-    settle_on(lambda: {gateway.health(server_id)["tools"] > 0 for server_id in server_ids}, {True})
+    settle_on(lambda: {gateway.health(server_id)["tools"] > 0 for server_id in server_ids}, {True}, 60)
 
 
 def executed(log: Path) -> Counter[str]:

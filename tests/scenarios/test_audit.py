@@ -39,9 +39,7 @@ def test_calls_on_a_node_are_found_at_control_once_each_through_crashes_of_both(
 
     def calls() -> list[int]:
         """Which of the events in its log are calls of the one server."""
-        log = node.site.data / "audit.jsonl"
-        lines = log.read_bytes().splitlines() if log.exists() else []
-        found = [json.loads(line) for line in reversed(lines)]
+        found = [json.loads(line) for line in reversed(node.gateway.audit.splitlines())]
         return [one["seq"] for one in found if one["type"] == "call" and one["server_id"] == "local"]
 
     call(node, ["one", "two"])

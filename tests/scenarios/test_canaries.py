@@ -280,7 +280,7 @@ def streamed(gateway: Gateway, path: str) -> Iterator[str]:
     headers = {"last-event-id": "0"} if path == STREAMS[0] else {}
     with (
         suppress(httpx2.ReadTimeout),
-        gateway.http.stream("GET", path, headers=headers, timeout=0.5) as stream,
+        gateway.http.stream("GET", path, headers=headers, timeout=httpx2.Timeout(60, read=1)) as stream,
     ):
         yield from stream.iter_lines()
 

@@ -194,7 +194,7 @@ async def test_two_hundred_streams_at_once_end_whole_and_each_with_its_own_words
         put_upstream(gateway, model.url, max_concurrency=STREAMS)
         for number in range(STREAMS):
             tasks.start_soon(ask, number)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await model.asked(2 * STREAMS)
         all_there.set()
 

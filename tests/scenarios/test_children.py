@@ -44,7 +44,7 @@ def test_shu_4_nothing_outlives_a_gateway_that_is_killed(site: Site, round_: int
         eventually(lambda: len(pids_of(gateway)) >= wanted)
         gateway.kill()
 
-        gateway.check_gone(within_s=5.0)
+        gateway.check_gone()
 
 
 def test_chd_14_two_hundred_servers_with_few_open_files_are_refused_with_the_reason_and_the_rest_serve(
@@ -55,7 +55,7 @@ def test_chd_14_two_hundred_servers_with_few_open_files_are_refused_with_the_rea
     site.place(*(site.stage(name, "tools=echo") for name in names))
     command = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *site.up("--json")]
     with started(site, command) as gateway:
-        settle_on(lambda: Counter(states(gateway).values()), {"connected": 40, "down": 160}, 30)
+        settle_on(lambda: Counter(states(gateway).values()), {"connected": 40, "down": 160}, 120)
         serving = [name for name, state in states(gateway).items() if state == "connected"]
         answered = [
             client.text(f"{name}.echo", text=name)

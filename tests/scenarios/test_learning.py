@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.scenarios.gateway import Gateway, Site, running
+from tests.scenarios.tally import wait_listed
 from tests.scenarios.waiting import settle_on
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.index import open_sqlite_index
@@ -57,7 +58,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     with running(site) as gateway:
         gateway.put("/admin/api/tasks/ops", ops)
         gateway.put("/admin/api/tasks/rehearsal", ops | {"task_id": "rehearsal"})
-        gateway.modern("/api/mcp/t/rehearsal").tools()
+        wait_listed(gateway, *SERVERS)
         yield gateway
 
 
@@ -72,7 +73,7 @@ def record_week(gateway: Gateway) -> list[str]:
     """Make the calls of the week, and have them on record as those of `ops`, each on its day."""
     found = outcomes(gateway, "rehearsal")
     query = "/admin/api/audit?type=call&task=rehearsal"
-    settle_on(lambda: len(gateway.get(query)["events"]), len(WEEK), 20)
+    settle_on(lambda: len(gateway.get(query)["events"]), len(WEEK))
     asyncio.run(_spread(gateway.site.data / "audit.db"))
     return found
 

@@ -43,7 +43,7 @@ def somebody(gateway: Gateway, key_id: str) -> Iterator[Person]:
     """An agent with a new key."""
     key = gateway.http.post("/admin/api/keys", json={"key_id": key_id, "role": "agent"}).json()["secret"]
     headers = {"authorization": f"Bearer {key}"}
-    with httpx2.Client(base_url=gateway.url, headers=headers, trust_env=False, timeout=20) as http:
+    with httpx2.Client(base_url=gateway.url, headers=headers, trust_env=False, timeout=60) as http:
         yield Person(http)
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.scenarios.clients import LegacyClient
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.soak import rounds
+from tests.scenarios.tally import wait_listed
 from tests.scenarios.waiting import eventually
 
 KILLS = rounds(suite=5, soak=100)
@@ -115,11 +116,12 @@ def test_rep_1_a_stream_taken_up_after_kill_9_is_told_what_changed_meanwhile_and
     changed = "notifications/tools/list_changed"
     site.place(site.stage("one", "tools=echo,pid"))
     with running(site) as first:
+        wait_listed(first, "one")
         client = first.legacy()
-        client.tools()
         with listening(first, client.session) as (before, _):
             first.kill()
     with running(site, listen=first.address) as second:
+        wait_listed(second, "one")
         with listening(second, client.session, before) as (still, lines):
             site.place(site.stage("one", "tools=echo"))
             told = next_event(lines)

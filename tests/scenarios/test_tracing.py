@@ -107,7 +107,7 @@ def far() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         serving.start()
         yield f"http://127.0.0.1:{server.server_port}/mcp", OwnHandler.seen
         server.shutdown()
-        serving.join(5)
+        serving.join(60)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from mcp import types
 
 Json = dict[str, Any]
 
-WITHIN_S = 15
+WITHIN_S = 60
 DOCUMENT = "demo://resource/static/document/features.md"
 TEXT = "demo://resource/dynamic/text"
 BLOB = "demo://resource/dynamic/blob"

@@ -83,7 +83,7 @@ def _connect(target: str) -> socket.socket:
         far.connect(target)
         return far
     host, _, port = target.rpartition(":")
-    far = socket.create_connection((host, int(port)), timeout=5)
+    far = socket.create_connection((host, int(port)), timeout=60)
     far.settimeout(None)
     return far
 
@@ -100,6 +100,6 @@ def open_wire(target: str) -> Iterator[Wire]:
         finally:
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
-            accepting.join(5)
+            accepting.join(60)
             wire.release()
             wire.cut()
