@@ -93,7 +93,7 @@ def _values(option: Any) -> str:
         return ""
     annotation = option.type_descriptor.annotation
     choices = [one for one in get_args(annotation) if isinstance(one, str)]
-    return ", ".join(map(code, choices)) or option.metavar or _KINDS.get(annotation, "text")
+    return option.metavar or ", ".join(map(code, choices)) or _KINDS.get(annotation, "text")
 
 
 def _meaning(option: Any) -> str:

@@ -45,6 +45,7 @@ def test_those_that_wait_are_listed_unless_asked_otherwise(gateway: FakeGateway,
     assert gateway.last.query == {"limit": "50", "state": "pending"}
     assert run("approvals", "list", "--state", "all", "--limit", "7").code == 0
     assert gateway.last.query == {"limit": "7"}
+    assert run("approvals", "list", "--state", "waiting").code == Exit.USAGE
 
 
 def test_a_decision_is_sent_with_its_reason(gateway: FakeGateway, run: Run) -> None:

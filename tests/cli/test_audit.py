@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from toolgate.surfaces.rest.audit_shapes import COLUMNS
@@ -131,6 +133,31 @@ def test_what_happens_is_followed_until_the_stream_ends(gateway: FakeGateway, ru
     assert (ran.code, "the gateway ended the stream" in ran.err) == (1, True)
 
 
+@pytest.mark.parametrize("given", ["--since", "--until", "--limit", "--export"])
+def test_what_has_not_happened_yet_has_neither_times_nor_an_end(
+    gateway: FakeGateway, run: Run, given: str
+) -> None:
+    value = {"--limit": "5", "--export": "csv"}.get(given, "1d")
+    ran = run("audit", "--follow", given, value)
+
+    assert (ran.code, gateway.asked) == (2, [])
+    assert f"--follow takes no {given}" in ran.err
+
+
+def test_an_export_is_of_all(gateway: FakeGateway, run: Run) -> None:
+    ran = run("audit", "--export", "csv", "--limit", "5")
+
+    assert (ran.code, gateway.asked) == (2, [])
+    assert "--export takes no --limit" in ran.err
+
+
+@pytest.mark.parametrize("given", [("--type", "cal"), ("--outcome", "fine")])
+def test_a_slip_is_said_before_anybody_is_asked(
+    gateway: FakeGateway, run: Run, given: tuple[str, str]
+) -> None:
+    assert (run("audit", *given).code, gateway.asked) == (2, [])
+
+
 def test_a_stream_that_cannot_go_on_says_why(gateway: FakeGateway, run: Run) -> None:
     lapsed = {"code": "unauthenticated", "message": "the key was revoked", "hint": ""}
     gateway.answer(f"{AUDIT}/events", sse(("start", {}), ("error", lapsed)))
@@ -152,12 +179,6 @@ def test_an_export_goes_out_byte_for_byte(gateway: FakeGateway, run: Run) -> Non
 def test_an_export_that_is_refused_says_why(gateway: FakeGateway, run: Run) -> None:
     gateway.refuse(f"{AUDIT}/export", "invalid_request", "`type` is one of `call`")
 
-    ran = run("audit", "--export", "jsonl", "--type", "x")
+    ran = run("audit", "--export", "jsonl", "--server", "x")
 
     assert (ran.code, "`type` is one of `call`" in ran.err) == (1, True)
-
-
-def test_an_export_is_not_followed(run: Run) -> None:
-    ran = run("audit", "-f", "--export", "csv")
-
-    assert (ran.code, "an export ends" in ran.err) == (2, True)

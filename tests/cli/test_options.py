@@ -31,5 +31,21 @@ def test_a_group_is_many_options_to_the_parser_and_one_value_to_the_command() ->
     assert got == [("door", Colours(ink="red"))]
 
 
+def test_help_flows_to_the_width_of_the_terminal_and_examples_stay_lines() -> None:
+    @spread_options
+    def paint() -> None:
+        """Paint it.
+
+        It dries
+        by itself.
+
+        \b
+        paint door
+        paint wall
+        """
+
+    assert paint.__doc__ == "Paint it.\n\nIt dries by itself.\n\n\b\npaint door\npaint wall"
+
+
 def test_sco_4_an_empty_selection_is_sent_and_an_absent_one_is_not() -> None:
     assert ScopeOptions(task="review", tools="").query == {"task": "review", "tools": ""}

@@ -1,6 +1,6 @@
 """`toolgate approvals`: the calls that wait for a person, and the decision."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import quote
 
 import typer
@@ -10,6 +10,7 @@ from toolgate.cli.client import RestClient
 from toolgate.cli.options import Connection
 from toolgate.cli.render.approvals import render_approval, render_approvals
 from toolgate.cli.spreading import spread_options
+from toolgate.model.approvals import ApprovalState
 
 app = typer.Typer(
     add_completion=False,
@@ -18,7 +19,9 @@ app = typer.Typer(
 )
 
 _PATH: Final = "/admin/api/approvals"
-ApprovalArgument = Annotated[str, Argument(metavar="ID", help="The approval.")]
+ApprovalArgument = Annotated[
+    str, Argument(metavar="ID", help="The approval, as `toolgate approvals list` shows it.")
+]
 
 
 @app.command("list")
@@ -27,7 +30,8 @@ def list_command(
     connection: Connection,
     *,
     state: Annotated[
-        str, Option("--state", help="`pending`, `approved`, `denied`, `expired`, `used`, or `all`.")
+        Literal[ApprovalState, "all"],
+        Option("--state", metavar="STATE", help=f"{', '.join(get_args(ApprovalState))}, or all."),
     ] = "pending",
     limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:

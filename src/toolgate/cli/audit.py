@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import typer
 from typer import Argument, Context, Option
 
+from toolgate.audit.events import Outcome
+from toolgate.audit.queries import EventType
 from toolgate.cli.client import RestClient, failure_of
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection
@@ -24,6 +26,7 @@ from toolgate.cli.times import SINCE, parse_time
 app = typer.Typer(add_completion=False)
 _PATH: Final = "/admin/api/audit"
 _TIMES: Final = frozenset({"since", "until"})
+PAGE: Final = 100
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _FILES_HELP: Final = "Copies of a log's files, in any order. Unless given: the log in the data directory."
 
@@ -33,21 +36,27 @@ class Which:
     """What the list is narrowed by."""
 
     type: Annotated[
-        str | None,
-        Option("--type", help="call, admin, credential, definition, invocation, approval or spawn."),
+        EventType | None, Option("--type", metavar="TYPE", help=f"{', '.join(get_args(EventType))}.")
     ] = None
     outcome: Annotated[
-        str | None, Option("--outcome", help="Of calls: ok, tool_error, error, denied, cancelled or unknown.")
+        Outcome | None,
+        Option("--outcome", metavar="OUTCOME", help=f"Of calls: {', '.join(get_args(Outcome))}."),
     ] = None
-    door: Annotated[str | None, Option("--door", help="Of this door.")] = None
-    principal: Annotated[str | None, Option("--principal", help="Of this principal.")] = None
+    door: Annotated[
+        str | None, Option("--door", help="Calls by `mcp`, `chat`, `responses`, `hostcall` or `rest`.")
+    ] = None
+    principal: Annotated[
+        str | None, Option("--principal", help="Of this caller, as WHO has it: `key:ada`, `local`.")
+    ] = None
     task: Annotated[str | None, Option("--task", help="Of this task.")] = None
     server: Annotated[str | None, Option("--server", help="Of this server.")] = None
     tool: Annotated[str | None, Option("--tool", help="Of this tool, without its server's name.")] = None
-    code: Annotated[str | None, Option("--code", help="With this error code.")] = None
-    session: Annotated[str | None, Option("--session", help="Of this session or run.")] = None
-    request: Annotated[str | None, Option("--request", help="Of this request.")] = None
-    node: Annotated[str | None, Option("--node", help="Of this node. Empty: of no node.")] = None
+    code: Annotated[str | None, Option("--code", help="With this error code: `unknown_tool`.")] = None
+    session: Annotated[str | None, Option("--session", help="Of this session or run, by its id.")] = None
+    request: Annotated[str | None, Option("--request", help="Of this request, by its id.")] = None
+    node: Annotated[
+        str | None, Option("--node", help="Of this node. Empty: of the gateway or control itself.")
+    ] = None
     since: Annotated[str | None, SINCE] = None
     until: Annotated[
         str | None, Option("--until", metavar="TIME", help="Before this time, in the same forms.")
@@ -70,11 +79,15 @@ def audit_command(
     connection: Connection,
     which: Which,
     *,
-    limit: Annotated[int, Option("--limit", min=1, max=1000, help="How many at most.")] = 100,
-    is_followed: Annotated[bool, Option("--follow", "-f", help="What happens from now on.")] = False,
+    limit: Annotated[
+        int | None, Option("--limit", min=1, max=1000, help="How many at most; 100 unless given.")
+    ] = None,
+    is_followed: Annotated[
+        bool, Option("--follow", "-f", help="What happens from now on, until Ctrl-C.")
+    ] = False,
     export: Annotated[
         Literal["csv", "jsonl"] | None,
-        Option("--export", help="All of them as a file, on standard output, up to 100,000."),
+        Option("--export", help="All of them, up to 100,000, as a file: to standard output."),
     ] = None,
 ) -> None:
     """Show what happened: calls, denials, changes, refused credentials, runs, approvals, processes.
@@ -85,8 +98,7 @@ def audit_command(
     """
     if context.invoked_subcommand is not None:
         return
-    if is_followed and export is not None:
-        raise CommandFailed("an export ends, and --follow does not", exit_code=Exit.USAGE)
+    _check_together(which, limit=limit, export=export, is_followed=is_followed)
     with suppress(KeyboardInterrupt), connection.open() as client:
         if export is not None:
             for chunk in client.chunks(f"{_PATH}/export", {**which.query, "format": export}):
@@ -95,13 +107,29 @@ def audit_command(
         elif is_followed:
             _follow(client, which.query, connection.output)
         else:
-            found = client.get(_PATH, {**which.query, "limit": str(limit)})["events"]
+            found = client.get(_PATH, {**which.query, "limit": str(limit or PAGE)})["events"]
             connection.output.show(found, render_events(found))
+
+
+def _check_together(which: Which, *, limit: int | None, export: str | None, is_followed: bool) -> None:
+    given = {"--since": which.since, "--until": which.until, "--limit": limit, "--export": export}
+    mode, without = (
+        ("--follow", set(given)) if is_followed else ("--export", {"--limit"} if export else set())
+    )
+    wrong = [name for name, value in given.items() if name in without and value is not None]
+    if wrong:
+        raise CommandFailed(
+            f"{mode} takes no {' and no '.join(wrong)}",
+            hint="--follow shows what happens from now on, and --export all that did",
+            exit_code=Exit.USAGE,
+        )
 
 
 @app.command("verify")
 def verify_command(
-    files: Annotated[list[Path] | None, Argument(help=_FILES_HELP, show_default=False)] = None,
+    files: Annotated[
+        list[Path] | None, Argument(metavar="FILE", help=_FILES_HELP, show_default=False)
+    ] = None,
     *,
     data: Annotated[
         Path | None, Option("--data", metavar="DIR", help="The gateway's data directory, if not the default.")

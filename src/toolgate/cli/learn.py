@@ -1,23 +1,22 @@
 """`toolgate learn`: the least policy that lets a task have what it used."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
 from toolgate.cli.change_sets import APPLY
 from toolgate.cli.client import record_path
-from toolgate.cli.failure import CommandFailed, Exit
+from toolgate.cli.failure import CommandFailed
 from toolgate.cli.options import Connection
+from toolgate.cli.output import write_json
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.render.learning import render_lesson
 from toolgate.cli.render.plans import render_change_set
 from toolgate.cli.spreading import spread_options
 from toolgate.cli.times import SinceOption, parse_time
-from toolgate.model.visible import encode_json
 
 app = typer.Typer(add_completion=False)
 
@@ -44,7 +43,7 @@ class Which:
 @app.command("learn")
 @spread_options
 def learn_command(
-    task: Annotated[str, Argument(help="The task.", show_default=False)],
+    task: Annotated[str, Argument(metavar="TASK", help="The task.")],
     connection: Connection,
     which: Which,
     *,
@@ -61,7 +60,7 @@ def learn_command(
     \b
     toolgate learn review --since 30d
     toolgate learn review --since 30d --apply
-    toolgate learn review --out review.json    # to change it, then: toolgate apply -f review.json
+    toolgate learn review --out review.json    # to change and `apply -f`
     """
     with connection.open() as client:
         lesson = client.get(f"{record_path('task', task)}/learn", which.query)
@@ -72,7 +71,7 @@ def learn_command(
                 code="plan_outdated",
             )
         if out is not None:
-            _write(out, lesson["record"])
+            write_json(out, lesson["record"])
         if not is_applied or not lesson["plan"]["changes"]:
             again = ["learn", task, *which.words, "--apply"]
             connection.output.show(lesson, render_lesson(lesson, again))
@@ -82,10 +81,3 @@ def learn_command(
     if not connection.as_json:
         connection.output.show(lesson, render_lesson(lesson, None))
     connection.output.show(answer, render_change_set(answer))
-
-
-def _write(path: Path, record: Mapping[str, Any]) -> None:
-    try:
-        path.write_text(encode_json(record, indent=2) + "\n", "utf-8")
-    except OSError as exc:
-        raise CommandFailed(f"cannot write `{path}`: {exc.strerror}", exit_code=Exit.USAGE) from exc

@@ -4,12 +4,13 @@ Markup is off throughout, so no text of a server can style, link or restyle anyt
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
 
 from toolgate.cli.escape import encode_json, escape_line
-from toolgate.cli.failure import CommandFailed
+from toolgate.cli.failure import CommandFailed, Exit
 
 Json = Mapping[str, Any]
 
@@ -27,6 +28,18 @@ def print_json(value: Json | Iterable[Json]) -> None:
         # Straight to the file: a console would wrap the line. At once: `up` prints one and goes on for days.
         console.file.write(encode_json(one) + "\n")
         console.file.flush()
+
+
+def write_json(path: Path, value: Json) -> None:
+    """One object into a file, for people to read and change."""
+    try:
+        path.write_text(encode_json(value, indent=2) + "\n", "utf-8")
+    except OSError as exc:
+        raise CommandFailed(
+            f"cannot write `{path}`: {exc.strerror}",
+            hint="name a file in a directory that you may write to",
+            exit_code=Exit.USAGE,
+        ) from exc
 
 
 def print_failure(failure: CommandFailed, *, as_json: bool) -> None:

@@ -1,17 +1,17 @@
 """`toolgate plan`: what a change would do to each task, before it is made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Option
 
 from toolgate.cli.change_sets import PLAN, PruneOption, change_set, post_changes
-from toolgate.cli.escape import encode_json
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.module_files import hash_modules
 from toolgate.cli.options import Connection
+from toolgate.cli.output import write_json
 from toolgate.cli.record_files import load_records
 from toolgate.cli.render.plans import render_plan
 from toolgate.cli.spreading import spread_options
@@ -48,7 +48,7 @@ def plan_command(
     with connection.open() as client:
         answer = post_changes(client, PLAN, body, records)
     if out is not None:
-        _write(out, answer)
+        write_json(out, answer)
     connection.output.show(answer, render_plan(answer, None if deletes else _apply(files, prune=prune)))
 
 
@@ -56,16 +56,11 @@ def _refuse_nothing(files: Sequence[Path] | None, deletes: Sequence[str] | None,
     if not files and not deletes:
         raise CommandFailed("there is nothing to plan", hint="give --file or --delete", exit_code=Exit.USAGE)
     if prune and not files:
-        raise CommandFailed("--prune needs --file", exit_code=Exit.USAGE)
+        raise CommandFailed(
+            "--prune needs --file", hint="name the files that say it all", exit_code=Exit.USAGE
+        )
 
 
 def _apply(files: Sequence[Path] | None, *, prune: bool) -> list[str]:
     words = [word for file in files or () for word in ("-f", str(file))]
     return ["apply", *words, *(["--prune"] if prune else [])]
-
-
-def _write(path: Path, answer: Mapping[str, Any]) -> None:
-    try:
-        path.write_text(encode_json(answer, indent=2) + "\n", "utf-8")
-    except OSError as exc:
-        raise CommandFailed(f"cannot write `{path}`: {exc.strerror}", exit_code=Exit.USAGE) from exc

@@ -7,12 +7,15 @@ A command asks for `connection: Connection`; `spread_options` turns that one par
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, cleandoc, signature
 from typing import Any, get_type_hints
 
 
 def spread_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`command`, with each parameter that is a dataclass of options spread into those options."""
+    """`command`, with each parameter that is a dataclass of options spread into those options.
+
+    Its docstring is its help: paragraphs flow to the width of the terminal, but for those after a `\\b`.
+    """
     hints = get_type_hints(command, include_extras=True)
     parameters: list[Parameter] = []
     groups: dict[str, Any] = {}
@@ -30,10 +33,15 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
         command(**values)
 
+    spread.__doc__ = "\n\n".join(map(_flowing, cleandoc(command.__doc__ or "").split("\n\n")))
     spread.__annotations__ = {one.name: one.annotation for one in parameters}
     # What `inspect.signature` looks for first; functions have no such attribute until one is set.
     vars(spread)["__signature__"] = Signature(parameters)
     return spread
+
+
+def _flowing(paragraph: str) -> str:
+    return paragraph if paragraph.startswith("\b") else paragraph.replace("\n", " ")
 
 
 def _parameters_of(group: Any) -> list[Parameter]:
