@@ -136,7 +136,7 @@ async def test_pages_lead_to_all_events(tmp_path: Path) -> None:
 
 
 REFUSED: Final = {
-    "type=nothing": "`type` is one of `call`, `admin`",
+    "type=nothing": "`type` must be one of `call`, `admin`",
     "outcome=fine": "`outcome` is one of `ok`, `tool_error`",
     f"tool={'x' * 401}": "more than 400 characters",
     "since=2&until=1": "`since` is after `until`",

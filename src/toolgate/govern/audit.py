@@ -8,12 +8,11 @@ from typing import Final, NamedTuple
 
 from toolgate.audit.activity import Activity
 from toolgate.audit.index import AuditIndex
-from toolgate.audit.queries import Filter, KeptEvent, Place, parse_event_id
+from toolgate.audit.queries import Filter, KeptEvent, parse_event_id
 from toolgate.errors import NotFound
 from toolgate.govern.control import Control
 
 PAGE: Final = 100
-MAX_PAGE: Final = 1_000
 MAX_EXPORT: Final = 100_000
 """Events in one export; `until` leads to the others."""
 EXPORT_PAGE: Final = 1_000
@@ -102,8 +101,3 @@ class Tail:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN_S):
                     await news.wait()
-
-
-def next_place(page: Sequence[KeptEvent], limit: int) -> Place | None:
-    """Where the next page begins; None: this is the last. `page` was asked for with one more than `limit`."""
-    return page[limit - 1].place if len(page) > limit else None

@@ -10,6 +10,7 @@ from toolgate.govern.control import Control
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.audit import parse_equals
 from toolgate.surfaces.rest.audit_shapes import ActivityAnswer, show_activity
+from toolgate.surfaces.rest.intake import parse_count
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
 
 BUCKETS: Final = 60
@@ -25,12 +26,9 @@ async def show_activity_of(control: Control, call: Call[None]) -> Answer:
     until_ms = control.clock_ms() if until_ms is None else until_ms
     since_ms = call.number("since")
     since_ms = max(0, until_ms - DAY_MS) if since_ms is None else since_ms
-    buckets = call.number("buckets")
-    buckets = BUCKETS if buckets is None else buckets
+    buckets = parse_count(call.query, "buckets", unless=BUCKETS, most=MAX_BUCKETS)
     if not since_ms < until_ms <= _MAX_MS:
         raise InvalidRequest("`since` is not before `until`")
-    if not 1 <= buckets <= MAX_BUCKETS:
-        raise InvalidRequest(f"`buckets` must be from 1 to {MAX_BUCKETS}")
     span = Span(
         asked=Filter(equals=parse_equals(call)), since_ms=since_ms, until_ms=until_ms, buckets=buckets
     )

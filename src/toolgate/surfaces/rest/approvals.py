@@ -1,6 +1,6 @@
 """The calls that wait for a person: who asks for what, and the decision."""
 
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, get_args
 
 from toolgate.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 from toolgate.govern.approval_webhook import SIGNATURE, DecisionBody
@@ -17,29 +17,21 @@ from toolgate.surfaces.rest.approval_shapes import (
     DenySent,
     show_approval,
 )
-from toolgate.surfaces.rest.intake import parse_model
-from toolgate.surfaces.rest.paging import PAGING, encode_cursor, parse_page
+from toolgate.surfaces.rest.intake import listed, parse_choice, parse_model
+from toolgate.surfaces.rest.paging import PAGING, parse_page
 from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint, Intake, Parameter, checked
 
 _ALL: Final = "/admin/api/approvals"
 _ONE: Final = f"{_ALL}/{{approval_id}}"
-_STATES: Final = get_args(ApprovalState)
-STATE: Final = Parameter("state", f"Only those in this state: {', '.join(f'`{one}`' for one in _STATES)}.")
+_STATES: Final[tuple[ApprovalState, ...]] = get_args(ApprovalState)
+STATE: Final = Parameter("state", f"Only those in this state: {listed(_STATES)}.")
 
 
 async def show_approvals(control: Control, call: Call[None]) -> Answer:
     """The newest first: those that wait, and what became of others."""
-    page, state = parse_page(call.query), call.query.get("state")
-    if state is not None and state not in _STATES:
-        raise InvalidRequest(f"`state` must be one of {', '.join(f'`{one}`' for one in _STATES)}")
-    found = await list_approvals(
-        control,
-        state=cast("ApprovalState | None", state),
-        before=page.after or None,
-        limit=page.limit + 1,
-    )
-    shown = found[: page.limit]
-    more = encode_cursor(shown[-1].approval_id) if len(found) > len(shown) else None
+    page, state = parse_page(call.query), parse_choice(call.query, "state", _STATES)
+    found = await list_approvals(control, state=state, before=page.after or None, limit=page.limit + 1)
+    shown, more = page.first(found, lambda one: one.approval_id)
     return Answer(ApprovalsAnswer(approvals=[show_approval(one) for one in shown], next_cursor=more))
 
 

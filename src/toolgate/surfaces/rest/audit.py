@@ -8,14 +8,14 @@ from typing import Any, Final, get_args
 from toolgate.audit.events import Outcome
 from toolgate.audit.queries import MAX_KEY_CHARS, EventType, Filter, KeptEvent, Place
 from toolgate.errors import InvalidRequest, NotFound, SessionLimit
-from toolgate.govern.audit import MAX_PAGE, PAGE, Tail, index_of, next_place, read_story
+from toolgate.govern.audit import PAGE, Tail, index_of, read_story
 from toolgate.govern.control import Control
 from toolgate.surfaces.rest.answers import EVENTS, Answer
 from toolgate.surfaces.rest.audit_shapes import AuditAnswer, AuditStoryAnswer, show_event
-from toolgate.surfaces.rest.intake import parse_number
-from toolgate.surfaces.rest.paging import encode_cursor, parse_cursor
+from toolgate.surfaces.rest.intake import listed, parse_choice
+from toolgate.surfaces.rest.paging import MAX_PAGE, parse_page
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.streams import LAST_ID, encode_event, stream_answer
+from toolgate.surfaces.rest.streams import LAST_ID, encode_event, parse_last_id, stream_answer
 
 _COLUMNS: Final = {
     "type": "type",
@@ -32,16 +32,12 @@ _COLUMNS: Final = {
 }
 """Parameter to what it is compared with."""
 _CHOICES: Final = {"type": get_args(EventType), "outcome": get_args(Outcome)}
-_CURSOR = re.compile(r"([0-9]{1,15})\.([0-9]{1,18})")
-
-
-def _listed(values: tuple[str, ...]) -> str:
-    return ", ".join(f"`{one}`" for one in values)
+_PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,18})")
 
 
 FILTERS: Final = (
-    Parameter("type", f"Only events of this type: {_listed(get_args(EventType))}."),
-    Parameter("outcome", f"Only calls that ended so: {_listed(get_args(Outcome))}."),
+    Parameter("type", f"Only events of this type: {listed(get_args(EventType))}."),
+    Parameter("outcome", f"Only calls that ended so: {listed(get_args(Outcome))}."),
     Parameter("door", "Only calls through this door: `mcp`, `chat`, `responses`, `hostcall`, `rest`."),
     Parameter("principal", "Only events of this principal."),
     Parameter("task", "Only events of this task."),
@@ -74,9 +70,8 @@ def parse_filter(call: Call[None]) -> Filter:
 def parse_equals(call: Call[None]) -> Mapping[str, str]:
     """What of events a query names, by column, or InvalidRequest with what is allowed."""
     equals = {column: call.query[name] for name, column in _COLUMNS.items() if name in call.query}
-    for name, allowed in _CHOICES.items():
-        if name in equals and equals[name] not in allowed:
-            raise InvalidRequest(f"`{name}` is one of {_listed(allowed)}")
+    for name, among in _CHOICES.items():
+        parse_choice(call.query, name, among)
     if any(len(value) > MAX_KEY_CHARS for value in equals.values()):
         raise InvalidRequest(f"nothing is looked up by more than {MAX_KEY_CHARS} characters")
     return equals
@@ -87,18 +82,19 @@ async def list_events(control: Control, call: Call[None]) -> Answer:
 
     Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
     """
-    limit = parse_number("limit", call.query.get("limit", str(PAGE)))
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidRequest(f"`limit` must be from 1 to {MAX_PAGE}")
-    before = _parse_place(call.query["cursor"]) if "cursor" in call.query else None
-    found = await index_of(control).page(parse_filter(call), before=before, limit=limit + 1)
-    place = next_place(found, limit)
-    more = None if place is None else encode_cursor(f"{place.at_ms}.{place.position}")
-    return Answer(AuditAnswer(events=[show_event(one) for one in found[:limit]], next_cursor=more))
+    page = parse_page({"limit": str(PAGE), **call.query})
+    before = _parse_place(page.after) if page.after else None
+    found = await index_of(control).page(parse_filter(call), before=before, limit=page.limit + 1)
+    shown, more = page.first(found, _name_place)
+    return Answer(AuditAnswer(events=[show_event(one) for one in shown], next_cursor=more))
 
 
-def _parse_place(cursor: str) -> Place:
-    found = _CURSOR.fullmatch(parse_cursor(cursor))
+def _name_place(event: KeptEvent) -> str:
+    return "{}.{}".format(*event.place)
+
+
+def _parse_place(name: str) -> Place:
+    found = _PLACE.fullmatch(name)
     if found is None:
         raise InvalidRequest("the cursor is not one of this gateway's", hint="begin without one")
     return Place(int(found[1]), int(found[2]))
@@ -117,8 +113,8 @@ async def follow_events(control: Control, call: Call[None]) -> Answer:
     from the last id it got misses nothing. `error` is the last event of a stream that cannot go on.
     """
     asked, index = parse_filter(call), index_of(control)
-    last = call.headers.get(LAST_ID.name)
-    after = await index.newest() if last is None else parse_number(LAST_ID.name, last)
+    last = parse_last_id(call)
+    after = await index.newest() if last is None else last
     tail = nullcontext(Tail(index, asked, after=after))
     first = encode_event("start", {}, after)
     return await stream_answer(control, call, tail, first=first, tell=_tell)

@@ -11,19 +11,20 @@ from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
 from toolgate.audit.queries import KeptEvent
-from toolgate.errors import InvalidRequest, NotFound
+from toolgate.errors import NotFound
 from toolgate.govern.audit import MAX_EXPORT, export_pages
 from toolgate.govern.control import Control
 from toolgate.model.visible import encode_json
 from toolgate.surfaces.rest.answers import Answer, Events, Stream
 from toolgate.surfaces.rest.audit import FILTERS, parse_filter
 from toolgate.surfaces.rest.audit_shapes import COLUMNS, AuditShown, show_event
+from toolgate.surfaces.rest.intake import parse_choice
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
 
 CSV: Final = "text/csv; charset=utf-8"
 JSON_LINES: Final = "application/jsonl"
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""What a cell must not begin with (XSS: formulas in spreadsheets)."""
+"""What a cell must not begin with: a spreadsheet would compute it."""
 
 
 class Format(NamedTuple):
@@ -77,9 +78,7 @@ async def export_events(control: Control, call: Call[None]) -> Answer:
 
     Where it stops at that, the last line says so: set `until` to the last `at_ms` for those before them.
     """
-    chosen = FORMATS.get(call.query.get("format", "jsonl"))
-    if chosen is None:
-        raise InvalidRequest("`format` is `csv` or `jsonl`")
+    chosen = FORMATS[parse_choice(call.query, "format", tuple(FORMATS)) or "jsonl"]
     events = _encoded(export_pages(control, parse_filter(call), most=MAX_EXPORT), chosen)
     disposition = f'attachment; filename="{chosen.name}"'
     return Answer(

@@ -5,10 +5,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from toolgate.catalog.assistants import PROGRAMS, Assistant, Door
-from toolgate.errors import InvalidRequest
 from toolgate.govern.control import Serving
 from toolgate.model.addresses import is_loopback
 from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.intake import parse_choice
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
 from toolgate.surfaces.rest.selection import SELECTION, parse_caller, selected_url
 from toolgate.surfaces.rest.shapes import Shown
@@ -43,20 +43,14 @@ async def show_connections(serving: Serving, call: Call[None]) -> Answer:
     caller = parse_caller(call.caller, call.query)
     url = selected_url(serving, call, caller)
     door = Door(name=caller.task_id or "toolgate", url=url, needs_key=_needs_key(call, url))
-    return Answer(ConnectAnswer(url=url, clients=list(_show_clients(door, _parse_platform(call)))))
+    platform = parse_choice(call.query, "platform", _PLATFORMS) or _PLATFORMS[0]
+    return Answer(ConnectAnswer(url=url, clients=list(_show_clients(door, platform))))
 
 
 def _needs_key(call: Call[None], url: str) -> bool:
     if "needs_key" in call.query:
         return call.flag("needs_key")
     return call.authorization is not None or not is_loopback(urlsplit(url).hostname or "")
-
-
-def _parse_platform(call: Call[None]) -> str:
-    platform = call.query.get("platform", _PLATFORMS[0])
-    if platform not in _PLATFORMS:
-        raise InvalidRequest("`platform` is neither `linux` nor `darwin`")
-    return platform
 
 
 def _show_clients(door: Door, platform: str) -> Iterator[AssistantShown]:

@@ -10,6 +10,7 @@ from toolgate.model.revisions import Kind, spoken
 from toolgate.registry.records import ID_FIELDS
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.change_shapes import DiffAnswer, EntryShown, HistoryAnswer, show_fields
+from toolgate.surfaces.rest.intake import parse_count
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
 
 ENTRIES: Final = 50
@@ -27,12 +28,10 @@ class Past:
 
     async def history(self, control: Control, call: Call[None]) -> Answer:
         """The changes of the record, newest first: who made each, when, and in which fields."""
-        limit = call.number("limit")
-        if limit is not None and not 1 <= limit <= MAX_HISTORY:
-            raise InvalidRequest(f"`limit` must be from 1 to {MAX_HISTORY}")
+        limit = parse_count(call.query, "limit", unless=ENTRIES, most=MAX_HISTORY)
         revision = control.store.revision
         record_id = call.ids[self.id_field]
-        entries = await read_history(control, self.kind, record_id, limit=limit or ENTRIES)
+        entries = await read_history(control, self.kind, record_id, limit=limit)
         return Answer(HistoryAnswer(revision=revision, entries=[_show_entry(one) for one in entries]))
 
     async def diff(self, control: Control, call: Call[None]) -> Answer:

@@ -5,7 +5,7 @@ one. No message repeats a value of a body, which may be a secret.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -24,6 +24,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _TAG = re.compile(rf'"({_NUMBER.pattern})"')
 _PLAIN = re.compile(r"[!-~]{1,200}")
 
+Choice = TypeVar("Choice", bound=str)
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -96,6 +97,27 @@ def parse_number(name: str, text: str) -> int:
     if not _NUMBER.fullmatch(text):
         raise InvalidRequest(f"`{name}` must be a whole number, of at most 18 digits")
     return int(text)
+
+
+def parse_count(query: Mapping[str, str], name: str, *, unless: int, most: int) -> int:
+    """A number of the query from 1 to `most`; `unless` where it is not there. Or InvalidRequest."""
+    count = parse_number(name, query.get(name, str(unless)))
+    if not 1 <= count <= most:
+        raise InvalidRequest(f"`{name}` must be from 1 to {most}")
+    return count
+
+
+def parse_choice(query: Mapping[str, str], name: str, among: Sequence[Choice]) -> Choice | None:
+    """Which of a few the query names, None where it names none, or InvalidRequest with what is allowed."""
+    found = next((one for one in among if one == query.get(name)), None)
+    if found is None and name in query:
+        raise InvalidRequest(f"`{name}` must be one of {listed(among)}")
+    return found
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as messages and documents have them."""
+    return ", ".join(f"`{one}`" for one in names)
 
 
 async def read_body(request: Request, *, may_be_empty: bool, media_type: str = JSON) -> bytes:

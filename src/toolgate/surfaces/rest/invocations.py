@@ -29,7 +29,6 @@ from toolgate.govern.invocations import (
 from toolgate.model.invocations import ENDED, Invocation, InvocationState, LogLine
 from toolgate.registry.invocations import Mark
 from toolgate.surfaces.rest.answers import EVENTS, Answer
-from toolgate.surfaces.rest.intake import parse_number
 from toolgate.surfaces.rest.invocation_shapes import (
     InvocationsAnswer,
     InvocationSent,
@@ -39,10 +38,10 @@ from toolgate.surfaces.rest.invocation_shapes import (
     show_line,
     summarize,
 )
-from toolgate.surfaces.rest.paging import PAGING, encode_cursor, parse_page
+from toolgate.surfaces.rest.paging import PAGING, parse_page
 from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint, Parameter, checked
 from toolgate.surfaces.rest.shapes import NoBody
-from toolgate.surfaces.rest.streams import LAST_ID, encode_event, stream_answer
+from toolgate.surfaces.rest.streams import LAST_ID, encode_event, parse_last_id, stream_answer
 
 PAGE_OF_LINES: Final = 1_000
 CANCEL_S: Final = 5.0
@@ -88,8 +87,7 @@ async def show_invocations(control: Control, call: Call[None]) -> Answer:
     found = await list_invocations(
         control, call.caller, call.ids["task_id"], before=page.after or None, limit=page.limit + 1
     )
-    shown = found[: page.limit]
-    more = encode_cursor(shown[-1].invocation_id) if len(found) > len(shown) else None
+    shown, more = page.first(found, lambda one: one.invocation_id)
     return Answer(InvocationsAnswer(invocations=[summarize(one) for one in shown], next_cursor=more))
 
 
@@ -119,8 +117,8 @@ async def follow_invocation(control: Control, call: Call[None]) -> Answer:
     `state` says how it stands, from the first event on; `line`, whose id is its `seq`, is one line; `end` is
     the last event, with the whole invocation. `error` is the last event of a stream that cannot go on.
     """
-    last = call.headers.get(LAST_ID.name)
-    after = (call.number("after") or 0) if last is None else parse_number(LAST_ID.name, last)
+    last = parse_last_id(call)
+    after = call.number("after") or 0 if last is None else last
     found = await _find(control, call)
     news = nullcontext(_News(control, found, after=after))
     return await stream_answer(control, call, news, first=_tell_state(found), tell=_tell)

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
 
 from toolgate.errors import InvalidRequest
-from toolgate.surfaces.rest.intake import parse_number
+from toolgate.surfaces.rest.intake import parse_count
 from toolgate.surfaces.rest.routing import Parameter
 
 PAGE: Final = 500
@@ -47,12 +47,15 @@ class Page(NamedTuple):
             page = page[: max(1, sum(size <= MAX_PAGE_BYTES for size in sizes))]
         return page, encode_cursor(id_of(page[-1])) if len(rest) > len(page) else None
 
+    def first(self, found: Sequence[T], id_of: Callable[[T], str]) -> tuple[Sequence[T], str | None]:
+        """The same of what was found from there on, of which no more than one too many was asked for."""
+        page = found[: self.limit]
+        return page, encode_cursor(id_of(page[-1])) if len(found) > len(page) else None
+
 
 def parse_page(query: Mapping[str, str]) -> Page:
     """What `limit` and `cursor` of a query ask for, or InvalidRequest."""
-    limit = parse_number("limit", query.get("limit", str(PAGE)))
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidRequest(f"`limit` must be from 1 to {MAX_PAGE}")
+    limit = parse_count(query, "limit", unless=PAGE, most=MAX_PAGE)
     return Page(limit, parse_cursor(query["cursor"]) if "cursor" in query else "")
 
 

@@ -11,6 +11,7 @@ from toolgate.errors import ToolgateError
 from toolgate.gateway.identity import has_lapsed
 from toolgate.govern.control import Control
 from toolgate.surfaces.rest.answers import Answer, Events, Stream
+from toolgate.surfaces.rest.intake import parse_number
 from toolgate.surfaces.rest.routing import Call, Parameter
 
 T = TypeVar("T")
@@ -22,6 +23,12 @@ LAST_ID: Final = Parameter(
     form="number",
 )
 _KEEP_ALIVE: Final = b": keep-alive\n\n"
+
+
+def parse_last_id(call: Call[Any]) -> int | None:
+    """What `LAST_ID` says; None where it was not sent. Or InvalidRequest."""
+    last = call.headers.get(LAST_ID.name)
+    return None if last is None else parse_number(LAST_ID.name, last)
 
 
 def encode_event(event: str, data: Any, event_id: int | None = None) -> bytes:

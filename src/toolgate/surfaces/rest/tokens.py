@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from toolgate.audit.tokens import DAY_MS, SUMS, TokenSums
-from toolgate.errors import InvalidRequest, NotFound
+from toolgate.errors import NotFound
 from toolgate.govern.audit import index_of
 from toolgate.govern.control import Control
 from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.intake import parse_count
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
 from toolgate.surfaces.rest.shapes import Shown
 
@@ -64,10 +65,7 @@ async def show_tokens(control: Control, call: Call[None]) -> Answer:
 
     All are estimates, good for comparing. Nodes tell once a minute, so the newest may be missing.
     """
-    days = call.number("days")
-    days = DAYS if days is None else days
-    if not 1 <= days <= MAX_DAYS:
-        raise InvalidRequest(f"`days` must be from 1 to {MAX_DAYS}")
+    days = parse_count(call.query, "days", unless=DAYS, most=MAX_DAYS)
     today = control.clock_ms() // DAY_MS
     since = max(0, today - days + 1)
     found = await index_of(control).tokens(since_ms=since * DAY_MS, task_id=call.query.get("task"))

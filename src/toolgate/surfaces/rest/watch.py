@@ -11,9 +11,9 @@ from toolgate.govern.control import Control
 from toolgate.govern.watches import narrow_batch, watchable_kinds
 from toolgate.model.revisions import Batch, Change, Kind
 from toolgate.surfaces.rest.answers import EVENTS, Answer
-from toolgate.surfaces.rest.intake import parse_number
+from toolgate.surfaces.rest.intake import listed
 from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
-from toolgate.surfaces.rest.streams import LAST_ID, encode_event, stream_answer
+from toolgate.surfaces.rest.streams import LAST_ID, encode_event, parse_last_id, stream_answer
 
 
 async def watch_changes(control: Control, call: Call[None]) -> Answer:
@@ -37,10 +37,8 @@ def _parse_since(control: Control, call: Call[None]) -> int:
     """The revision to go on after."""
     if "epoch" in call.query and call.query["epoch"] != control.store.epoch:
         raise Compacted("this registry has another history than the one that was watched")
-    last = call.headers.get(LAST_ID.name)
-    if last is not None:
-        return parse_number(LAST_ID.name, last)
-    since = call.number("since")
+    last = parse_last_id(call)
+    since = call.number("since") if last is None else last
     return control.store.revision if since is None else since
 
 
@@ -51,7 +49,7 @@ def _parse_kinds(call: Call[None]) -> frozenset[Kind]:
     asked = set(call.query["kinds"].split(","))
     known = set(get_args(Kind)) - {"secret"}
     if not asked <= known:
-        raise InvalidRequest(f"`kinds` are among {', '.join(f'`{one}`' for one in sorted(known))}")
+        raise InvalidRequest(f"`kinds` are among {listed(sorted(known))}")
     if not asked <= may:
         raise Forbidden("watching keys needs the role `admin`")
     return frozenset(kind for kind in may if kind in asked)
