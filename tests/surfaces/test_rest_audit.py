@@ -137,7 +137,7 @@ async def test_pages_lead_to_all_events(tmp_path: Path) -> None:
 
 REFUSED: Final = {
     "type=nothing": "`type` must be one of `call`, `admin`",
-    "outcome=fine": "`outcome` is one of `ok`, `tool_error`",
+    "outcome=fine": "`outcome` must be one of `ok`, `tool_error`",
     f"tool={'x' * 401}": "more than 400 characters",
     "since=2&until=1": "`since` is after `until`",
     "since=soon": "`since` must be a whole number",
