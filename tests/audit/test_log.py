@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
 
 import pytest
 
 from toolgate.audit import log as log_module
 from toolgate.audit.events import CallEnded, CallRecorded, CallStarted
-from toolgate.audit.lines import encode_line, encode_said
+from toolgate.audit.lines import Written, encode_line, encode_said
 from toolgate.audit.log import AuditLog
 from toolgate.audit.sinks import MemorySink
 from toolgate.errors import ServerUnavailable
@@ -26,7 +25,7 @@ class FailingSink(MemorySink):
         super().__init__()
         self.is_broken = True
 
-    def write(self, lines: Sequence[bytes]) -> None:
+    def write(self, lines: Written) -> None:
         if self.is_broken:
             raise OSError("no space left")
         super().write(lines)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from toolgate.audit import ahead as ahead_module
+from toolgate.audit import log as log_module
 from toolgate.audit.events import AdminRecorded, CallEnded, CallRecorded, CallStarted
 from toolgate.audit.journal import Journal
 from toolgate.audit.lines import encode_said
@@ -125,6 +126,21 @@ async def test_a_call_that_began_long_ago_gets_its_end(path: Path) -> None:
 
     assert len(list(left.parent.glob("audit.jsonl.[0-9]"))) > 2
     assert [(one["seq"], one["start"]) for one in lines(left) if one["type"] == "call"] == [(47, start)]
+
+
+async def test_a_call_whose_start_sends_all_that_is_held_off_gets_its_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "FLUSH_BYTES", 1)
+    journal = Journal(path)
+    journal.log.record(ADMIN)
+    start = journal.log.begin(*BEGUN)
+    left = killed(journal, path)
+    before = lines(left)
+    Journal(left).close()
+
+    assert [one["type"] for one in before] == ["admin", "start"]
+    assert [(one["start"], one["outcome"]) for one in lines(left)[2:]] == [(start, "unknown")]
 
 
 async def test_a_batch_that_was_torn_is_made_whole(path: Path) -> None:

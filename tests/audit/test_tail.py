@@ -9,7 +9,7 @@ import pytest
 from toolgate.audit import tail as tail_module
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.files import rotated
-from toolgate.audit.lines import encode_line, parse_line
+from toolgate.audit.lines import encode_line, join_lines, parse_line
 from toolgate.audit.sinks import JsonLinesSink
 from toolgate.audit.tail import LogTail
 
@@ -19,7 +19,7 @@ CALL = CallRecorded(at_ms=1, door="mcp", principal="local", tool="a", outcome="o
 def write(path: Path, numbers: Iterable[int], *, rotate_bytes: int = 1 << 20) -> None:
     sink = JsonLinesSink(path, rotate_bytes=rotate_bytes)
     for number in numbers:
-        sink.write([encode_line(number, CALL)])
+        sink.write(join_lines([encode_line(number, CALL)]))
     sink.close()
 
 

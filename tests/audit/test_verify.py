@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from toolgate.audit.chain import GENESIS, find_last_seal, parse_seal
 from toolgate.audit.events import CallRecorded
 from toolgate.audit.files import rotated
-from toolgate.audit.lines import encode_line
+from toolgate.audit.lines import encode_line, join_lines
 from toolgate.audit.sinks import JsonLinesSink
 from toolgate.audit.verify import Break, Verifier
 
@@ -25,7 +25,7 @@ BATCHES: Sequence[Sequence[int]] = ([1, 2, 3], [4], [5, 6, 7, 8], [9, 10])
 def write(path: Path, batches: Sequence[Sequence[int]] = BATCHES, *, rotate_bytes: int = 1 << 20) -> None:
     sink = JsonLinesSink(path, rotate_bytes=rotate_bytes)
     for batch in batches:
-        sink.write([encode_line(number, CALL) for number in batch])
+        sink.write(join_lines([encode_line(number, CALL) for number in batch]))
     sink.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from toolgate.audit.events import AdminRecorded, AuditEvent, CallRecorded
 from toolgate.audit.files import last_sequence
-from toolgate.audit.lines import encode_line
+from toolgate.audit.lines import encode_line, join_lines
 from toolgate.audit.log import Sink
 from toolgate.audit.sinks import JsonLinesSink, MemorySink
 
@@ -31,7 +31,7 @@ def read_file(path: Path) -> list[dict[str, object]]:
 
 
 def write(sink: Sink, *events: tuple[int, AuditEvent]) -> None:
-    sink.write([encode_line(number, event) for number, event in events])
+    sink.write(join_lines([encode_line(number, event) for number, event in events]))
 
 
 @pytest.fixture(params=["memory", "json-lines"])

@@ -29,7 +29,10 @@ class Ahead(Protocol):
     def append(self, line: bytes) -> None:
         """Keep it: it is safe when this returns. There must be room."""
 
-    def clear(self, scan_from: int) -> None:
+    def lines(self) -> memoryview:
+        """All that is kept. To be released before the next of these methods is called."""
+
+    def clear(self, scan_from: int, /) -> None:
         """The log has them all. Calls that began before `scan_from` have ended."""
 
     def close(self, *, is_done: bool) -> None:
@@ -45,13 +48,19 @@ class Left(NamedTuple):
 
 
 class Nowhere:
-    """For a log that is kept in memory alone."""
+    """For a log that is kept in memory alone: what is in it goes with its process."""
+
+    def __init__(self) -> None:
+        self._lines = bytearray()
 
     def append(self, line: bytes) -> None:
-        """It goes with its process."""
+        self._lines += line
 
-    def clear(self, scan_from: int) -> None:
-        """Nothing is kept."""
+    def lines(self) -> memoryview:
+        return memoryview(bytes(self._lines))
+
+    def clear(self, _scan_from: int, /) -> None:
+        self._lines.clear()
 
     def close(self, *, is_done: bool) -> None:
         """Nothing to release."""
@@ -65,7 +74,8 @@ class MappedAhead:
         self._path = path
         self._map = mmap.mmap(fd, SIZE)
         os.close(fd)
-        self._words = memoryview(self._map)[: _HEAD.size].cast("Q")
+        self._view = memoryview(self._map)
+        self._words = self._view[: _HEAD.size].cast("Q")
         self._end = _LINES
 
     def append(self, line: bytes) -> None:
@@ -74,7 +84,10 @@ class MappedAhead:
         # Invariant: what is before the end is whole. One aligned store: it happens, or it does not.
         self._words[1] = self._end = end
 
-    def clear(self, scan_from: int) -> None:
+    def lines(self) -> memoryview:
+        return self._view[_LINES : self._end]
+
+    def clear(self, scan_from: int, /) -> None:
         self._words[2] = scan_from
         self._words[1] = self._end = _LINES
 
@@ -82,6 +95,7 @@ class MappedAhead:
         if self._map.closed:
             return
         self._words.release()
+        self._view.release()
         self._map.close()
         if is_done:
             self._path.unlink(missing_ok=True)
@@ -102,7 +116,10 @@ class WrittenAhead:
         self._end += len(line)
         self._write_head()
 
-    def clear(self, scan_from: int) -> None:
+    def lines(self) -> memoryview:
+        return memoryview(os.pread(self._fd, self._end - _LINES, _LINES))
+
+    def clear(self, scan_from: int, /) -> None:
         self._scan_from = scan_from
         self._end = _LINES
         self._write_head()

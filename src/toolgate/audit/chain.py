@@ -7,9 +7,10 @@ against that, a seal must be known elsewhere.
 import hashlib
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from toolgate.audit.lines import Written
 
 GENESIS: Final = "0" * 64
 """What the first seal of a log follows."""
@@ -44,12 +45,12 @@ class Sealed(NamedTuple):
     """What comes after it, whole lines only."""
 
 
-def make_seal(prev: str, lines: Sequence[bytes], *, upto: int) -> Seal:
-    """The seal for `lines`, each with its end."""
-    return Seal(upto, prev, digest_of(prev, b"".join(lines)), len(lines))
+def make_seal(prev: str, lines: Written) -> Seal:
+    """The seal for `lines`."""
+    return Seal(lines.upto, prev, digest_of(prev, lines.text), lines.of)
 
 
-def digest_of(prev: str, lines: bytes) -> str:
+def digest_of(prev: str, lines: bytes | memoryview) -> str:
     """What a seal says of its lines."""
     digest = hashlib.sha256(prev.encode())
     digest.update(lines)

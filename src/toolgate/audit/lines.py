@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from toolgate.audit.events import AuditEvent, CallStarted
+from toolgate.audit.files import number_of
 
 MAX_LINE_BYTES: Final = 16 * 1024
 
@@ -26,6 +27,16 @@ class Batch(NamedTuple):
     lines: Sequence[Line]
 
 
+class Written(NamedTuple):
+    """Lines as a file has them, one after the other, each with its end."""
+
+    text: bytes | memoryview
+    of: int
+    """How many they are: one at least."""
+    upto: int
+    """The number of the last of them."""
+
+
 _SAME: Final = b'"door":'
 _SEQ: Final = re.compile(rb'\{"seq":([1-9][0-9]{0,14}),')
 _UNTOLD: Final = re.compile(rb'\{"seq":[0-9]{1,16},"type":"(?:start|seal)"')
@@ -36,6 +47,11 @@ _decode_event = msgspec.json.Decoder(AuditEvent).decode
 def encode_line(seq: int, event: AuditEvent) -> bytes:
     """With its end."""
     return b'{"seq":%d,%b\n' % (seq, _encode(event)[1:])
+
+
+def join_lines(lines: Sequence[bytes]) -> Written:
+    """`lines`, each with its end and its number: one at least."""
+    return Written(b"".join(lines), len(lines), number_of(lines[-1]))
 
 
 def encode_said(event: CallStarted) -> bytes:

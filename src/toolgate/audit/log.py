@@ -9,17 +9,18 @@ because nothing is to run of which nothing is known. How many were not is record
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
 
 from toolgate.audit.ahead import ROOM, Ahead, Nowhere
 from toolgate.audit.events import AuditEvent, CallEnded, CallRecorded
+from toolgate.audit.lines import Written, encode_line
 from toolgate.errors import ServerUnavailable
 
 FLUSH_S: Final = 0.2
-FLUSH_BYTES: Final = 64 * 1024
+FLUSH_BYTES: Final = 128 * 1024
 RETRY_S: Final = 1.0
 """How soon a sink that failed is tried again."""
 MAX_BYTES: Final = ROOM
@@ -34,8 +35,8 @@ _encode = msgspec.json.Encoder().encode
 class Sink(Protocol):
     """Where audit events go, as lines: each once, in order."""
 
-    def write(self, lines: Sequence[bytes]) -> None:
-        """Take all of `lines`, of which there is one at least, or raise OSError and take none."""
+    def write(self, lines: Written) -> None:
+        """Take all of `lines`, or raise OSError and take none. Their text is gone after that: copy it."""
 
     def close(self) -> None:
         """Release what is held. Idempotent."""
@@ -62,8 +63,8 @@ class AuditLog:
         self._keep = self._ahead.append
         self._next = first_sequence
         self._on_written = on_written
-        self._held: list[bytes] = []
-        self._size = 0
+        # What is held is in `ahead`: so many lines, so many bytes, the last of this number.
+        self._of = self._size = self._upto = 0
         self._begun: dict[int, bytes] = {}
         """Calls that have not ended, in order, with what their ends say as well."""
         self._timer: asyncio.TimerHandle | None = None
@@ -94,56 +95,58 @@ class AuditLog:
 
         `said`: what its end says as well, see `encode_said`.
         """
-        text = b'"type":"start","at_ms":%d,%b' % (at_ms, said)
-        if self._size > BEGIN_BYTES or not (number := self._take(text)):
-            raise self._refuse(at_ms)
+        number = self._next
+        # Before it is taken, with which all that is held may be handed over: who comes after a process that
+        # ends then looks for calls without their end from the oldest of these on.
         self._begun[number] = said
+        line = b'{"seq":%d,"type":"start","at_ms":%d,%b\n' % (number, at_ms, said)
+        if self._size > BEGIN_BYTES or not self._take(number, line):
+            del self._begun[number]
+            raise self._refuse(at_ms)
         return number
 
     def end(self, event: CallEnded) -> None:
         """Take note of what came of a call that began."""
         # What its start says is not encoded again: that is most of what a record costs.
-        if self._take(b"%b,%b" % (_encode(event)[1:-1], self._begun[event.start])):
-            del self._begun[event.start]
+        number, start = self._next, event.start
+        line = b'{"seq":%d,%b,%b\n' % (number, _encode(event)[1:-1], self._begun[start])
+        if self._take(number, line):
+            del self._begun[start]
 
     def record(self, event: AuditEvent) -> int:
         """Take note of `event`, safely when this returns; its number. Must be called on the event loop.
 
         0: it is lost, as nothing could be written for long.
         """
-        return self._take(_encode(event)[1:])
+        return self._take(self._next, encode_line(self._next, event))
 
-    def _take(self, text: bytes) -> int:
-        """`text`: an event without its first brace."""
-        number = self._next
-        line = b'{"seq":%d,%b\n' % (number, text)
+    def _take(self, number: int, line: bytes) -> int:
+        """`line`: an event with its number, which is the next. Gives the number, or 0 where it is lost."""
         size = self._size + len(line)
         if size > MAX_BYTES:
             return self._lose()
         self._keep(line)
-        self._held.append(line)
+        self._upto = number
         self._next = number + 1
+        self._of += 1
         self._size = size
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._on_timer)
         elif size >= FLUSH_BYTES and not self._is_failing:
             self.flush()
         return number
 
     def flush(self) -> None:
         """Hand over what is held."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if not self._held:
+        if not self._of:
             return
         try:
-            self._sink.write(self._held)
+            with self._ahead.lines() as text:
+                self._sink.write(Written(text, self._of, self._upto))
         except OSError as exc:
             self._on_failure(exc)
             return
-        self._held = []
-        self._size = 0
+        self._of = self._size = 0
         self._ahead.clear(next(iter(self._begun), self._next))
         if self._is_failing:
             self._is_failing = False
@@ -156,18 +159,31 @@ class AuditLog:
         self._next = max(self._next, sequence + 1)
 
     def close(self) -> None:
-        """Flush and close the sink. What is left to be done is done by the next process."""
+        """Flush and close the sink. What is left to be done is done by the next process. Idempotent."""
+        if self._is_closed:
+            return
         self._is_closed = True
+        self._stop_timer()
         self.flush()
         self._sink.close()
-        self._ahead.close(is_done=not self._held and not self._begun)
+        self._ahead.close(is_done=not self._of and not self._begun)
 
     def _on_failure(self, exc: OSError) -> None:
         if not self._is_failing:
             _log.error("the audit log cannot be written, events are held: %s", exc)
         self._is_failing = True
+        self._stop_timer()
         if not self._is_closed:
-            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self.flush)
+            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.flush()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _refuse(self, at_ms: int) -> ServerUnavailable:
         if not self._unsent:

@@ -16,7 +16,7 @@ import msgspec
 from toolgate.audit.ahead import Left, read_left
 from toolgate.audit.events import CallRecorded, CallStarted
 from toolgate.audit.files import last_sequence, number_of
-from toolgate.audit.lines import encode_line
+from toolgate.audit.lines import encode_line, join_lines
 from toolgate.audit.log import Sink
 from toolgate.audit.tail import LogTail
 
@@ -51,7 +51,7 @@ def recover(path: Path, ahead: Path, sink: Sink) -> None:
     for number, start in enumerate(begun.items(), start=upto + 1):
         lines.append(encode_line(number, _unknown(*start)))
     if lines:
-        sink.write(lines)
+        sink.write(join_lines(lines))
         _log.warning(
             "the process before this one ended unexpectedly: %d audit lines were still to be written, "
             "and of %d calls nobody knows what became of them",

@@ -2,13 +2,12 @@
 
 import os
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from toolgate.audit.chain import GENESIS, encode_seal, find_last_seal, make_seal
 from toolgate.audit.files import age_of, list_files, number_of, rotated
-from toolgate.audit.lines import Line, parse_line
+from toolgate.audit.lines import Line, Written, parse_line
 
 ROTATE_BYTES: Final = 64 * 1024 * 1024
 KEEP_FILES: Final = 10
@@ -20,8 +19,9 @@ class MemorySink:
     def __init__(self, *, keep: int = 10_000) -> None:
         self.events: deque[Line] = deque(maxlen=keep)
 
-    def write(self, lines: Sequence[bytes]) -> None:
-        self.events.extend(line for raw in lines if (line := parse_line(raw)) is not None)
+    def write(self, lines: Written) -> None:
+        each = bytes(lines.text).splitlines()
+        self.events.extend(line for raw in each if (line := parse_line(raw)) is not None)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -40,14 +40,14 @@ class JsonLinesSink:
         self._fd: int | None = None
         self._prev = GENESIS
 
-    def write(self, lines: Sequence[bytes]) -> None:
+    def write(self, lines: Written) -> None:
         fd = self._open()
-        seal = make_seal(self._prev, lines, upto=number_of(lines[-1]))
-        batch = b"".join([*lines, encode_seal(seal)])
-        size = os.fstat(fd).st_size
-        if size and size + len(batch) > self._rotate_bytes:
+        seal = make_seal(self._prev, lines)
+        vouching = encode_seal(seal)
+        size = os.lseek(fd, 0, os.SEEK_END)
+        if size and size + len(lines.text) + len(vouching) > self._rotate_bytes:
             fd = self._rotate()
-        self._append(fd, batch)
+        self._append(fd, lines.text, vouching)
         self._prev = seal.sha256
 
     def close(self) -> None:
@@ -77,14 +77,14 @@ class JsonLinesSink:
         rest = [line + b"\n" for line in find_last_seal(self._path).rest.split(b"\n")[:-1]]
         if rest:
             upto = max(last.upto if last else 0, *map(number_of, rest))
-            seal = make_seal(self._prev, rest, upto=upto)
+            seal = make_seal(self._prev, Written(b"".join(rest), len(rest), upto))
             self._append(fd, encode_seal(seal))
             self._prev = seal.sha256
 
-    def _append(self, fd: int, text: bytes) -> None:
-        start = os.fstat(fd).st_size
-        if os.write(fd, text) != len(text):
-            os.ftruncate(fd, start)
+    def _append(self, fd: int, *texts: bytes | memoryview) -> None:
+        written = os.writev(fd, texts)
+        if written != sum(map(len, texts)):
+            os.ftruncate(fd, os.fstat(fd).st_size - written)
             raise OSError(f"short write to {self._path.name}")
 
     def _rotate(self) -> int:
