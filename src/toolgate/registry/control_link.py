@@ -211,10 +211,7 @@ class GrpcControlLink:
                     yield batches
 
     async def report(self, report: NodeReport, definitions: Sequence[Definitions]) -> Sequence[str]:
-        line = self._line()
-        request = encode_report(report, definitions)
-        with _calling(line, line.report(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)) as call:
-            answer = await call
+        answer = await self._ask(lambda line: line.report, encode_report(report, definitions))
         return tuple(answer.wanted)
 
     async def read_artifact(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
@@ -242,47 +239,42 @@ class GrpcControlLink:
         self, request: node_pb2.ClaimInvocationsRequest
     ) -> node_pb2.ClaimInvocationsResponse:
         """Invocations for this node to run; see `ControlQueue`."""
-        line, timeout_s = self._line(), CALL_TIMEOUT_S + request.wait_ms / 1000
-        call = line.claim_invocations(request, metadata=self._metadata, timeout=timeout_s)
-        with _calling(line, call):
-            return await call
+        timeout_s = CALL_TIMEOUT_S + request.wait_ms / 1000
+        return await self._ask(lambda line: line.claim_invocations, request, timeout_s=timeout_s)
 
     async def report_invocation(
         self, request: node_pb2.ReportInvocationRequest
     ) -> node_pb2.ReportInvocationResponse:
         """What control says of an invocation that this node runs; see `ControlQueue`."""
-        line = self._line()
-        call = line.report_invocation(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
-        with _calling(line, call):
-            return await call
+        return await self._ask(lambda line: line.report_invocation, request)
 
     async def ask_approval(self, request: node_pb2.AskApprovalRequest) -> node_pb2.AskApprovalResponse:
         """What control says of a call that needs an approval; see `ControlDesk`."""
-        line = self._line()
-        call = line.ask_approval(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
-        with _calling(line, call):
-            return await call
+        return await self._ask(lambda line: line.ask_approval, request)
 
     async def decide_approval(self, request: node_pb2.DecideApprovalRequest) -> node_pb2.AskApprovalResponse:
         """What control says of a call whose approval was asked for in place; see `ControlDesk`."""
-        line = self._line()
-        call = line.decide_approval(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
-        with _calling(line, call):
-            return await call
+        return await self._ask(lambda line: line.decide_approval, request)
 
     async def spend(self, request: node_pb2.SpendRequest) -> node_pb2.SpendResponse:
         """What control grants of budgets over time; see `ControlBank`."""
-        line = self._line()
-        call = line.spend(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
-        with _calling(line, call):
-            return await call
+        return await self._ask(lambda line: line.spend, request)
 
     async def record_events(self, request: node_pb2.RecordEventsRequest) -> int:
         """Hand over a piece of this node's audit log; the number up to which control has it by now."""
+        return int((await self._ask(lambda line: line.record_events, request)).taken)
+
+    async def _ask(
+        self,
+        method: Callable[[_Line], "grpc.aio.UnaryUnaryMultiCallable[Q, A]"],
+        request: Q,
+        *,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> A:
         line = self._line()
-        call = line.record_events(request, metadata=self._metadata, timeout=CALL_TIMEOUT_S)
+        call = method(line)(request, metadata=self._metadata, timeout=timeout_s)
         with _calling(line, call):
-            return int((await call).taken)
+            return await call
 
     def _list(
         self, line: _Line, *, timeout_s: float = LIST_TIMEOUT_S

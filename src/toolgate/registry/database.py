@@ -31,6 +31,10 @@ class Database(Protocol):
         """`work`, then a commit that has reached the disk; or nothing at all."""
 
 
+def _nothing(_: object) -> None:
+    """What follows a change that nobody waits for."""
+
+
 class Transactions:
     """Runs the transactions of a database on its threads, for the event loop."""
 
@@ -52,7 +56,11 @@ class Transactions:
             return await self._loop.run_in_executor(self._reader, self._database.read, work)
 
     async def change(
-        self, work: Callable[[Connection], T], *, then: Callable[[T], None], topic: Topic = "registry"
+        self,
+        work: Callable[[Connection], T],
+        *,
+        then: Callable[[T], None] = _nothing,
+        topic: Topic = "registry",
     ) -> T:
         """See `Database.change`. `then` runs in the loop after the commit, also when the caller has left."""
         self._check_open()

@@ -81,10 +81,5 @@ class SqlApprovals:
     async def _change(self, work: Callable[..., T]) -> T:
         return await self._transactions.change(
             lambda connection: work(connection, now_ms=self._read_clock_ms(connection)),
-            then=_nothing,
             topic="approvals",
         )
-
-
-def _nothing(_: object) -> None:
-    """Nobody waits for these."""

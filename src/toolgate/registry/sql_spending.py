@@ -27,15 +27,13 @@ class SqlSpending:
         self._read_clock_ms = read_clock_ms
 
     async def draw(self, draws: Sequence[Draw]) -> Sequence[Drawn]:
-        return await self._transactions.change(
-            partial(self._draw_all, draws=draws), then=_nothing, topic="spending"
-        )
+        return await self._transactions.change(partial(self._draw_all, draws=draws), topic="spending")
 
     async def usage(self) -> Sequence[Usage]:
         return await self._transactions.read(self._read_usage)
 
     async def forget(self) -> None:
-        await self._transactions.change(self._forget, then=_nothing, topic="spending")
+        await self._transactions.change(self._forget, topic="spending")
 
     def _draw_all(self, connection: Connection, draws: Sequence[Draw]) -> Sequence[Drawn]:
         before = {key: _lock(connection, *key) for key in sorted({one[:2] for one in draws})}
@@ -81,7 +79,3 @@ def _lock(connection: Connection, holder: Holder, budget: BudgetName) -> Count:
 
 def _is_of(holder: Holder, budget: BudgetName) -> ColumnElement[bool]:
     return and_(_ROW.kind == holder.kind, _ROW.id == holder.id, _ROW.budget == budget)
-
-
-def _nothing(_: object) -> None:
-    """Nobody waits for these."""

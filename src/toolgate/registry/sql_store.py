@@ -210,11 +210,7 @@ class SqlPinned:
             await self._change(partial(forget_pinned, digests=digests))
 
     async def _change(self, work: Callable[[Connection], None]) -> None:
-        await self._transactions.change(work, then=_nothing)
-
-
-def _nothing(_: None) -> None:
-    """Nobody waits for these."""
+        await self._transactions.change(work)
 
 
 def export_tables(connection: Connection, path: Path, progress: Progress | None = None) -> Exported:
