@@ -23,8 +23,8 @@ from toolgate.gateway.redacting import Redaction
 from toolgate.gateway.sending import Sending
 
 TURN_S = 0.1
-REAL = {Recording: ("began", "ended"), Redaction: ("shown",)}
-NOTHING: dict[str, Any] = {"began": lambda *_: 0, "ended": lambda *_: None, "shown": lambda *_: UNSEEN}
+REAL = {Recording: ("began", "came_back"), Redaction: ("shown",)}
+NOTHING: dict[str, Any] = {"began": lambda *_: 0, "came_back": lambda *_: None, "shown": lambda *_: UNSEEN}
 
 
 class Turns:
@@ -34,6 +34,9 @@ class Turns:
         self.results = results
         self.calls = 0
         self.real = {name: getattr(owner, name) for owner, names in REAL.items() for name in names}
+        came_back = self.real["came_back"]
+        # One that began in a turn without a record has nothing to end in the next.
+        self.real["came_back"] = lambda recording, view, route, end: end.start and came_back(recording, view, route, end)
         self.running: asyncio.Task[None] | None = None
 
     def begin(self, *, is_alternating: bool) -> None:

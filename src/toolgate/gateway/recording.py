@@ -70,13 +70,26 @@ class Recording:
         Gives the number of the record. Raises ServerUnavailable: what cannot be recorded is not sent.
         """
         own = _encode(_Own(argument_bytes, trace.session, trace.request_id, arguments, trace.trace_id))
-        mark = b"," if len(own) > len(b"{}") else b""
-        said = b"%b%b%b" % (_said_of_all(view, route, trace.door), mark, own[1:])
+        said = view.said.get((trace.door, route.server_id, route.name))
+        if said is None:
+            said = _said_of_all(view, route, trace.door)
+        said = said + own[1:] if len(own) > len(b"{}") else said[:-1] + b"}"
         try:
             return self._audit.begin(int(time.time() * 1e3), said)
         except ServerUnavailable as exc:
             self._metrics.tool(route.server_id, route.label).refuse(exc.code)
             raise
+
+    def came_back(self, view: View, route: Route, end: CallEnded, /) -> None:
+        """A call that was sent has ended, well or not."""
+        outcome, code = end.outcome, end.code
+        stats = self._metrics.tool(route.server_id, route.label)
+        stats.add(end.duration_us / 1e3, end.result_bytes, "tool_error" if outcome == "tool_error" else code)
+        if route.shadow:
+            self._metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
+        if not code:
+            view.tokens.answered(end.result_tokens)
+        self._audit.end(end)
 
     def ended(self, view: View, route: Route, trace: Trace, ending: Ending, /) -> None:
         """A call that came to its tool has ended, well or not."""
@@ -196,26 +209,23 @@ class Recording:
 
 def _said_of_all(view: View, route: Route, door: str) -> bytes:
     """What the starts of all calls by this way say. Encoded once: that is most of what a record costs."""
-    key = door, route.server_id, route.name
-    said = view.said.get(key)
-    if said is None:
-        caller = view.caller
-        start = CallStarted(
-            at_ms=0,
-            door=door,
-            principal=caller.principal.id,
-            tool=route.name if route.tool is not None else _shown(route),
-            server_id=route.server_id,
-            task_id=caller.effective_task_id or "",
-            layer=route.layer,
-            rule=route.rule,
-            revision=view.revision,
-            definition=route.digest,
-            shadow=route.shadow,
-        )
-        said = encode_said(start)[:-1]
-        if route.tool is not None:  # of others there may be as many as callers can think of
-            view.said[key] = said
+    caller = view.caller
+    start = CallStarted(
+        at_ms=0,
+        door=door,
+        principal=caller.principal.id,
+        tool=route.name if route.tool is not None else _shown(route),
+        server_id=route.server_id,
+        task_id=caller.effective_task_id or "",
+        layer=route.layer,
+        rule=route.rule,
+        revision=view.revision,
+        definition=route.digest,
+        shadow=route.shadow,
+    )
+    said = encode_said(start)[:-1] + b","
+    if route.tool is not None:  # of others there may be as many as callers can think of
+        view.said[door, route.server_id, route.name] = said
     return said
 
 

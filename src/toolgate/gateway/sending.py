@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from toolgate.audit.events import Outcome
+from toolgate.audit.events import CallEnded, Outcome
 from toolgate.errors import ApprovalDenied, ApprovalRequired, CallTimedOut, ToolgateError
 from toolgate.gateway.approving import Approving
 from toolgate.gateway.caller import Caller, Trace
@@ -137,8 +137,7 @@ class Sending:
     ) -> Answer:
         arguments = params.get("arguments")
         sent = 0 if arguments is None else memoryview(arguments).nbytes
-        shown = route.redaction.shown(arguments)
-        start = self._recording.began(view, route, trace, shown, sent)
+        start = self._recording.began(view, route, trace, route.redaction.shown(arguments), sent)
         began = time.perf_counter()
         outcome: Outcome = "error"
         code, size, tokens = "internal", 0, 0
@@ -165,9 +164,9 @@ class Sending:
             outcome, code = _given_up(trace)
             raise
         finally:
-            took_s = time.perf_counter() - began
-            ending = Ending(outcome, code, took_s, sent, size, start, shown, tokens)
-            self._recording.ended(view, route, trace, ending)
+            took_us = int((time.perf_counter() - began) * 1e6)
+            end = CallEnded(int(time.time() * 1e3), outcome, start, code, took_us, size, tokens)
+            self._recording.came_back(view, route, end)
         return answer
 
 
