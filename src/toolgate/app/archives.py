@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from toolgate.app.background import in_background
 from toolgate.app.parts import wall_ms
 from toolgate.errors import ToolgateError
 from toolgate.model.packages import PackageRef
@@ -43,12 +44,8 @@ async def open_archives(settings: Settings, environ: Mapping[str, str]) -> Async
         modules=Modules(objects),
         uploads=Uploads(objects, settings.data_dir / "uploads", clock_ms=wall_ms),
     )
-    sweeping = asyncio.create_task(_keep_sweeping(archives.uploads))
-    try:
+    async with in_background(_keep_sweeping(archives.uploads)):
         yield archives
-    finally:
-        sweeping.cancel()
-        await asyncio.gather(sweeping, return_exceptions=True)
 
 
 async def _keep_sweeping(uploads: Uploads) -> None:

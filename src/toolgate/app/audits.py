@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
+from toolgate.app.background import in_background
 from toolgate.app.parts import wall_ms
 from toolgate.audit.following import NOTHING, followed
 from toolgate.audit.index import AuditIndex, open_sqlite_index
@@ -88,7 +89,10 @@ async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[Audi
         with suppress(ToolgateError):  # who follows asks again
             # Before anything is recorded: where the file has lost its end, no number is to mean two events.
             journal.log.resume_after(await deliver(NOTHING))
-        async with followed(journal, deliver, who="the audit index"), _pruned(index, settings):
+        async with (
+            followed(journal, deliver, who="the audit index"),
+            in_background(_prune(index, settings.audit.days * DAY_MS, settings.audit.rows)),
+        ):
             yield index
 
 
@@ -137,18 +141,8 @@ class _Beside:
         return found
 
 
-@asynccontextmanager
-async def _pruned(index: AuditIndex, settings: Settings) -> AsyncIterator[None]:
-    """What is too old or too much is dropped, in small steps."""
-    running = asyncio.create_task(_prune(index, settings.audit.days * DAY_MS, settings.audit.rows))
-    try:
-        yield
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
-
-
 async def _prune(index: AuditIndex, age_ms: int, keep: int) -> None:
+    """Drop what is too old or too much, in small steps."""
     while True:
         is_more = False
         try:

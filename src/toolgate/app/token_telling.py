@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from toolgate.app.background import in_background
 from toolgate.app.parts import wall_ms
 from toolgate.gateway.gateway import Gateway
 
@@ -36,10 +37,8 @@ async def open_token_telling(gateway: Gateway) -> AsyncIterator[None]:
 
     for metric, (number, help_text) in _SHOWN.items():
         gateway.metrics.gauge(metric, help_text, counts.by_task(number), labels=("task_id",))
-    telling = asyncio.create_task(tell_on())
     try:
-        yield
+        async with in_background(tell_on()):
+            yield
     finally:
-        telling.cancel()
-        await asyncio.wait([telling])
         tell()

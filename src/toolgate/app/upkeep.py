@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
+from toolgate.app.background import in_background
 from toolgate.app.parts import wall_ms
 from toolgate.audit.log import AuditLog
 from toolgate.errors import ToolgateError
@@ -54,20 +55,15 @@ async def open_upkeep(store: Store, metrics: Metrics, audit: AuditLog) -> AsyncI
             audit.record(record_of(one, "expired", at_ms=wall_ms()))
         pending = await store.approvals.pending()
 
-    tasks = [
-        asyncio.create_task(_repeat(store.approvals.forget, every_s=FORGET_EVERY_S)),
-        asyncio.create_task(_repeat(store.spending.forget, every_s=FORGET_EVERY_S)),
-        asyncio.create_task(_repeat(end_approvals, every_s=APPROVALS_EVERY_S)),
-        asyncio.create_task(_repeat(forget_reports, every_s=FORGET_EVERY_S)),
-        asyncio.create_task(_repeat(forget_invocations, every_s=FORGET_EVERY_S)),
-        asyncio.create_task(_repeat(end_leases, every_s=LEASES_EVERY_S)),
-    ]
-    try:
+    async with in_background(
+        _repeat(store.approvals.forget, every_s=FORGET_EVERY_S),
+        _repeat(store.spending.forget, every_s=FORGET_EVERY_S),
+        _repeat(end_approvals, every_s=APPROVALS_EVERY_S),
+        _repeat(forget_reports, every_s=FORGET_EVERY_S),
+        _repeat(forget_invocations, every_s=FORGET_EVERY_S),
+        _repeat(end_leases, every_s=LEASES_EVERY_S),
+    ):
         yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], *, every_s: float) -> None:

@@ -1,11 +1,11 @@
 """Whom this process tells of calls that wait for a person."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
+from toolgate.app.background import in_background
 from toolgate.app.parts import egress_of, read_key_file, wall_ms
 from toolgate.errors import StartRefused
 from toolgate.gateway.gateway import Gateway
@@ -46,10 +46,5 @@ async def open_webhook(
         fetcher=Fetcher(egress),
         own_url=lambda: gateway.sending.approving.console_url,
     )
-    telling = asyncio.create_task(webhook.run())
-    try:
+    async with in_background(webhook.run()):
         yield webhook
-    finally:
-        telling.cancel()
-        with suppress(asyncio.CancelledError):
-            await telling
