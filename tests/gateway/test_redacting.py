@@ -38,6 +38,29 @@ TOKENS: Final = (
 TEXTS: Final = st.text(max_size=8) | st.sampled_from(
     ("path", "key", "author", "tok", "session", "é\n", "\u2028")
 )
+_PIECES: Final = (
+    *("mysql\t-p", "sshpass -p ", "curl -u a:", "redis-cli -a ", "ldapadd -w ", "zip -P ", "unrar\n-p"),
+    *("password is ", "PIN was ", "pw ist ", "otp lautet ", "identified by '", "<pass>", "x[pw]=", "pass: "),
+    *(
+        "%70w=",
+        "://a:b/c@",
+        "://a@",
+        "%3A%2F%2Fa%40",
+        "\\",
+        '"',
+        "'",
+        " ",
+        "\n",
+        "\t",
+        "/",
+        "x1y2",
+        "=",
+        ":",
+        "&",
+    ),
+)
+SPOKEN: Final = st.lists(st.sampled_from(_PIECES) | st.text(max_size=2), max_size=6).map("".join)
+"""Texts of what is looked for, in any company."""
 VALUES: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
@@ -110,6 +133,26 @@ def test_a_name_that_a_server_shows_still_hides_what_looks_like_a_token() -> Non
         {"text": f"url=https://host/?token={CANARY}"},
         {"text": f'{{"password": "a {CANARY}", "credentials": {{"a": "{CANARY}"}}, "x_token": "{CANARY}"}}'},
         {"text": f"-----BEGIN RSA PRIVATE KEY-----\nDEK-Info: x\n{CANARY}\n-----END RSA PRIVATE KEY-----"},
+        {"text": f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n{CANARY}\n-----END PGP PRIVATE KEY BLOCK-----"},
+        {"text": f"the password is {CANARY}. The PIN for ada is {CANARY}, api key was now: '{CANARY} x'"},
+        {"text": f"machine host login ada password {CANARY}"},
+        {"sql": f"CREATE USER ada IDENTIFIED WITH plain BY '{CANARY}'"},
+        {"xml": f"<server><username>ada</username><x:password id='1'>\n{CANARY}</x:password></server>"},
+        {"form": f"user[name]=ada&user[password]={CANARY}"},
+        {"json": json.dumps({"a": json.dumps({"password": CANARY, "b": 1})})},
+        {"url": f"postgres://ada:{CANARY}/{CANARY}#{CANARY}@host:5432/db"},
+        {"url": f"https://host/go?to=https%3A%2F%2Fada%3A{CANARY}%40host%2F"},
+        {"url": f"https%253A%252F%252Fhost%252F%253Ftoken%253D{CANARY}%2520x%2526b%253D1"},
+        {"url": f"x?p%61ssword={CANARY}&a=%73k-{CANARY}-0123456789abcdef"},
+        {"url": f"https://hooks.slack.com/services/T0/B0/{CANARY}"},
+        {"url": f"https://discord.com/api/webhooks/123/{CANARY}"},
+        {"command": f"cd /tmp && mysql -u root -p{CANARY} db < x.sql"},
+        {"command": f"mariadb-dump\t-p'{CANARY} {CANARY}' db\nsshpass -p {CANARY} ssh host"},
+        {"command": f"docker login -u ada -p {CANARY} host; curl -su ada:{CANARY} --user=ada:{CANARY} x"},
+        {"command": f"redis-cli -a {CANARY} get x\nldapsearch -x -w {CANARY}\nunzip -P {CANARY} a.zip"},
+        {"command": "/usr/bin/mysql", "args": ["-u", "root", f"-p{CANARY}"]},
+        {"cmd": ["docker", "login", "-u", "ada", "-p", f"{CANARY} {CANARY}", "host"]},
+        {"cmd": ["curl", "-u", f"ada:{CANARY}", "https://host"]},
     ],
 )
 def test_a_secret_is_known_by_what_is_said_of_it_beside_it(arguments: Any) -> None:
@@ -171,6 +214,8 @@ def test_no_spelling_of_a_secret_passes_for_something_plain(raw: bytes) -> None:
             "bearer",
         ),
         *("session_id", "Signature", "key", "my-key", "my_pat", "x.sig", "DSN"),
+        *("pass", "DB_PASS", "smtp-pw", "AccountKey", "client-key-data", "passcode", "otp", "cvv", "JWT"),
+        "encryptionKey",
     ],
 )
 def test_every_name_of_a_secret_is_known_in_the_smallest_arguments(name: str) -> None:
@@ -194,10 +239,38 @@ def test_every_name_of_a_secret_is_known_in_the_smallest_arguments(name: str) ->
             "AKIA0123456789ABCDEF",
         ),
         *("AIza0123456789abcdefghij0123456789", "eyJ01234567.eyJ01234567.x", "eyJ01234567.eyJ01234567"),
+        *("eyJ01234567..01234567.01234567.x", "ASIA0123456789ABCDEF", "sk_live_0123456789abcdef"),
+        *("rk_test_0123456789abcdef", "gsk_0123456789abcdefghij", "whsec_0123456789abcdef"),
+        *("xapp-1-0123456789", "xai-0123456789abcdefghij", "ya29.0123456789abcdefghij"),
+        *("GOCSPX-0123456789abcdefghij", "npm_0123456789abcdefghij0123456789", "hf_0123456789abcdefghij"),
+        *("pypi-0123456789abcdefghij0123456789", "dop_v1_0123456789abcdefghij0123456789"),
+        *("SG.0123456789abcdef.0123456789abcdef", "shpat_0123456789abcdefghij"),
+        *("hvs.0123456789abcdefghij", "lin_api_0123456789abcdefghij", "nvapi-0123456789abcdefghij"),
+        *("pplx-0123456789abcdefghij", "figd_0123456789abcdefghij", "dapi0123456789abcdef0123456789abcdef"),
+        *("secret_0123456789abcdef0123456789abcdef", "AGE-SECRET-KEY-10123456789ABCDEFGHIJ"),
+        *("12345678:AA0123456789abcdef0123456789abcdef", "LS0tLS1CRUdJTiBQUklWQVRFIEtFWQ=="),
     ],
 )
 def test_every_shape_of_a_token_is_known_in_the_smallest_arguments(token: str) -> None:
     assert line(b'{"a":"%s"}' % token.encode()) == b'{"a":"***"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the password is required, and the token is INVALID",
+        "your secret is not set; the key is to be patient",
+        "docker run -p 8080:80 nginx; mkdir -p /tmp/x",
+        "mysql -p -P 3306 db",
+        "curl -u ada https://host:8080/a/@b",
+        "pass the salt; a compass, a passport, to pin a message",
+        "https://host/a%20b?to=c%2Fd&e=%E2%82%AC",
+        "the code is 7, i < j and a > b",
+        "https://host:8080/x?a=b@c",
+    ],
+)
+def test_what_only_sounds_like_a_secret_is_written_down(text: str) -> None:
+    assert audited({"text": text}) == {"text": text}
 
 
 def test_a_pattern_that_can_be_spelled_in_many_ways_is_found_in_each() -> None:
@@ -273,7 +346,7 @@ def test_whatever_the_arguments_no_secret_comes_out(
 
 
 @given(
-    text=TEXTS,
+    text=TEXTS | SPOKEN,
     around=st.sampled_from(
         (
             *('{"%s":"v"}', '{"a":"%s"}', '{"a":"%s=v"}', '{"a":"x %s \'v\'"}', '{"a\\n%s":"v"}'),

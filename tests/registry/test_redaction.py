@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from tests.growth import grows_with_length
-from toolgate.registry.redaction import hidden_fields, redact_record, redact_server, redact_text
+from toolgate.registry.redaction import (
+    hidden_fields,
+    redact_command,
+    redact_record,
+    redact_server,
+    redact_text,
+)
 
 CANARY = "c4n4ry-0f-a-secret"
 
@@ -79,12 +85,20 @@ def test_headers(name: str, value: str, expected: str) -> None:
         ([f"https://ada:{CANARY}@x/"], ["https://***@x/"]),
         ([f"https://x/?access_token={CANARY}"], ["https://x/?access_token=***"]),
         (["--verbose", "--port", "80", "a=b"], ["--verbose", "--port", "80", "a=b"]),
+        (["-c", f"sshpass -p {CANARY} ssh x"], ["-c", "sshpass -p *** ssh x"]),
     ],
 )
 def test_arguments(args: list[str], expected: list[str]) -> None:
     assert redact_server({"stdio": {"command": "x", "args": args}}) == {
         "stdio": {"command": "x", "args": expected}
     }
+
+
+def test_arguments_of_a_program_that_is_known() -> None:
+    launch = {"command": "/usr/bin/mariadb", "args": ["-u", "ada", "-phunter22", "-P", "3306"]}
+
+    assert redact_server({"stdio": launch})["stdio"]["args"] == ["-u", "ada", "***", "-P", "3306"]
+    assert redact_command("docker", ["login", "-p", CANARY]) == "docker login -p '***'"
 
 
 def test_urls() -> None:
@@ -121,10 +135,15 @@ def test_text_without_a_secret_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["x", "eyJ-", "eyJaaaaaaaa.", "a://", "a=b&", 'a":"', "Bearer ", "a.-", "x@", "sk-", "-", " "]
+    "word",
+    [
+        *("x", "eyJ-", "eyJaaaaaaaa.", "a://", "a=b&", 'a":"', "Bearer ", "a.-", "x@", "sk-", "-", " "),
+        *("a://a:", "%25", "%", "a%3A%2F%2F", "mysql -p", "curl -u a:", "<pw>", "<a ", "password is a "),
+        *("pin for x ", "-----BEGIN PRIVATE KEY-----", "login a password ", "identified by "),
+    ],
 )
 def test_long_texts_take_no_longer_than_they_are_long(word: str) -> None:
-    assert grows_with_length(lambda size: redact_text(word * (size // len(word))), 4_000)
+    assert grows_with_length(lambda size: redact_text(word * (size // len(word)), is_said=True), 4_000)
 
 
 def test_the_fields_that_hold_a_secret_themselves_are_named() -> None:

@@ -20,6 +20,7 @@ from toolgate.model.secret_names import looks_secret
 from toolgate.model.servers import RedactionRules
 from toolgate.policy.patterns import compile_texts
 from toolgate.registry.redaction import MASK, redact_text
+from toolgate.registry.secret_shapes import hides_word
 
 MAX_AUDITED_BYTES: Final = 2 * 1024
 """Of arguments as the audit has them."""
@@ -38,15 +39,21 @@ _PLAIN_NUMBER: Final = re.compile(rb"-?\d{1,15}(\.\d{1,15})?")
 # What is in lower case, and in which this is not found, holds no secret name and no token. Most arguments are
 # written down for the price of this one search, so each word is looked for by its rarest letter.
 _SUSPECT: Final = (
-    rb":(?:\\?/){2}[^/?#@ ]*@"  # the user and password of a URL
-    rb"|k(?:e[ny]|ie|ia|-)"  # key, token, cookie; AKIA…, sk-…
-    rb"|w(?:d|(?<=ssw))"  # pwd, passw
-    rb"|cre[dt]"  # credential, secret
-    rb"|h(?:(?<=auth)(?!or(?!i[sz]))|rase|[pousr]_|ub_)"  # auth, passphrase; ghp_…, github_pat_…
+    rb":(?:[/\\][/\\]+(?:[^/?#@ ]*@|[^/?#@: ]*:[^@ \"]*@)|aa[\w-]{32})"  # the user and password of a URL
+    rb"|k(?:e[ny]|ie|ia|-|_(?:live_|test_|(?<=gsk_)))"  # key, token, cookie; AKIA…, sk-…
+    rb"|w(?:d|ebhooks)"  # pwd
+    rb"|c(?:re[dt]|v[cv][^\w.-]"  # credential, secret
+    rb"|url[\s\"\\]|li(?<=redis-cli)|spx-|rudjti)"  # curl -u …; GOCSPX-…, a key in Base64
+    rb"|uth(?<=auth)(?!or(?!i[sz]))"
+    rb"|h(?:rase|[pousr]_|ub_|sec_|f_|p(?:at|ca|pa|ss)_|v[brs]\.|ooks\.s)"  # passphrase; ghp_…, github_pat_…
     rb"|b(?:earer|asic)"
-    rb"|s(?:ession|ig(?:nature|[^\w.-]))"
-    rb"|pat[^\w.]|dsn[^\w.-]"  # at the end of a name; glpat-…
-    rb"|xox|z(?<=aiz)|j(?<=eyj)"
+    rb"|s(?:ession|ig(?:nature|[^\w.-])|sw|ia[0-9a-z]{16}|g\.[\w-]{16})"  # passw; ASIA…, SG.…
+    rb"|p(?:a(?:t[^\w.]|ss(?:[^\w.-]|code))|w[^\w.-]|i(?:n[\s\\]|[_-](?<=api.))"  # pat, pass, pw, PIN
+    rb"|[^\w.-](?<=otp.)|m_(?<=npm_)|ypi-|plx-)"
+    rb"|-p(?:(?<=[\s\"']-p)|(?<=\\[fnrt]-p))"  # mysql -p…
+    rb"|fied(?<=identified)|d(?:sn[^\w.-]|ap(?:i[0-9a-f]{32}|(?<=ldap))|op_v1_|_(?<=figd_))"
+    rb"|x(?:ox|app-|ai-)|z(?<=aiz)|j(?:wt[^\w.-]|(?<=eyj))|ya29\."
+    rb"|%[0-9a-f]{2}"  # what shows when it is decoded
 )
 # Each of them begins with a letter and none with a class of them: so the engine passes over all other letters
 # without trying each, which makes it three times as quick.
@@ -61,6 +68,8 @@ _WORD: Final = re.compile(r"[\w.-]+", re.ASCII)
 _LABELS: Final = ("name", "key", "header", "variable")
 _LABELLED: Final = frozenset({"value", "values"})
 """Members that say what another one is called: `{"name": "Authorization", "value": …}`."""
+
+_PROGRAMS: Final = ("command", "cmd", "program", "executable")
 
 _encode_canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -163,22 +172,22 @@ class _Attempt:
         self._room = room
 
     def members(self, members: Members) -> Members:
-        hides = self._redaction.hides
+        hides, program = self._redaction.hides, _program_in(members)
         if any(self._redaction.labels(members.get(name), is_pair=True) for name in _LABELS):
             hides = lambda name: name in _LABELLED or self._redaction.hides(name)  # noqa: E731
         shown = {
-            self._text(name): _hidden(one) if hides(name) else self._value(one)
+            self._text(name): _hidden(one) if hides(name) else self._value(one, program)
             for name, one in list(members.items())[: self._entries]
         }
         # Counted by what is there: two long names may look the same once they are cut.
         left = len(members) - len(shown.keys() - {_MORE})
         return shown | {_MORE: f"{left} more"} if left else shown
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: Any, program: str = "") -> Any:
         if isinstance(value, dict):
             return self.members(value)
         if isinstance(value, list):
-            entries = [*self._array(value[: self._entries], is_pair=len(value) == 2)]
+            entries = [*self._array(value[: self._entries], program, is_pair=len(value) == 2)]
             return entries + ([f"… {len(value) - self._entries} more"] if len(value) > self._entries else [])
         if isinstance(value, str):
             return self._text(value)
@@ -187,10 +196,12 @@ class _Attempt:
         self._take(1)
         return value
 
-    def _array(self, entries: list[Any], *, is_pair: bool) -> Iterator[Any]:
+    def _array(self, entries: list[Any], program: str, *, is_pair: bool) -> Iterator[Any]:
         is_labelled = False
-        for one in entries:
-            yield _hidden(one) if is_labelled else self._value(one)
+        words = [one if isinstance(one, str) else "" for one in entries]
+        program = program or "".join(words[:1])
+        for at, one in enumerate(entries):
+            yield _hidden(one) if is_labelled or hides_word(program, words, at) else self._value(one)
             is_labelled = not is_labelled and self._redaction.labels(one, is_pair=is_pair)
 
     def _text(self, text: str) -> str:
@@ -204,6 +215,11 @@ class _Attempt:
         self._room -= size
         if self._room < 0:
             raise _TooLongError
+
+
+def _program_in(members: Members) -> str:
+    """What is to be started, where the arguments of a call say so beside what it is started with."""
+    return next((one for name in _PROGRAMS if isinstance(one := members.get(name), str)), "")
 
 
 def _hidden(value: Any) -> Any:

@@ -5,8 +5,9 @@ from typing import Final
 
 # Wide on purpose: a harmless value masked costs a look into the file, a secret shown costs more.
 _SECRET_WORD: Final = re.compile(
-    r"api[-_]?key|access[-_]?key|private[-_]?key|signing[-_]?key|token|secret|passw|passphrase|pwd"
-    r"|auth(?!or(?!i[sz]))|cookie|credential|bearer|session|signature|(?:^|[-_.])(?:key|pat|sig|dsn)$",
+    r"(?:api|access|account|encryption|master|private|signing|ssh)[-_]?key|key[-_]?data|token|secret"
+    r"|passw|passphrase|passcode|pwd|auth(?!or(?!i[sz]))|cookie|credential|bearer|session|signature"
+    r"|(?:^|[-_.])(?:key|pat|sig|dsn|pass|pw|otp|cvv|cvc|jwt)$",
     re.IGNORECASE,
 )
 

@@ -5,29 +5,30 @@ nothing here ever resolves a reference.
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
+from urllib.parse import unquote
 
 from toolgate.model.references import REFERENCE
 from toolgate.model.revisions import Body, Kind
 from toolgate.model.secret_names import looks_secret
+from toolgate.registry.secret_shapes import HIDDEN, hides_word, redact_commands, redact_shapes, redact_told
 
-MASK: Final = "***"
+MASK: Final = HIDDEN
 MAX_COMMAND: Final = 1_024
 """Characters of a command line that is shown as one text."""
 
 # These are searched for in the texts of strangers: none may begin at every character of a word and read on to
 # its end.
-# Tokens whose makers gave them a shape, so that they are known wherever they stand.
-_SECRET_SHAPE = re.compile(
-    r"\b(?:sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}"
-    r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,1024}\.eyJ[\w-]{8,}[\w.-]*)"
-)
 _SCHEME_AND_REFERENCE = re.compile(rf"(?:(?i:Bearer|Basic|Token) )?{REFERENCE.pattern}")
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
-_URL_USERINFO = re.compile(r"(?<![\w+.-])([\w+.-]*://)[^/?#\s@]*@")
+# What is no port behind the first colon may be a password with characters that should have been encoded.
+_URL_USERINFO = re.compile(
+    r"""(?<![\w+.-])([\w+.-]*://)(?:[^/?#\s@]*|[^/?#\s@:]*:(?!\d{1,5}[/?#])[^\s@"'<>]{1,256})@"""
+)
 # A name, and what parts it from its value: `name=value` in a URL, `name = 'value'` in a connection string,
 # `"name": "value"` in JSON. What follows is not read along, for it may be `url=https://host/?token=…`.
-_PARTED = r"""\s{0,2}=\s{0,2}["']?|["']\s{0,8}:\s{0,8}["']?"""
+_PARTED = r"""\]?\s{0,2}=\s{0,2}["']?|\\{0,3}["']\s{0,8}:\s{0,8}\\{0,3}["']?"""
 _PAIR = re.compile(rf"(?<![\w.-])(--?)?([A-Za-z_][\w.-]*)(?:{_PARTED})")
 # Also `Name: value` of a header, `--name value` of a command, `NAME 'value'` of a statement.
 _SAID = re.compile(
@@ -39,8 +40,13 @@ _QUOTED: Final = {
 }
 _LINE: Final = re.compile(r"""[^\r\n"']*""")
 _WORD: Final = re.compile(r"""\{[^}]*\}?|\[[^\]]*\]?|[^\s&;,"'#]*""")
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:(?!-----END)[\s\S])*")
+_ELEMENT: Final = re.compile(r"<(?:[\w.-]{1,64}:)?([\w.-]{1,64})(?:\s[^<>]{0,256})?>(?=[^<])")
+_ELEMENT_TEXT: Final = re.compile(r"[^<]*")
+_ENCODED_WORD: Final = re.compile(r"[^\s\"'<>]+")
+_MAX_ENCODED: Final = 3
+"""So often one text may have been percent-encoded."""
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)(=|:\s*)(.*)", re.DOTALL)
+_BLANK: Final = re.compile(r"\s")
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
 
 
@@ -87,17 +93,18 @@ def _differing(body: Any, shown: Any, where: str) -> Iterator[str]:
 
 def _redact_launch(launch: Body) -> dict[str, Any]:
     """Of a child process or a guest: its variables and its arguments."""
+    command = str(launch.get("command", ""))
     shown = dict(launch)
     if isinstance(env := launch.get("env"), Mapping):
         shown["env"] = _redact_named(env)
     if isinstance(args := launch.get("args"), list | tuple):
-        shown["args"] = _redact_args([str(arg) for arg in args])
+        shown["args"] = _redact_args(command, [str(arg) for arg in args])
     return shown
 
 
 def redact_command(command: str, args: Sequence[str]) -> str:
     """A command line as a shell would be given it, without the secrets in it, on one line."""
-    words = (redact_text(command), *_redact_args([*args]))
+    words = (redact_text(command), *_redact_args(command, [*args]))
     line = " ".join(shlex.join(words).split())
     return line if len(line) <= MAX_COMMAND else f"{line[:MAX_COMMAND]}…"
 
@@ -118,12 +125,13 @@ def _redact_named(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _redact_args(args: list[str]) -> list[str]:
+def _redact_args(command: str, args: list[str]) -> list[str]:
     """Masks what follows a flag like `--token`, and what an argument like `API_KEY=…` assigns."""
     shown = []
     is_value_of_secret = False
-    for arg in args:
-        shown.append(_mask(arg) if is_value_of_secret else _redact_arg(arg))
+    for at, arg in enumerate(args):
+        is_hidden = is_value_of_secret or hides_word(command, args, at)
+        shown.append(_mask(arg) if is_hidden else _redact_arg(arg))
         is_value_of_secret = bool(_FLAG.fullmatch(arg)) and looks_secret(arg)
     return shown
 
@@ -143,11 +151,40 @@ def redact_text(text: str, *, hides: Callable[[str], bool] = looks_secret, is_sa
 
     `is_said`: also where it may be told in words, like `Token: …`, which in a message is mostly none.
     """
+    return _redact(text, hides, is_said=is_said, encoded=_MAX_ENCODED)
+
+
+def _redact(text: str, hides: Callable[[str], bool], *, is_said: bool, encoded: int) -> str:
     text = _URL_USERINFO.sub(rf"\1{MASK}@", text)
     text = _BEARER.sub(rf"\1 {MASK}", text)
     text = _redact_pairs(text, _SAID if is_said else _PAIR, hides)
-    text = _PRIVATE_KEY.sub(MASK, text)
-    return _SECRET_SHAPE.sub(MASK, text)
+    if is_said:
+        text = redact_told(_redact_elements(text, hides))
+    text = redact_shapes(redact_commands(text))
+    if encoded and "%" in text:
+        decode = partial(_redact_encoded, hides=hides, is_said=is_said, encoded=encoded - 1)
+        text = _ENCODED_WORD.sub(decode, text)
+    return text
+
+
+def _redact_encoded(word: re.Match[str], *, hides: Callable[[str], bool], is_said: bool, encoded: int) -> str:
+    """A word as it came, unless something in it shows when it is decoded: then decoded, and without that."""
+    if "%" not in word[0]:
+        return word[0]
+    plain = _BLANK.sub("+", unquote(word[0], errors="replace"))
+    shown = _redact(plain, hides, is_said=is_said, encoded=encoded) if plain != word[0] else plain
+    return word[0] if shown == plain else shown
+
+
+def _redact_elements(text: str, hides: Callable[[str], bool]) -> str:
+    """Without what stands in an XML element by the name of a secret."""
+    shown, upto = [], 0
+    for found in _ELEMENT.finditer(text):
+        if hides(found[1]):
+            shown += [text[upto : found.end()], MASK]
+            value = _ELEMENT_TEXT.match(text, found.end())
+            upto = found.end() if value is None else value.end()
+    return "".join([*shown, text[upto:]])
 
 
 def _redact_pairs(text: str, pair: re.Pattern[str], hides: Callable[[str], bool]) -> str:
