@@ -161,6 +161,21 @@ async def test_what_ended_last_is_sent_when_the_process_ends() -> None:
     assert collector.taken == 1
 
 
+async def test_what_nobody_foresaw_costs_spans_and_not_the_end_of_the_process(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def send(_: bytes) -> None:
+        raise RuntimeError("who would have thought")
+
+    waiting = WaitingSpans(send, every_s=600)
+    with OtelTracing(waiting, resource_of("here")).span("one"):
+        pass
+    await waiting.finish()
+
+    assert waiting.dropped == 1
+    assert [record.message for record in caplog.records] == ["spans cannot be sent, and are dropped"]
+
+
 def test_the_standard_variables_say_who_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "edge")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=prod")

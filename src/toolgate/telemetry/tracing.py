@@ -197,22 +197,22 @@ class WaitingSpans(SpanProcessor):
                 async with asyncio.timeout(self._every_s):
                     await self._is_due.wait()
             self._is_due.clear()
-            await self._send_all()
-
-    async def _send_all(self) -> None:
-        try:
-            while self._spans:
-                await self._send_batch(TRIES)
-        except Exception:  # nobody else would ever send again
-            _log.exception("spans cannot be sent, and are dropped")
-            self._spans.clear()
+            await self._send_all(TRIES)
 
     async def finish(self) -> None:
         """Send what is left, if that can be done at once."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
-                while self._spans:
-                    await self._send_batch(1)
+                await self._send_all(1)
+
+    async def _send_all(self, tries: int) -> None:
+        try:
+            while self._spans:
+                await self._send_batch(tries)
+        except Exception:  # nobody else would ever send again, and no process stays for its spans
+            _log.exception("spans cannot be sent, and are dropped")
+            self.dropped += len(self._spans)
+            self._spans.clear()
 
     async def _send_batch(self, tries: int) -> None:
         """The oldest. They are waiting for as long as they are not taken, or dropped."""
