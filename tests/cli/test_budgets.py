@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 from tests.cli.screen import shown
@@ -93,5 +95,13 @@ def test_a_key_gets_other_budgets(gateway: FakeGateway, run: Run) -> None:
     assert gateway.last.body == {"calls_per_minute": 1_200, "calls_per_day": 5_000}
     assert ran.lines == ["✓ key ci may use at most 1,200 calls/minute, 5,000 calls/day"]
     gateway.answer(route, {"key_id": "ci"})
-    assert run("keys", "budgets", "ci").lines == ["✓ key ci may use as much as there is"]
+    assert run("keys", "budgets", "ci", "--none").lines == ["✓ key ci may use as much as there is"]
     assert gateway.last.body == {}
+
+
+@pytest.mark.parametrize("given", [(), ("--none", "--calls-per-day", "5")])
+def test_a_slip_lifts_no_budget(gateway: FakeGateway, run: Run, given: tuple[str, ...]) -> None:
+    ran = run("keys", "budgets", "ci", *given)
+
+    assert (ran.code, gateway.asked) == (2, [])
+    assert "`toolgate budgets` shows what it may use now" in ran.err

@@ -122,13 +122,25 @@ def add_command(
 
 @app.command("budgets")
 @spread_options
-def budgets_command(key_id: IdArgument, budgets: BudgetOptions, connection: Connection) -> None:
+def budgets_command(
+    key_id: IdArgument,
+    budgets: BudgetOptions,
+    connection: Connection,
+    *,
+    has_none: Annotated[bool, Option("--none", help="Limit nothing any more.")] = False,
+) -> None:
     """Replace what a key may use over time. What is not given is not limited any more.
 
     \b
     toolgate keys budgets ci --calls-per-minute 120 --calls-per-day 10000
     toolgate budgets
     """
+    if has_none == bool(budgets.budgets):
+        raise CommandFailed(
+            f"say either what `{key_id}` may use, or --none",
+            hint="`toolgate budgets` shows what it may use now",
+            exit_code=Exit.USAGE,
+        )
     with connection.open() as client:
         key = client.put_path(f"{record_path('key', key_id)}/budgets", budgets.budgets)
     connection.output.show(key, render_key_budgets(key))
