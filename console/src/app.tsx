@@ -59,6 +59,7 @@ const router = createBrowserRouter(
         page("approvals/*", () => import("./pages/approvals")),
         page("pins/*", () => import("./pages/pins")),
         page("activity/*", () => import("./pages/activity")),
+        page("unused/*", () => import("./pages/unused")),
         page("runs/*", () => import("./pages/runs")),
         page("models/*", () => import("./pages/models")),
         page("keys/*", () => import("./pages/keys")),

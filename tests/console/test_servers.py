@@ -1,14 +1,17 @@
 """Servers in the console: found, written, tried, changed beside others, imported and deleted."""
 
 import json
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.console.browser import tab_on
 from tests.scenarios.gateway import Gateway, Site
 from tests.scenarios.waiting import eventually
+from tests.upstream.oauth.authority import House, house_aside
 
 SERVERS = "/admin/api/mcp/servers"
 
@@ -47,7 +50,7 @@ def test_servers_are_found_by_what_they_are_and_the_view_can_be_passed_on(
     tab.get_by_label("Find").fill("nobody")
     expect(tab.get_by_role("heading", name="No server is like that")).to_be_visible()
 
-    assert tab.url.endswith("/console/servers?tag=safe&q=nobody")
+    expect(tab).to_have_url("/console/servers?tag=safe&q=nobody")
 
     tab.goto("/console/servers?q=filesys")
     rows.filter(has_text="filesystem").press("Enter")
@@ -154,6 +157,47 @@ def test_a_file_of_another_program_is_taken_over_after_a_look_at_what_that_does(
     expect(tab.get_by_role("heading", name="Servers", exact=True)).to_be_visible()
 
     assert gateway.http.get(f"{SERVERS}/one").status_code == 404
+
+
+def agreeing_at(house: House) -> Callable[[Route], None]:
+    """The page of an authorization server, where somebody agrees at once."""
+
+    def agree(route: Route) -> None:
+        url = route.request.url
+        (back,) = parse_qs(urlsplit(url).query)["redirect_uri"]
+        location = f"{back}?{urlencode(house.authority.agree(url))}"
+        route.fulfill(status=302, headers={"location": location})
+
+    return agree
+
+
+def test_somebody_logs_in_to_a_server_that_wants_it_and_out_again(browser: Browser, gateway: Gateway) -> None:
+    with (
+        house_aside(deadline_s=600) as there,
+        tab_on(browser, gateway.url, friends=(there.authority.issuer,)) as tab,
+    ):
+        oauth = {"grant": "authorization_code", "client_id": "gateway"}
+        http = {"url": there.serving.url, "oauth": oauth}
+        gateway.put(
+            f"{SERVERS}/there", {"transport": "streamable_http", "http": http, "allowed_tools": ["*"]}
+        )
+        tab.route(f"{there.authority.issuer}/authorize*", agreeing_at(there))
+        tab.goto("/console/servers/there")
+        expect(tab.get_by_text("Nobody has logged in to it", exact=True)).to_be_visible()
+        expect(tab.get_by_label("the command to log in", exact=True)).to_have_text(
+            "toolgate servers login there"
+        )
+        tab.get_by_role("button", name="Log in", exact=True).click()
+        expect(tab.get_by_text(f"Logged in at {there.authority.issuer}")).to_be_visible()
+        expect(tab).to_have_url(f"{gateway.url}/console/servers/there")
+        eventually(lambda: gateway.health("there")["tools"] == 1)
+
+        tab.get_by_role("button", name="Log out").click()
+        expect(tab.get_by_text("Nobody has logged in to it", exact=True)).to_be_visible()
+        tab.goto("/console/servers/-/login?code=theirs&state=another")
+        expect(tab.get_by_text("This login was not begun in this tab.")).to_be_visible()
+        assert gateway.get(f"{SERVERS}/there")["login"] is None
+        gateway.http.delete(f"{SERVERS}/there").raise_for_status()
 
 
 def test_who_is_no_administrator_reads_the_record_and_changes_nothing(

@@ -209,6 +209,9 @@ async def test_unused_grants_come_in_pages_or_of_one_task_or_key(tmp_path: Path)
         whole = await house.get(UNUSED, key=VIEWER)
         first = await house.get(f"{UNUSED}?limit=2", key=VIEWER)
         second = await house.get(f"{UNUSED}?cursor={first['next_cursor']}", key=VIEWER)
+        tasks = await house.get(f"{UNUSED}?kind=task&limit=1", key=VIEWER)
+        keys = await house.get(f"{UNUSED}?kind=key", key=VIEWER)
+        no_kind = error_of(await house.ask("GET", f"{UNUSED}?kind=node", key=VIEWER))
         one = await house.get(f"{UNUSED}?task=review", key=VIEWER)
         both = await house.get(f"{UNUSED}?task=review&key=bound", key=VIEWER)
         missing = [
@@ -218,6 +221,11 @@ async def test_unused_grants_come_in_pages_or_of_one_task_or_key(tmp_path: Path)
 
     assert first["holders"] + second["holders"] == whole["holders"]
     assert (first["servers"], second["servers"]) == (whole["servers"], [])
+    assert keys["holders"] == [held for held in whole["holders"] if held["kind"] == "key"]
+    assert tasks["holders"] == [held for held in whole["holders"] if held["kind"] == "task"][:1]
+    assert tasks["servers"] == keys["servers"] == whole["servers"]
+    assert tasks["next_cursor"] is not None
+    assert no_kind == (400, "invalid_request")
     assert [held["id"] for held in one["holders"]] == ["review"]
     assert one["servers"] == []
     assert [held["id"] for held in both["holders"]] == ["bound", "review"]

@@ -7591,6 +7591,8 @@ export interface operations {
                 cursor?: string;
                 /** @description Not used from this time on, in unix ms. Without it, of 30 days. */
                 since?: number;
+                /** @description Only those of `task`, or of `key`. */
+                kind?: string;
                 /** @description Only this task, with all its unused tools. */
                 task?: string;
                 /** @description Only this key, with all its unused tools. */

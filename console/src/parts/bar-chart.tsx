@@ -72,7 +72,7 @@ export function BarChart({ label, bars, series, height = 160, when = moment }: B
           </g>
         ))}
       </svg>
-      <Group justify="space-between">
+      <Group justify="space-between" mt={4}>
         <Text size="xs" c="dimmed">
           {first ? when(first.at_ms) : ""}
         </Text>

@@ -207,14 +207,14 @@ async def open_house(era: str = "modern", *, deadline_s: float = 10) -> AsyncIte
 
 
 @contextmanager
-def house_aside() -> Iterator[House]:
+def house_aside(*, deadline_s: float = 60) -> Iterator[House]:
     """Both servers on a loop of their own, for tests that have none."""
     ready, houses = threading.Event(), list[House]()
     loop = asyncio.new_event_loop()
     over = asyncio.Event()
 
     async def serve() -> None:
-        async with open_house(deadline_s=60) as house:
+        async with open_house(deadline_s=deadline_s) as house:
             houses.append(house)
             ready.set()
             await over.wait()

@@ -3,7 +3,9 @@ import { Alert, Button, Group, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useParams } from "react-router";
+import type { Shapes } from "@/api/client";
 import { useMay } from "@/api/me";
+import { CodeBlock } from "@/parts/copy";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure, Loaded } from "@/parts/states";
 import { ago, bytes, count, moment } from "@/parts/time";
@@ -89,6 +91,7 @@ function PickAll({ tools }: { readonly tools: readonly Tool[] }) {
 /** Which version is installed, and which were uploaded. */
 function Installed({ id }: { readonly id: string }) {
   const query = useQuery(packageQuery(id));
+  const mayInstall = useMay("admin");
   if (query.isError) return <Failure error={query.error} onRetry={() => void query.refetch()} />;
   const found = query.data;
   if (!found) return null;
@@ -105,11 +108,35 @@ function Installed({ id }: { readonly id: string }) {
             </Text>
           </Group>
         ))}
-        <Text size="sm">
-          Packages are installed and removed with <span className="mono">toolgate install</span> and{" "}
-          <span className="mono">toolgate uninstall</span>.
-        </Text>
+        {mayInstall ? <Commands found={found} /> : null}
       </Stack>
     </Alert>
+  );
+}
+
+/** Packages are installed from a terminal: what to type there. */
+function Commands({ found }: { readonly found: Shapes["PackageShown"] }) {
+  const others = found.versions.filter((one) => !one.installed);
+  const isInstalled = others.length < found.versions.length;
+  return (
+    <>
+      {others.map((one) => (
+        <div key={one.version}>
+          <Text size="sm">
+            To install <Untrusted text={one.version} mono />, in a terminal:
+          </Text>
+          <CodeBlock
+            text={`toolgate install ${found.package_id}@${one.version}`}
+            label="the command to install it"
+          />
+        </div>
+      ))}
+      {isInstalled ? (
+        <>
+          <Text size="sm">To remove it, in a terminal:</Text>
+          <CodeBlock text={`toolgate uninstall ${found.package_id}`} label="the command to remove it" />
+        </>
+      ) : null}
+    </>
   );
 }

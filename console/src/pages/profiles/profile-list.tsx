@@ -115,10 +115,14 @@ const COLUMNS: readonly Column<Row>[] = [
 /** A selection in a few words. */
 function inWords({ servers, tags, allow, deny }: Selection): string {
   const said = [
-    servers && `${count(servers.length)} servers`,
-    tags && `${count(tags.length)} tags`,
-    allow && `${count(allow.length)} allowed patterns`,
-    deny.length > 0 && `${count(deny.length)} denied patterns`,
+    servers && some(servers, "server"),
+    tags && some(tags, "tag"),
+    allow && some(allow, "allowed pattern"),
+    deny.length > 0 && some(deny, "denied pattern"),
   ];
   return said.filter(Boolean).join(", ") || "everything";
+}
+
+function some(list: readonly string[], what: string): string {
+  return `${count(list.length)} ${what}${list.length === 1 ? "" : "s"}`;
 }

@@ -12,6 +12,7 @@ import { Failure } from "@/parts/states";
 import { ago, count, duration, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 import { useRefresh } from "@/parts/use-writing";
+import { LoginState } from "./login-card";
 import { Nodes } from "./nodes-table";
 import { dayQuery } from "./queries";
 import type { Server } from "./server-form";
@@ -146,7 +147,7 @@ function Facts({ facts }: { readonly facts: readonly [string, ReactNode][] }) {
 }
 
 function ReachCard({ server }: { readonly server: Server }) {
-  const { stdio, http, login } = server;
+  const { stdio, http } = server;
   const headers = Object.entries(http?.headers ?? {});
   return (
     <Section title="How it is reached">
@@ -164,7 +165,7 @@ function ReachCard({ server }: { readonly server: Server }) {
             Proves itself by the secret <Untrusted text={http.auth_ref} mono />.
           </Text>
         ) : null}
-        {http?.oauth?.grant === "authorization_code" ? <LoginState server={server} login={login} /> : null}
+        {http?.oauth?.grant === "authorization_code" ? <LoginState server={server} /> : null}
         {server.package ? (
           <Text size="sm">
             From its package, version <Untrusted text={server.package.version} mono />.
@@ -175,24 +176,5 @@ function ReachCard({ server }: { readonly server: Server }) {
         </Text>
       </Stack>
     </Section>
-  );
-}
-
-function LoginState({ server, login }: { readonly server: Server; readonly login: Server["login"] }) {
-  if (login === null)
-    return (
-      <Alert color="yellow" title="Nobody has logged in to it">
-        <Text size="sm" mb="xs">
-          Log in from a terminal:
-        </Text>
-        <CodeBlock text={`toolgate servers login ${server.server_id}`} label="the command to log in" />
-      </Alert>
-    );
-  return (
-    <Text size="sm" component="div">
-      Logged in at <Untrusted text={login.issuer} mono />
-      {login.expires_at_s === null ? "" : `; the token expires ${ago(login.expires_at_s * 1_000)}`}
-      {login.renews ? ", and is renewed by itself." : "."}
-    </Text>
   );
 }

@@ -1,33 +1,29 @@
 /** The least policy by what a task has used: what stays, what would go, and the way to review it. */
-import { Badge, Button, Group, SegmentedControl, Stack, Text, Title } from "@mantine/core";
+import { Badge, Button, Group, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
 import { useNavigate } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { useMay } from "@/api/me";
 import { type Column, DataTable } from "@/parts/data-table";
 import { Warnings } from "@/parts/plan-panel";
+import { Span, useDays } from "@/parts/span";
 import { Empty, Loaded } from "@/parts/states";
 import { ago, count, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 
-const DAY_MS = 86_400_000;
-const SPANS = [
-  { value: "7", label: "7 days" },
-  { value: "30", label: "30 days" },
-  { value: "90", label: "90 days" },
-];
+/** As `toolgate learn` has it. */
+const USUAL_DAYS = "7";
 
 type Lesson = Shapes["LearnAnswer"];
 
 export function LearnTab({ id }: { readonly id: string }) {
-  const [days, setDays] = useState("7");
+  const { days, setDays, sinceMs } = useDays(USUAL_DAYS);
   const lesson = useQuery({
     queryKey: ["derived", "learn", id, days],
     queryFn: ({ signal }) =>
       take(
         api.GET("/admin/api/tasks/{task_id}/learn", {
-          params: { path: { task_id: id }, query: { since: Date.now() - Number(days) * DAY_MS } },
+          params: { path: { task_id: id }, query: { since: sinceMs() } },
           signal,
         }),
       ),
@@ -37,7 +33,7 @@ export function LearnTab({ id }: { readonly id: string }) {
     <Stack gap="md">
       <Group gap="sm">
         <Text>By what was used in the last</Text>
-        <SegmentedControl size="xs" aria-label="Span" value={days} onChange={setDays} data={SPANS} />
+        <Span days={days} setDays={setDays} />
       </Group>
       <Loaded query={lesson} what="Going through the audit">
         {(found) => <Proposal id={id} lesson={found} />}

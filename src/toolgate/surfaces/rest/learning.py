@@ -1,5 +1,6 @@
 """What tasks and keys use, held against what they may: the least policy of a task, and grants nobody uses."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from toolgate.audit.tokens import DAY_MS
@@ -7,6 +8,7 @@ from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
 from toolgate.govern.control import Control
 from toolgate.govern.learning import learn_task
 from toolgate.govern.unused import find_holders, idle_servers, read_uses, weigh_holders
+from toolgate.model.allowances import Holder
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.change_shapes import show_plan
 from toolgate.surfaces.rest.learning_shapes import (
@@ -51,7 +53,7 @@ async def list_unused(control: Control, call: Call[None]) -> Answer:
     """
     page, snapshot = parse_page(call.query), control.gateway.snapshot
     task_id, key_id = call.query.get("task"), call.query.get("key")
-    holders = find_holders(snapshot, task_id=task_id, key_id=key_id)
+    holders = _of_kind(find_holders(snapshot, task_id=task_id, key_id=key_id), call.query.get("kind"))
     shown, next_cursor = page.cut(holders, str)
     uses = await read_uses(control, since_ms=_since(control, call, UNUSED_DAYS))
     is_one = task_id is not None or key_id is not None
@@ -68,6 +70,12 @@ async def list_unused(control: Control, call: Call[None]) -> Answer:
             next_cursor=next_cursor,
         )
     )
+
+
+def _of_kind(holders: Sequence[Holder], kind: str | None) -> Sequence[Holder]:
+    if kind not in (None, "task", "key"):
+        raise InvalidRequest("`kind` is neither `task` nor `key`")
+    return [one for one in holders if kind in (None, one.kind)]
 
 
 def _since(control: Control, call: Call[None], days: int) -> int:
@@ -109,6 +117,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
                 f"Not used from this time on, in unix ms. Without it, of {UNUSED_DAYS} days.",
                 form="number",
             ),
+            Parameter("kind", "Only those of `task`, or of `key`."),
             Parameter("task", "Only this task, with all its unused tools."),
             Parameter("key", "Only this key, with all its unused tools."),
         ),

@@ -1,0 +1,120 @@
+/** Who is logged in to a server that wants it, and the ways to log in and out. */
+import { Alert, Button, Group, Stack, Text } from "@mantine/core";
+import { useMutation } from "@tanstack/react-query";
+import { api, take } from "@/api/client";
+import { useMay } from "@/api/me";
+import { CodeBlock } from "@/parts/copy";
+import { Failure } from "@/parts/states";
+import { ago } from "@/parts/time";
+import { Untrusted } from "@/parts/untrusted";
+import { useRefresh } from "@/parts/use-writing";
+import type { Server } from "./server-form";
+import { keepLogin, returnUri } from "./server-login";
+
+/** Of a server whose calls show a token that somebody earned by logging in. */
+export function LoginState({ server }: { readonly server: Server }) {
+  const isOwn = server.http?.oauth?.per_principal === true;
+  return (
+    <Stack gap="xs">
+      {server.login ? (
+        <Text size="sm" component="div">
+          {isOwn ? "For its list, logged in at " : "Logged in at "}
+          <Untrusted text={server.login.issuer} mono />
+          {lasting(server.login)}
+        </Text>
+      ) : (
+        <Alert color="yellow" title="Nobody has logged in to it">
+          {isOwn
+            ? "Until an administrator does, its tools are not known. Then each caller logs in for itself."
+            : "Until an administrator does, it cannot be used."}
+        </Alert>
+      )}
+      <Ways server={server} isOwn={isOwn} />
+    </Stack>
+  );
+}
+
+function lasting(login: NonNullable<Server["login"]>): string {
+  const expiry = login.expires_at_s === null ? "" : `; the token expires ${ago(login.expires_at_s * 1_000)}`;
+  return `${expiry}${login.renews ? ", and is renewed by itself." : "."}`;
+}
+
+interface WaysProps {
+  readonly server: Server;
+  /** Each principal logs in for itself. */
+  readonly isOwn: boolean;
+}
+
+function Ways({ server, isOwn }: WaysProps) {
+  const isAdmin = useMay("admin");
+  const uri = returnUri(window.location);
+  const command = `toolgate servers login ${server.server_id}`;
+  if (!isAdmin && !isOwn) return null;
+  return (
+    <>
+      {uri === null ? null : (
+        <Group gap="xs">
+          {isAdmin ? <LogIn server={server} uri={uri} isShared={isOwn} /> : null}
+          {isOwn ? <LogIn server={server} uri={uri} isShared={false} isForOneself /> : null}
+          {isAdmin && server.login ? <LogOut server={server} isShared={isOwn} /> : null}
+        </Group>
+      )}
+      <Text size="sm">{uri === null ? "Log in from a terminal:" : "Or from a terminal:"}</Text>
+      {isAdmin ? (
+        <CodeBlock text={isOwn ? `${command} --shared` : command} label="the command to log in" />
+      ) : null}
+      {isOwn ? <CodeBlock text={command} label="the command to log in for oneself" /> : null}
+    </>
+  );
+}
+
+interface LogInProps {
+  readonly server: Server;
+  readonly uri: string;
+  readonly isShared: boolean;
+  readonly isForOneself?: boolean;
+}
+
+function LogIn({ server, uri, isShared, isForOneself = false }: LogInProps) {
+  const begin = useMutation({
+    mutationFn: async () => {
+      const begun = await take(
+        api.POST("/api/v1/mcp/servers/{server_id}/login", {
+          params: { path: { server_id: server.server_id } },
+          body: { redirect_uri: uri, shared: isShared },
+        }),
+      );
+      keepLogin({ serverId: server.server_id, state: begun.state, isShared });
+      window.location.assign(begun.authorization_url);
+    },
+  });
+  const again = server.login && !isForOneself ? "Log in again" : "Log in";
+  return (
+    <>
+      <Button size="xs" variant="default" loading={begin.isPending} onClick={() => begin.mutate()}>
+        {isForOneself ? "Log in for myself" : again}
+      </Button>
+      {begin.isError ? <Failure error={begin.error} /> : null}
+    </>
+  );
+}
+
+function LogOut({ server, isShared }: { readonly server: Server; readonly isShared: boolean }) {
+  const end = useMutation({
+    mutationFn: () =>
+      take(
+        api.DELETE("/api/v1/mcp/servers/{server_id}/login", {
+          params: { path: { server_id: server.server_id }, query: { shared: isShared } },
+        }),
+      ),
+    onSettled: useRefresh("server"),
+  });
+  return (
+    <>
+      <Button size="xs" variant="default" loading={end.isPending} onClick={() => end.mutate()}>
+        Log out
+      </Button>
+      {end.isError ? <Failure error={end.error} /> : null}
+    </>
+  );
+}

@@ -1,0 +1,134 @@
+/** One task, or key: every tool that it is granted and nobody uses, and the way to a policy without them. */
+import { Button, Group, Stack, Text } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useParams } from "react-router";
+import { api, type Shapes, take } from "@/api/client";
+import { useMay } from "@/api/me";
+import { type Column, DataTable } from "@/parts/data-table";
+import { PageHead } from "@/parts/page-head";
+import { Warnings } from "@/parts/plan-panel";
+import { Span, useDays } from "@/parts/span";
+import { Empty, Loaded } from "@/parts/states";
+import { count, moment } from "@/parts/time";
+import { Trail } from "@/parts/trail";
+import { Untrusted } from "@/parts/untrusted";
+import { LastUsed } from "./last-used";
+import { type Holder, summaryOf, USUAL_DAYS } from "./words";
+
+type Unused = Shapes["UnusedShown"];
+
+export function HolderPage() {
+  const { kind, id = "" } = useParams();
+  const { days, setDays, sinceMs } = useDays(USUAL_DAYS);
+  const isTask = kind === "task";
+  const found = useQuery({
+    queryKey: ["derived", "unused", "one", kind, id, days],
+    queryFn: ({ signal }) => {
+      const query = { since: sinceMs(), ...(isTask ? { task: id } : { key: id }) };
+      return take(api.GET("/admin/api/unused", { params: { query }, signal }));
+    },
+  });
+  return (
+    <>
+      <Trail above={[{ title: "Unused grants", path: isTask ? "/unused" : "/unused?of=key" }]} here={id} />
+      <PageHead
+        title={id}
+        about={isTask ? "What the task grants and nobody uses" : "What the key lets through and nobody uses"}
+      >
+        <Ways kind={isTask ? "task" : "key"} id={id} days={days} />
+      </PageHead>
+      <Stack gap="sm">
+        <Group>
+          <Span days={days} setDays={setDays} />
+        </Group>
+        <Loaded query={found} what="Going through the audit">
+          {({ holders: [holder], since_ms, warnings }) =>
+            holder ? <Grants holder={holder} sinceMs={since_ms} warnings={warnings} /> : null
+          }
+        </Loaded>
+      </Stack>
+    </>
+  );
+}
+
+function Ways({
+  kind,
+  id,
+  days,
+}: {
+  readonly kind: Holder["kind"];
+  readonly id: string;
+  readonly days: string;
+}) {
+  const place = `/${kind}s/${encodeURIComponent(id)}`;
+  return (
+    <>
+      <Button variant="default" component={Link} to={place}>
+        Open the {kind}
+      </Button>
+      {kind === "task" ? (
+        <Button component={Link} to={`${place}?tab=learn&days=${days}`}>
+          A policy without them
+        </Button>
+      ) : null}
+    </>
+  );
+}
+
+interface GrantsProps {
+  readonly holder: Holder;
+  readonly sinceMs: number;
+  readonly warnings: readonly string[];
+}
+
+function Grants({ holder, sinceMs, warnings }: GrantsProps) {
+  const navigate = useNavigate();
+  const mayLook = useMay("admin") || holder.kind === "task";
+  const lens = (one: Unused) => {
+    const query = new URLSearchParams({ [holder.kind]: holder.id, why: nameOf(one) });
+    return `/scope?${query}`;
+  };
+  return (
+    <>
+      <Group gap="xs">
+        <Text>{summaryOf(holder)}</Text>
+        <Text c="dimmed" size="sm">
+          {count(holder.calls)} {holder.calls === 1 ? "call" : "calls"} since {moment(sinceMs)}
+        </Text>
+      </Group>
+      <Warnings warnings={[...warnings]} />
+      <DataTable
+        label="Unused tools"
+        rows={holder.tools}
+        columns={TOOLS}
+        keyOf={nameOf}
+        onOpen={mayLook ? (one) => void navigate(lens(one)) : undefined}
+        sort={{ key: "name" }}
+        empty={<Empty title="There is nothing to take from it" />}
+      />
+    </>
+  );
+}
+
+function nameOf(one: Unused): string {
+  return `${one.server_id}.${one.tool}`;
+}
+
+const TOOLS: readonly Column<Unused>[] = [
+  { key: "name", title: "Tool", sortBy: nameOf, show: (one) => <Untrusted text={nameOf(one)} mono /> },
+  {
+    key: "last",
+    title: "Last used",
+    width: 160,
+    sortBy: (one) => one.last_used_ms ?? 0,
+    show: (one) => <LastUsed ms={one.last_used_ms} />,
+  },
+  {
+    key: "tokens",
+    title: "Tokens",
+    align: "right",
+    width: 90,
+    sortBy: (one) => one.tokens,
+    show: (one) => count(one.tokens),
+  },
+];

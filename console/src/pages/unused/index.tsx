@@ -1,0 +1,13 @@
+/** Unused grants: what tasks grant, and keys let through, that nobody uses. */
+import { Route, Routes } from "react-router";
+import { HolderPage } from "./holder-page";
+import { UnusedList } from "./unused-list";
+
+export default function Page() {
+  return (
+    <Routes>
+      <Route index element={<UnusedList />} />
+      <Route path=":kind/:id" element={<HolderPage />} />
+    </Routes>
+  );
+}

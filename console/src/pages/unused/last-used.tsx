@@ -1,0 +1,6 @@
+/** When something was used last, as far as the audit reaches back. */
+import { ago, moment } from "@/parts/time";
+
+export function LastUsed({ ms }: { readonly ms: number | null }) {
+  return ms === null ? "never" : <span title={moment(ms)}>{ago(ms)}</span>;
+}

@@ -1,0 +1,39 @@
+import { expect, test } from "vitest";
+import { askedFor, type Holder, holderPath, summaryOf } from "./words";
+
+const HOLDER: Holder = {
+  kind: "task",
+  id: "review",
+  calls: 3,
+  last_used_ms: 1,
+  granted: 4,
+  unused: 2,
+  unused_tokens: 1_200,
+  tools: [],
+};
+
+test("what is not used is told with what it costs", () => {
+  expect(summaryOf(HOLDER)).toBe(
+    "2 of 4 tools it is granted were not used: about 1,200 tokens in each list.",
+  );
+  expect(summaryOf({ ...HOLDER, unused: 1, unused_tokens: 1 })).toBe(
+    "1 of 4 tools it is granted was not used: about 1 token in each list.",
+  );
+});
+
+test("all, none and nothing at all are told as such", () => {
+  expect(summaryOf({ ...HOLDER, unused: 4 })).toBe(
+    "None of the 4 tools it is granted was used: about 1,200 tokens in each list.",
+  );
+  expect(summaryOf({ ...HOLDER, unused: 0 })).toBe("All 4 tools it is granted were used.");
+  expect(summaryOf({ ...HOLDER, granted: 0, unused: 0 })).toBe("It is granted no tools.");
+});
+
+test("a name leads to its own page, with the span that was chosen", () => {
+  expect(holderPath({ kind: "key", id: "a/b" }, "30")).toBe("/unused/key/a%2Fb");
+  expect(holderPath(HOLDER, "7")).toBe("/unused/task/review?days=7");
+});
+
+test("tasks are looked at unless something else is asked for", () => {
+  expect([askedFor(null), askedFor("key"), askedFor("nobody")]).toEqual(["task", "key", "task"]);
+});
