@@ -37,14 +37,14 @@ def params(name: str, arguments: Any = None, **members: Any) -> Params:
     return {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in sent.items()}
 
 
-async def ask(link: Link, name: str, *, timeout_s: float = 5.0, **members: Any) -> Any:
+async def ask(link: Link, name: str, *, timeout_s: float = 60.0, **members: Any) -> Any:
     """The `echo` in the result of a tool."""
     reply = await link.request(CALL, params(name, **members), timeout_s=timeout_s)
     assert reply.result is not None, reply
     return msgspec.json.decode(reply.result).get("echo")
 
 
-async def until(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
+async def until(condition: Callable[[], object], *, within_s: float = 60.0) -> None:
     """Wait for what happens outside this loop: in a child, or behind a socket."""
     async with asyncio.timeout(within_s):
         while not condition():
@@ -59,7 +59,7 @@ async def until_stopped(link: Link, *, times: int) -> None:
 
 async def hanging(link: Link) -> asyncio.Task[Reply]:
     """A request that has reached the server, which will never answer it."""
-    task = asyncio.create_task(link.request(CALL, params("hang"), timeout_s=5))
+    task = asyncio.create_task(link.request(CALL, params("hang"), timeout_s=60))
     await asyncio.sleep(0)
     await ask(link, "echo")
     return task
@@ -99,7 +99,7 @@ async def test_a_result_comes_back_as_it_was_sent(link: Link) -> None:
 
 
 async def test_an_error_of_the_server_is_a_reply(link: Link) -> None:
-    reply = await link.request(CALL, params("refuse"), timeout_s=5)
+    reply = await link.request(CALL, params("refuse"), timeout_s=60)
 
     assert reply.result is None
     assert msgspec.json.decode(reply.error or b"") == REFUSAL

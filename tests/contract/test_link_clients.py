@@ -29,7 +29,7 @@ def has_own_streams(subject: Subject) -> bool:
     return subject.record.transport == "streamable_http"
 
 
-async def put(link: Link, name: str, client: Client | None, *, timeout_s: float = 5.0, **sent: Any) -> Any:
+async def put(link: Link, name: str, client: Client | None, *, timeout_s: float = 60.0, **sent: Any) -> Any:
     """The `echo` in the result of a tool that `client` calls; keyword `meta` is its `_meta`."""
     members = {"_meta": sent.pop("meta")} if "meta" in sent else {}
     reply = await link.request(CALL, params(name, sent, **members), timeout_s=timeout_s, client=client)

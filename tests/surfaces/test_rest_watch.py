@@ -199,7 +199,7 @@ async def test_silence_is_broken_by_a_sign_of_life_and_loses_nothing() -> None:
     async with asyncio.timeout(60), store.watch(0) as batches:
         seen = [await watch.next(batches, within_s=0.001) for _ in range(3)]
         await store.write([put("git")], actor="ada")
-        found = await watch.next(batches, within_s=5)
+        found = await watch.next(batches, within_s=60)
 
     assert seen == [Batch(revision=0), None, None]
     assert found is not None
@@ -216,10 +216,10 @@ async def test_a_watch_may_be_ended_while_it_is_ending_and_by_its_store() -> Non
             loop.call_soon(watch.end)
 
         loop.call_soon(end_twice)
-        ended = await watch.next(batches, within_s=5)
+        ended = await watch.next(batches, within_s=60)
         other = Watch(is_over=False)
         loop.call_soon(lambda: asyncio.ensure_future(store.aclose()))
-        closed = await other.next(batches, within_s=5)
+        closed = await other.next(batches, within_s=60)
 
     assert (ended, watch.is_over, watch.reason) == (None, True, reason)
     assert (closed, other.is_over, other.reason) == (None, True, None)

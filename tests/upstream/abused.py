@@ -57,11 +57,11 @@ class Abused:
         assert answer.reply.result is not None, answer.reply.error
         return msgspec.json.decode(answer.reply.result)["echo"]["value"]
 
-    async def recovers(self) -> None:
+    async def recovers(self, value: str = "well again") -> None:
         """Returns once a call is answered."""
         while True:
             try:
-                assert await self.call("well again") == "well again"
+                assert await self.call(value) == value
             except Exception:
                 await asyncio.sleep(0.01)
             else:
@@ -85,9 +85,9 @@ class FakeSse(Sse):
 
 @asynccontextmanager
 async def open_abused(
-    mcp: FakeMcp | FakeSse, *, timeout_s: float = 5.0, concurrency: int = 16, http: HttpLimits | None = None
+    mcp: FakeMcp | FakeSse, *, timeout_s: float = 60.0, concurrency: int = 16, http: HttpLimits | None = None
 ) -> AsyncIterator[Abused]:
-    """Both servers, connected and listed, all within 20 seconds."""
+    """Both servers, connected and listed, all within a minute."""
     if isinstance(mcp, FakeMcp):
         mcp.faults.setdefault("tools/list", offer_echo)
     honest = FakeMcp(faults={"tools/list": offer_echo})

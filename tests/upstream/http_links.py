@@ -93,7 +93,7 @@ def params(**members: object) -> Params:
     return {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in members.items()}
 
 
-async def call(link: Link, value: object = 1, *, timeout_s: float = 5.0) -> Reply:
+async def call(link: Link, value: object = 1, *, timeout_s: float = 60.0) -> Reply:
     headers = {"Mcp-Name": "echo"}
     return await link.request(
         "tools/call", params(name="echo", arguments=value), timeout_s=timeout_s, headers=headers

@@ -92,7 +92,7 @@ def tool(name: str, **arguments: Any) -> Params:
     }
 
 
-async def call(link: StdioLink, name: str, timeout_s: float = 5.0, **arguments: Any) -> Any:
+async def call(link: StdioLink, name: str, timeout_s: float = 60.0, **arguments: Any) -> Any:
     """What the tool says: its text, read as JSON where it is."""
     return said(await link.request("tools/call", tool(name, **arguments), timeout_s=timeout_s))
 
@@ -116,7 +116,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-async def until(condition: Callable[[], bool], within_s: float = 5.0) -> float:
+async def until(condition: Callable[[], bool], within_s: float = 60.0) -> float:
     """Wait for something outside this process; how long it took."""
     started = time.monotonic()
     while not condition():

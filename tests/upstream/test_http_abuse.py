@@ -71,7 +71,7 @@ async def test_ups_2_and_chd_17_silence_costs_calls_their_time_and_goes_by_witho
     kind: str,
 ) -> None:
     async with open_abused(honest(kind), timeout_s=0.2) as abused:
-        await abused.call()
+        await abused.recovers()
         abused.proxy.hold()
         found = await asyncio.gather(*(abused.call(n) for n in range(5)), return_exceptions=True)
         in_flight = abused.health.in_flight
@@ -115,14 +115,12 @@ async def test_ups_14_wherever_the_line_is_cut_no_call_arrives_twice(kind: str, 
 
 @KINDS
 async def test_ups_3_an_answer_in_drops_ends_at_the_deadline(kind: str) -> None:
-    async with open_abused(honest(kind), timeout_s=0.3) as abused:
+    async with open_abused(honest(kind), timeout_s=1.0) as abused:
         abused.proxy.answers.fault = Fault(slice_bytes=1, bytes_per_s=10)
         with pytest.raises(CallTimedOut):
             await abused.call()
         abused.proxy.answers.fault = Fault(slice_bytes=1)
-        await abused.recovers()
-
-        assert await abused.call("x" * 2000) == "x" * 2000
+        await abused.recovers("x" * 1000)
 
 
 @ERAS

@@ -88,7 +88,7 @@ async def test_a_person_a_model_and_the_roots_are_asked(word: str) -> None:
     client = Client(answer, capabilities=CAN)
     async with asyncio.timeout(60), linked(word) as link:
         call = params(name="consult", arguments={}, _meta={"progressToken": "mine"})
-        reply = await link.request("tools/call", call, timeout_s=10, client=client)
+        reply = await link.request("tools/call", call, timeout_s=60, client=client)
 
     result = msgspec.json.decode(reply.result or b"{}")
     assert result["content"][0]["text"] == "Ada 4 file:///work"

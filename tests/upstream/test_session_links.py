@@ -167,7 +167,7 @@ async def test_shu_4_a_killed_node_leaves_no_process_of_a_session(tmp_path: Path
     family = [int(pid) for pid in pids.read_text().split()]
     node.kill()
     await node.wait()
-    await until(lambda: not any(map(is_alive, family)), within_s=5)
+    await until(lambda: not any(map(is_alive, family)))
 
     assert len(family) == 4
 

@@ -72,7 +72,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.CRITICAL, logger=name)
 
 
-async def call(link: Link, text: str, timeout_s: float = 5.0) -> Any:
+async def call(link: Link, text: str, timeout_s: float = 60.0) -> Any:
     arguments = params(name="echo", arguments={"text": text})
     reply = await link.request("tools/call", arguments, timeout_s=timeout_s)
     return json.loads(reply.result or reply.error or b"")
@@ -81,7 +81,7 @@ async def call(link: Link, text: str, timeout_s: float = 5.0) -> Any:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_tools_are_listed_and_called_in_both_eras(era: Era) -> None:
     async with linked(Upstream(), era) as link:
-        listed = json.loads((await link.request("tools/list", {}, timeout_s=5)).result or b"")
+        listed = json.loads((await link.request("tools/list", {}, timeout_s=60)).result or b"")
         results = await asyncio.gather(*(call(link, f"text {n}") for n in range(20)))
 
         assert link.hello.era == era

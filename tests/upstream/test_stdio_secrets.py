@@ -38,9 +38,9 @@ async def test_sec_9_a_childs_own_token_is_masked_in_errors_and_on_stderr() -> N
     listener = Listener()
     record = command(sys.executable, "-c", LEAKY, env={"API_TOKEN": TOKEN})
     async with open_link(record, listener) as link:
-        error = await link.request("tools/call", tool("error"), timeout_s=5)
-        tool_error = await link.request("tools/call", tool("tool_error"), timeout_s=5)
-        await link.request("tools/call", tool("stderr"), timeout_s=5)
+        error = await link.request("tools/call", tool("error"), timeout_s=60)
+        tool_error = await link.request("tools/call", tool("tool_error"), timeout_s=60)
+        await link.request("tools/call", tool("stderr"), timeout_s=60)
         await until(lambda: b"was refused\n" in listener.stderr)
 
     assert error.error == b'{"code": -32000, "message": "401 for [redacted]"}'
@@ -52,6 +52,6 @@ async def test_sec_9_a_childs_own_token_is_masked_in_errors_and_on_stderr() -> N
 async def test_what_was_referred_to_is_masked_whatever_its_name() -> None:
     record = command(sys.executable, "-c", LEAKY, env={"API_TOKEN": "${ENV:PLAIN}"})
     async with open_link(record, environ={"PLAIN": TOKEN}) as link:
-        error = await link.request("tools/call", tool("error"), timeout_s=5)
+        error = await link.request("tools/call", tool("error"), timeout_s=60)
 
     assert error.error == b'{"code": -32000, "message": "401 for [redacted]"}'

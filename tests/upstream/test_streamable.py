@@ -43,7 +43,7 @@ async def test_a_modern_request_carries_its_era_in_headers_and_envelope() -> Non
     async with linked(FakeMcp()) as (server, link):
         headers = {"Mcp-Name": "a tool", "Mcp-Param-Region": "eu"}
         meta = {"progressToken": 7, "x/y": 1, "io.modelcontextprotocol/clientInfo": {"name": "theirs"}}
-        await link.request("tools/call", params(name="a tool", _meta=meta), timeout_s=5, headers=headers)
+        await link.request("tools/call", params(name="a tool", _meta=meta), timeout_s=60, headers=headers)
 
         [request] = server.seen("tools/call")
         assert {
@@ -65,8 +65,10 @@ async def test_a_modern_request_carries_its_era_in_headers_and_envelope() -> Non
 async def test_a_legacy_request_carries_its_session_and_no_envelope() -> None:
     async with linked(FakeMcp("legacy")) as (server, link):
         meta = {"x/y": 1, "io.modelcontextprotocol/protocolVersion": MODERN}
-        await link.request("tools/call", params(name="a", _meta=meta), timeout_s=5, headers={"Mcp-Name": "a"})
-        await link.request("tools/call", params(name="a", _meta={"progressToken": 7}), timeout_s=5)
+        await link.request(
+            "tools/call", params(name="a", _meta=meta), timeout_s=60, headers={"Mcp-Name": "a"}
+        )
+        await link.request("tools/call", params(name="a", _meta={"progressToken": 7}), timeout_s=60)
 
         first, second = server.seen("tools/call")
         assert [first.message["params"], second.message["params"]] == [

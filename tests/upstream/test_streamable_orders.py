@@ -46,7 +46,7 @@ def legacy(**faults: Any) -> FakeMcp:
 
 
 async def put(link: Link, client: Client) -> Any:
-    reply = await link.request("tools/call", params(arguments=1), timeout_s=5, client=client)
+    reply = await link.request("tools/call", params(arguments=1), timeout_s=60, client=client)
     return json.loads(reply.result or b"")
 
 
@@ -204,7 +204,7 @@ async def test_a_question_on_the_stream_of_no_call_belongs_to_the_only_one_there
         link = await open_link(record_for(server.url), capabilities=SHARED_CAPABILITIES)
         hanging = asyncio.ensure_future(
             link.request(
-                "tools/call", params(arguments="hang"), timeout_s=5, client=None if is_alone else other
+                "tools/call", params(arguments="hang"), timeout_s=60, client=None if is_alone else other
             )
         )
         await until(server, "tools/call", 1)

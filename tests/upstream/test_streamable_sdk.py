@@ -108,7 +108,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="mcp")
 
 
-async def call(link: Link, text: str, timeout_s: float = 5.0) -> Any:
+async def call(link: Link, text: str, timeout_s: float = 60.0) -> Any:
     reply = await link.request(
         "tools/call",
         params(name="echo", arguments={"text": text}),
@@ -122,7 +122,7 @@ async def call(link: Link, text: str, timeout_s: float = 5.0) -> Any:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_tools_are_listed_and_called_in_both_eras(era: Era, how: str) -> None:
     async with linked(Upstream(), era, how=how) as link:
-        listed = json.loads((await link.request("tools/list", {}, timeout_s=5)).result or b"")
+        listed = json.loads((await link.request("tools/list", {}, timeout_s=60)).result or b"")
         results = await asyncio.gather(*(call(link, f"text {n}") for n in range(20)))
 
         assert link.hello.era == era
@@ -134,7 +134,7 @@ async def test_tools_are_listed_and_called_in_both_eras(era: Era, how: str) -> N
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_an_unknown_method_is_an_error_object(era: Era) -> None:
     async with linked(Upstream(), era) as link:
-        reply = await link.request("no/such", {}, timeout_s=5)
+        reply = await link.request("no/such", {}, timeout_s=60)
 
         assert json.loads(reply.error or b"")["code"] == -32601
 

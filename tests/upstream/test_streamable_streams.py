@@ -27,7 +27,7 @@ async def test_a_server_that_says_so_is_listened_to(era: str, stream: str) -> No
     heard = Heard()
     async with linked(FakeMcp(era, faults={stream: script}, capabilities=TELLS), heard) as (server, link):
         await heard.until_notified(1)
-        reply = await link.request("tools/call", params(arguments=1), timeout_s=5)
+        reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
 
         assert heard.notifications == [("notifications/tools/list_changed", b'{"n": 1}')]
         assert reply == Reply(result=b'{"echo": 1}')
@@ -45,7 +45,7 @@ async def test_a_server_that_says_so_is_listened_to(era: str, stream: str) -> No
 @ERAS
 async def test_a_server_that_says_nothing_of_it_is_not_listened_to(era: str, stream: str) -> None:
     async with linked(FakeMcp(era)) as (server, link):
-        await link.request("tools/call", params(arguments=1), timeout_s=5)
+        await link.request("tools/call", params(arguments=1), timeout_s=60)
 
         assert server.seen(stream) == []
 
@@ -55,7 +55,7 @@ async def test_a_server_without_such_a_stream_is_asked_once(era: str, stream: st
     heard = Heard()
     async with linked(FakeMcp(era, capabilities=TELLS), heard) as (server, link):
         for n in range(50):
-            await link.request("tools/call", params(arguments=n), timeout_s=5)
+            await link.request("tools/call", params(arguments=n), timeout_s=60)
 
         assert (len(server.seen(stream)), heard.closings) == (1, [])
 
@@ -98,7 +98,7 @@ async def test_a_refused_subscription_is_not_tried_again() -> None:
     mcp = FakeMcp(faults={"subscriptions/listen": script}, capabilities=TELLS)
     async with linked(mcp) as (server, link):
         for n in range(50):
-            await link.request("tools/call", params(arguments=n), timeout_s=5)
+            await link.request("tools/call", params(arguments=n), timeout_s=60)
 
         assert len(server.seen("subscriptions/listen")) == 1
 
@@ -113,7 +113,7 @@ async def test_a_new_session_has_a_new_stream() -> None:
         while not server.seen("GET"):
             await asyncio.sleep(0)
         mcp.sessions.clear()
-        await link.request("tools/call", params(arguments=1), timeout_s=5)
+        await link.request("tools/call", params(arguments=1), timeout_s=60)
         while len(server.seen("GET")) < 2:
             await asyncio.sleep(0)
 
@@ -149,7 +149,7 @@ async def test_a_stream_that_stops_before_its_answer_is_resumed_where_it_stopped
 
     mcp = FakeMcp("legacy", faults={"tools/call": begin, "GET": go_on})
     async with linked(mcp) as (server, link):
-        reply = await link.request("tools/call", params(arguments=1), timeout_s=5)
+        reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
 
         assert reply == OK
         assert len(server.seen("tools/call")) == 1
@@ -169,7 +169,7 @@ async def test_a_stream_that_cannot_be_resumed_is_an_unknown_outcome(status: int
     mcp = FakeMcp("legacy", faults={"tools/call": begin, "GET": refuse})
     async with linked(mcp) as (server, link):
         with pytest.raises(ServerUnavailable, match=r"does not resume its stream .*unknown outcome"):
-            await link.request("tools/call", params(arguments=1), timeout_s=5)
+            await link.request("tools/call", params(arguments=1), timeout_s=60)
 
         assert (len(server.seen("tools/call")), len(server.seen("initialize"))) == (1, 1)
 
@@ -183,7 +183,7 @@ async def test_a_server_that_is_gone_when_its_stream_is_resumed_leaves_an_unknow
 
     async with linked(FakeMcp("legacy", faults={"tools/call": begin})) as (server, link):
         with pytest.raises(ServerUnavailable, match="connection refused: unknown outcome"):
-            await link.request("tools/call", params(arguments=1), timeout_s=5)
+            await link.request("tools/call", params(arguments=1), timeout_s=60)
 
 
 async def test_resuming_ends_at_the_deadline_of_the_call() -> None:
@@ -219,7 +219,7 @@ async def test_a_flood_of_requests_from_a_server_is_not_answered_without_bound()
 
     mcp = FakeMcp("legacy", faults={"tools/call": script, "answer": take})
     async with linked(mcp) as (_, link):
-        reply = await link.request("tools/call", params(arguments=1), timeout_s=5)
+        reply = await link.request("tools/call", params(arguments=1), timeout_s=60)
         release.set()
 
         assert reply == OK
