@@ -131,6 +131,7 @@ def test_what_happens_is_followed_until_the_stream_ends(gateway: FakeGateway, ru
     assert gateway.last.query == {"type": "admin"}
     assert ran.lines == ["2025-10-09 08:53:20  admin  put  local  server git"] * 2
     assert (ran.code, "the gateway ended the stream" in ran.err) == (1, True)
+    assert f"`toolgate audit --since {AT_MS}` lists what came after" in ran.err
 
 
 @pytest.mark.parametrize("given", ["--since", "--until", "--limit", "--export"])

@@ -163,9 +163,11 @@ def verify_command(
 
 
 def _follow(client: RestClient, query: Mapping[str, str], output: Output) -> None:
+    hint = "begin anew once it is there again"
     for event in client.events(f"{_PATH}/events", query):
         if event.name == "error":
             raise failure_of(event.data)
         if event.name == "event":
             output.show(event.data, render_event(event.data))
-    raise CommandFailed("the gateway ended the stream", code="stream_ended")
+            hint = f"`toolgate audit --since {event.data['at_ms']}` lists what came after"
+    raise CommandFailed("the gateway ended the stream", hint=hint, code="stream_ended")
