@@ -13,6 +13,7 @@ from toolgate.cli.failure import CommandFailed
 from toolgate.cli.options import Connection
 from toolgate.cli.output import write_json
 from toolgate.cli.record_commands import PlanOption
+from toolgate.cli.render.layout import stack
 from toolgate.cli.render.learning import render_lesson
 from toolgate.cli.render.plans import render_change_set
 from toolgate.cli.spreading import spread_options
@@ -78,6 +79,4 @@ def learn_command(
             return
         change = {"kind": "task", "id": task, "body": lesson["record"]}
         answer = client.post(APPLY, {"changes": [change], "plan": lesson["plan"]["id"]})
-    if not connection.as_json:
-        connection.output.show(lesson, render_lesson(lesson, None))
-    connection.output.show(answer, render_change_set(answer))
+    connection.output.show(answer, stack(render_lesson(lesson, None), render_change_set(answer)))

@@ -51,11 +51,10 @@ def _kept(kept: Sequence[Answer]) -> RenderableType:
 def _removed(removed: Sequence[Answer], *, begins_ms: int | None) -> RenderableType | None:
     if not removed:
         return None
-    table = _unused_tools(removed)
-    begins = (
-        None if begins_ms is None else Text(f"never: since {_day(begins_ms)}, when the audit begins", DIM)
-    )
-    return Group(Text(f"{len(removed):,} not used, and removed", style=f"bold {BAD}"), table, begins or "")
+    parts = [Text(f"{len(removed):,} not used, and removed", style=f"bold {BAD}"), _unused_tools(removed)]
+    if begins_ms is not None:
+        parts.append(Text(f"never: since {_day(begins_ms)}, when the audit begins", DIM))
+    return Group(*parts)
 
 
 def _unused_tools(tools: Sequence[Answer]) -> RenderableType:
