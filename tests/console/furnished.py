@@ -16,7 +16,6 @@ from tests.scenarios.gateway import ROOT, Gateway, Json, Site, running
 from tests.scenarios.waiting import eventually
 from toolgate.audit.events import AuditEvent, CallRecorded, TokensCounted
 from toolgate.audit.lines import encode_line
-from toolgate.audit.sinks import JsonLinesSink
 from toolgate.cli.demo_kit import DATA, load_servers, load_tasks
 from toolgate.cli.demo_repository import make_repository
 
@@ -37,7 +36,7 @@ TRAFFIC: Final = (
     ("", "filesystem", "read_text_file", 12, 5),
     ("", "filesystem", "search_files", 240, 2),
 )
-CALLERS: Final = {"review": "ci", "notes": "assistant", "ops": "support", "": "ada"}
+CALLERS: Final = {"review": "key:ci", "notes": "key:assistant", "ops": "key:support", "": "key:ada"}
 
 
 KEYS: Final[tuple[Json, ...]] = (
@@ -118,11 +117,10 @@ def a_month(now_ms: int) -> list[AuditEvent]:
 
 
 def write_audit(site: Site, events: list[AuditEvent]) -> None:
-    """As the log of a gateway that ran before."""
+    """As the log of a gateway that ran before; the next one seals it."""
     site.data.mkdir(parents=True)
-    sink = JsonLinesSink(site.data / "audit.jsonl")
-    sink.write([encode_line(number, event) for number, event in enumerate(events, start=1)])
-    sink.close()
+    lines = (encode_line(number, event) for number, event in enumerate(events, start=1))
+    (site.data / "audit.jsonl").write_bytes(b"".join(lines))
 
 
 def furnish(gateway: Gateway) -> None:
@@ -197,6 +195,7 @@ def pages(gateway: Gateway) -> dict[str, tuple[str, str]]:
     """By the name of its picture, where a page is, and a text by which one sees that it is there."""
     (run, *_) = gateway.get("/api/v1/tasks/stock/invocations")["invocations"]
     return {
+        "login": ("login", "As `toolgate keys add` printed it"),
         "overview": ("", "Slowest tools"),
         "overview-tokens": ("", "for definitions"),
         "servers": ("servers", "Tea shop"),
@@ -221,6 +220,8 @@ def pages(gateway: Gateway) -> dict[str, tuple[str, str]]:
         "pins": ("pins", "archive"),
         "pin": ("pins/archive", "Send it to me first"),
         "activity": ("activity", "git_reset"),
+        "unused": ("unused", "review"),
+        "unused-task": ("unused/task/review", "git_branch"),
         "runs": ("runs", "stock"),
         "run": (f"runs/stock/{run['invocation_id']}", "search_products"),
         "models": ("models", "Ollama"),

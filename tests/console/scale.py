@@ -18,11 +18,9 @@ from tests.scenarios.gateway import Gateway
 from tests.scenarios.waiting import eventually
 from toolgate.audit.events import AuditEvent, CallRecorded
 from toolgate.audit.lines import encode_line
-from toolgate.audit.sinks import JsonLinesSink
 
 EVENTS: Final = 100_000
 DAY_MS: Final = 24 * 3600 * 1000
-BATCH: Final = 10_000
 TAKEN_IN_S: Final = 120.0
 
 
@@ -55,6 +53,7 @@ PLACES: Final = {
     "approvals": Place("approvals", "No call waits"),
     "pins": Place("pins", "fleet-003"),
     "activity": Place("activity?type=call", "Show older ones"),
+    "unused": Place("unused?of=key", "key-01"),
     "runs": Place("runs", "WASM tasks"),
     "models": Place("models", "No model can be asked yet"),
     "keys": Place("keys", "key-01"),
@@ -100,11 +99,8 @@ def large_house(
 
 def _write_audit(directory: Path, count: int) -> None:
     directory.mkdir(parents=True)
-    sink = JsonLinesSink(directory / "audit.jsonl")
-    lines = [encode_line(number, event) for number, event in enumerate(events(count), start=1)]
-    for begin in range(0, count, BATCH):
-        sink.write(lines[begin : begin + BATCH])
-    sink.close()
+    lines = (encode_line(number, event) for number, event in enumerate(events(count), start=1))
+    (directory / "audit.jsonl").write_bytes(b"".join(lines))
 
 
 def open_place(tab: Page, place: Place) -> None:

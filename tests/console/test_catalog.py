@@ -156,7 +156,7 @@ def test_a_call_that_waits_for_somebody_leads_to_where_that_is_decided(tab: Page
     expect(tab.get_by_role("button", name="Approve")).to_be_visible()
 
     (waiting,) = gateway.get("/admin/api/approvals?state=pending")["approvals"]
-    assert tab.url.endswith(f"/approvals/{waiting['approval_id']}")
+    expect(tab).to_have_url(f"/console/approvals/{waiting['approval_id']}")
     assert waiting["arguments"]["content"] == "hello"
 
 

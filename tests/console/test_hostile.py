@@ -36,7 +36,8 @@ def paths(gateway: Gateway) -> list[str]:
     """Every page there is, where it shows what strangers wrote, or what stands in its address."""
     (waiting,) = gateway.get("/admin/api/approvals?state=pending")["approvals"]
     (run,) = gateway.get("/api/v1/tasks/runs/invocations")["invocations"]
-    event = gateway.get("/admin/api/audit?type=call&outcome=denied&limit=200")["events"][-1]
+    denied = "/admin/api/audit?type=call&outcome=denied&limit=200"
+    event = eventually(lambda: gateway.get(denied)["events"])[-1]
     asking = "/admin/api/audit?type=call&code=mcp_approval_required"
     (asked,) = eventually(lambda: gateway.get(asking)["events"])
     assert asked["arguments"]
@@ -90,8 +91,10 @@ def paths(gateway: Gateway) -> list[str]:
             "activity?type=spawn",
         ),
         *("runs", "runs/runs", f"runs/runs/{run['invocation_id']}", "runs?tab=modules", f"runs/{TYPED}"),
+        *("unused", "unused?of=key", "unused?of=server", "unused/task/task-3", f"unused/task/{TYPED}"),
         *("models", "models/asked", "models/asked/edit", "keys", f"keys/{TYPED}", f"nowhere/{TYPED}"),
         f"login?state=x&error={TYPED}&error_description={TYPED}",
+        f"servers/-/login?state=x&error={TYPED}&error_description={TYPED}",
     ]
 
 

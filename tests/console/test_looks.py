@@ -27,6 +27,8 @@ BESIDE: Final = {
     "task-connect": ("tasks/review?tab=connect", "Claude Code"),
     "profile-edit": ("profiles/reading/edit", "What this change would do"),
     "approvals-all": ("approvals?state=all", "shop.refund_order"),
+    "unused-keys": ("unused?of=key", "assistant"),
+    "unused-servers": ("unused?of=server", "billing"),
     "runs-modules": ("runs?tab=modules", "Upload"),
     "task-runs": ("runs/stock", "Run it"),
     "model": ("models/ollama", "Answer timeout"),

@@ -6,7 +6,7 @@ How many seconds pages take in a house of full size is measured by `make bench-c
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect
@@ -28,7 +28,8 @@ MAX_FIRST_LOAD: Final = 400_000
 class Traffic:
     """What a tab has asked for, and got."""
 
-    asked: list[str] = field(default_factory=list)
+    asked: dict[str, None] = field(default_factory=dict)
+    """Each once: what is looked at again and again depends on how long that goes on."""
     got: dict[str, int] = field(default_factory=dict)
     """The bytes on the wire, by path, of what has come to its end."""
 
@@ -41,7 +42,9 @@ class Traffic:
         tab.remove_listener("requestfinished", self._on_finished)
 
     def _on_request(self, request: Request) -> None:
-        self.asked.append(urlsplit(request.url).path)
+        url = urlsplit(request.url)
+        what = [one for one in parse_qsl(url.query) if one[0] != "since"]
+        self.asked[f"{url.path}?{urlencode(what)}"] = None
 
     def _on_finished(self, request: Request) -> None:
         self.got[urlsplit(request.url).path] = request.sizes()["responseBodySize"]
