@@ -40,7 +40,7 @@ class ParseFailed(ToolgateError):
     """The bytes are not the JSON they should be."""
 
     code = "parse_error"
-    default_hint = "send one JSON-RPC object as UTF-8 JSON, without NaN or Infinity"
+    default_hint = "send one object as UTF-8 JSON: no name twice in it, neither NaN nor Infinity"
 
 
 class InvalidRequest(ToolgateError):
