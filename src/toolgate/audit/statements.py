@@ -1,6 +1,7 @@
 """What is asked of the tables of the index, and how events become rows: the same on every engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -29,6 +30,7 @@ NEAR_MS: Final = 10 * 60_000
 
 _NOT_LISTED: Final = (CallStarted, TokensCounted)
 """That a call began is for the log alone: its end comes as well. Tokens are added up."""
+_KEYS_OF_CALL: Final = attrgetter(*KEYS, "session", "layer", "rule")
 _BY_TIME: Final = (EVENTS.c.at_ms, EVENTS.c.position)
 _NEWEST_FIRST: Final = (EVENTS.c.at_ms.desc(), EVENTS.c.position.desc())
 
@@ -93,19 +95,24 @@ def _insert(connection: Connection, table: Table, rows: list[tuple[Any, ...]]) -
 
 
 def _row(line: Line) -> tuple[Any, ...]:
-    event, session, layer, rule, speed = line.event, "", "", "", None
-    match event:
-        case CallRecorded():
-            session, layer, rule = event.session, event.layer, event.rule
-            speed = None if event.outcome == "denied" else speed_of(event.duration_us)
-        case InvocationEnded():
+    event, session, speed = line.event, "", None
+    if isinstance(event, CallRecorded):
+        keys = _KEYS_OF_CALL(event)
+        speed = None if event.outcome == "denied" else speed_of(event.duration_us)
+    else:
+        if isinstance(event, InvocationEnded):
             session = event.invocation_id
-        case ApprovalRecorded():
+        elif isinstance(event, ApprovalRecorded):
             session = event.approval_id
-        case _:
-            pass
-    keys = (*(getattr(event, name, "") for name in KEYS), session, layer, rule)
-    return (line.seq, event.at_ms, event.__struct_config__.tag, *map(_key, keys), speed)
+        keys = (*(getattr(event, name, "") for name in KEYS), session, "", "")
+    return (line.seq, event.at_ms, event.__struct_config__.tag, *_shown(keys), speed)
+
+
+def _shown(keys: tuple[str, ...]) -> Iterable[str | None]:
+    """As columns have them. Most are short and plain, which is seen at one look at all of them."""
+    text = "".join(keys)
+    is_plain = len(text) <= MAX_KEY_CHARS and "\0" not in text
+    return [key or None for key in keys] if is_plain else map(_key, keys)
 
 
 def _key(value: str) -> str | None:
