@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -19,65 +19,98 @@ from toolgate.cli.output import print_failure
 from toolgate.errors import ToolgateError
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "up": "toolgate.cli.up",
-    "control": "toolgate.cli.control",
-    "node": "toolgate.cli.node",
-    "nodes": "toolgate.cli.nodes",
-    "servers": "toolgate.cli.servers",
-    "tasks": "toolgate.cli.tasks",
-    "run": "toolgate.cli.run",
-    "invocations": "toolgate.cli.invocations",
-    "profiles": "toolgate.cli.profiles",
-    "pins": "toolgate.cli.pins",
-    "approvals": "toolgate.cli.approvals",
-    "chat-upstreams": "toolgate.cli.chat_upstreams",
-    "keys": "toolgate.cli.keys",
-    "init": "toolgate.cli.init",
-    "publish": "toolgate.cli.publish",
-    "install": "toolgate.cli.install",
-    "uninstall": "toolgate.cli.uninstall",
-    "packages": "toolgate.cli.packages",
-    "modules": "toolgate.cli.modules",
-    "catalog": "toolgate.cli.catalog",
-    "tools": "toolgate.cli.tools",
-    "price": "toolgate.cli.price",
-    "tokens": "toolgate.cli.tokens",
-    "budgets": "toolgate.cli.budgets",
-    "skill": "toolgate.cli.skill",
-    "explain": "toolgate.cli.explain",
-    "plan": "toolgate.cli.plan",
-    "apply": "toolgate.cli.apply",
-    "diff": "toolgate.cli.diff",
-    "watch": "toolgate.cli.watch",
-    "top": "toolgate.cli.top",
-    "audit": "toolgate.cli.audit",
-    "lint": "toolgate.cli.lint",
-    "learn": "toolgate.cli.learn",
-    "unused": "toolgate.cli.unused",
-    "reload": "toolgate.cli.reload",
-    "connect": "toolgate.cli.connect",
-    "doctor": "toolgate.cli.doctor",
-    "backup": "toolgate.cli.backup",
-    "export": "toolgate.cli.export",
-    "import": "toolgate.cli.import_registry",
-    "version": "toolgate.cli.version",
+    "up": "Start the gateway. It runs until Ctrl-C, and takes all its servers with it.",
+    "control": "Start the control plane alone. Nodes follow it; agents and editors call the nodes.",
+    "node": "Start a node: it serves agents and editors what a control governs, and keeps nothing itself.",
+    "nodes": "List the nodes with the revision each serves, and when it last reported.",
+    "servers": "Register MCP servers, look at them, test them.",
+    "tasks": "Tasks: which servers and tools each kind of work may use, and what it runs.",
+    "run": "Run a task: its output to standard output, its log to standard error, its exit code as ours.",
+    "invocations": "Runs of tasks: which there are, how they went, what they logged.",
+    "profiles": "Profiles: selections of servers and tools that tasks share.",
+    "pins": "Pins: a pinned server offers its tools only as they were approved.",
+    "approvals": "Calls that wait for a person: which there are, and the decision.",
+    "chat-upstreams": "Chat upstreams: the OpenAI-compatible endpoints whose models the chat door asks.",
+    "keys": "Keys: who may call, and how far each key reaches.",
+    "init": "Make a package with one tool that runs at once. Nothing that is there is touched.",
+    "publish": (
+        "Start a package's server once, write all its tools into the manifest, pack, upload and install it."
+    ),
+    "install": (
+        "Install a package, or another version of it. That approves exactly what its manifest declares."
+    ),
+    "uninstall": (
+        "Remove a package with its server and its pin. What was uploaded stays, unless --purge is given."
+    ),
+    "packages": "Packages: what was published, and what is installed.",
+    "modules": "Modules: the WebAssembly programs that tasks run.",
+    "catalog": "The catalog: what there is to choose from.",
+    "tools": "List the tools of a URL, with their tokens and the rule that allows each.",
+    "price": (
+        "Show what each tool of a URL costs a model in tokens, their sum, and what the full set would cost."
+    ),
+    "tokens": "Show what tools cost models in tokens, task by task: definitions, results, and what is saved.",
+    "budgets": (
+        "Show the budgets of keys and tasks over time: what is used at all nodes together, and when each "
+        "resets."
+    ),
+    "skill": "Skills: the tools in a manifest, checked, as a URL or a task.",
+    "explain": "Say for every tool, prompt and resource which layer and rule decided about it.",
+    "plan": (
+        "Show which records would change, and which tools each task would gain and lose. Nothing is written."
+    ),
+    "apply": (
+        "Make servers, tasks, profiles, pins and chat upstreams what files say: all, or on any error none."
+    ),
+    "diff": "Show what `toolgate apply` would change. Nothing is written.",
+    "watch": "Print each change of the registry, a line a transaction, until Ctrl-C.",
+    "top": "Show calls a second, p95, errors and queues of each server, and what is denied, until Ctrl-C.",
+    "audit": "Show what happened: calls, denials, changes, refused credentials, runs, approvals, processes.",
+    "lint": "Find rules that match nothing; exit code 1 if there are any.",
+    "learn": (
+        "Work out the least policy by what a task used: what stays, what goes, and when that was used last."
+    ),
+    "unused": (
+        "Show which tools tasks grant, and keys let through, that nobody used; and which servers nobody uses."
+    ),
+    "reload": "Read the registry directory again; exit code 1 if a file in it is wrong.",
+    "connect": "Print what to paste into a client, or write it there with --write.",
+    "doctor": "Look for what is wrong and say what to do; exit code 1 if something is.",
+    "backup": "Have the gateway write all records and their history into a file in its data directory.",
+    "export": (
+        "Write all records, keys as hashes, and their history into one file, readable by its owner only."
+    ),
+    "import": "Fill an empty data directory or database from a file, revisions and history included.",
+    "version": "Print the version of this program.",
 }
-"""Command → the module whose `app` it is, in the order of the help."""
+"""Command → what it is for, as its own help begins, in the order of the help: which so loads none of them."""
+_MODULES: Final[Mapping[str, str]] = {"import": "import_registry"}
+"""Of a command whose module cannot have its name."""
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are modules, imported when asked for."""
+    """A group whose commands are modules, imported when they are used."""
 
     def list_commands(self, _ctx: object) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, _ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
-        # An unknown name loads all of them: the parser suggests the nearest of those it has.
-        for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:
-            self.commands.setdefault(name, _load(name))
+        if cmd_name not in COMMANDS:
+            self._name_all()  # the parser suggests the nearest of those it has
+        elif cmd_name not in self.commands:
+            self.commands[cmd_name] = _load(cmd_name)
         found = self.commands.get(cmd_name)
         assert found is None or isinstance(found, TyperCommand | TyperGroup)
         return found
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._name_all()
+        super().format_help(ctx, formatter)
+
+    def _name_all(self) -> None:
+        """Have a command under every name, of which nothing is known but what it is for."""
+        for name, summary in COMMANDS.items():
+            self.commands.setdefault(name, TyperCommand(name, help=summary))
 
 
 app = typer.Typer(
@@ -124,7 +157,7 @@ def _report(failure: CommandFailed, words: Sequence[str]) -> int:
 def _load(name: str) -> TyperCommand | TyperGroup:
     # What is imported stays: looking through it for garbage would take a sixth of the time.
     gc.disable()
-    module = import_module(COMMANDS[name])
+    module = import_module(f"toolgate.cli.{_MODULES.get(name, name.replace('-', '_'))}")
     gc.freeze()
     gc.enable()
     command = typer.main.get_command(module.app)

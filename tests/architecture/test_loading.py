@@ -1,0 +1,94 @@
+"""What is loaded at a start and by a small command: each library costs every one of them its time."""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from toolgate.cli.root import COMMANDS, app
+
+HEAVY = {
+    "alembic": "migrations, which an up-to-date database needs none of",
+    "google.protobuf": "the protocol between control and nodes",
+    "grpc": "the same",
+    "jwt": "tokens of an identity provider",
+    "numpy": "search by meaning",
+    "onnxruntime": "the same",
+    "opentelemetry": "tracing",
+    "prometheus_client": "reading metrics, which `toolgate top` does",
+    "psycopg": "PostgreSQL",
+    "sqlalchemy.dialects.postgresql": "the same",
+    "starlette.routing": "REST finds its paths itself",
+    "wasmtime": "tasks that run modules",
+    "yaml": "files in YAML",
+}
+"""Not needed until somebody does what it is for."""
+OF_A_GATEWAY = {
+    "fastembed": "search by meaning",
+    "pydantic": "checking what is sent",
+    "sqlalchemy": "the registry",
+    "starlette": "REST",
+    "toolgate.app": "the parts of a process that serves",
+    "toolgate.gateway": "the same",
+    "toolgate.surfaces": "the same",
+    "uvloop": "the same",
+}
+"""What a command that asks a gateway has no use for."""
+START = """
+import asyncio, toolgate.cli.up
+from toolgate.app.up import open_up
+from toolgate.settings import load_settings
+
+async def start():
+    settings = load_settings(None, {{}}, {{"data_dir": {data_dir!r}, "listen": "127.0.0.1:0"}})
+    async with open_up(settings, {{}}):
+        pass
+
+asyncio.run(start())
+"""
+SMALL = ("approvals", "budgets", "explain", "keys", "nodes", "pins", "profiles", "tools", "version")
+
+
+def loaded(program: str) -> set[str]:
+    """The modules that a new process has loaded after `program`."""
+    code = f"import sys\n{program}\nprint(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(ran.stdout.split("\n")[-2].split())
+
+
+def of(heavy: Iterable[str], modules: set[str]) -> set[str]:
+    return {name for name in heavy if name in modules}
+
+
+def test_a_gateway_starts_without_what_it_may_never_need(tmp_path: Path) -> None:
+    modules = loaded(START.format(data_dir=str(tmp_path)))
+
+    assert of(HEAVY, modules) == set()
+
+
+@pytest.mark.parametrize("command", SMALL)
+def test_a_command_that_asks_a_gateway_loads_none(command: str) -> None:
+    modules = loaded(f"import toolgate.cli.{command}")
+
+    assert of([*HEAVY, *OF_A_GATEWAY], modules) == set()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["no-such-command"]], ids=["help", "a command that is none"])
+def test_to_list_the_commands_loads_none_of_them(words: list[str]) -> None:
+    modules = loaded(
+        f"from toolgate.cli.root import main\ntry:\n    main({words})\nexcept SystemExit:\n    pass",
+    )
+
+    assert {f"toolgate.cli.{name}" for name in ("keys", "servers", "tools", "up")} & modules == set()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_says_of_a_command_what_its_own_help_begins_with(name: str) -> None:
+    group: Any = typer.main.get_command(app)
+    command = group.get_command(None, name)
+
+    assert " ".join(command.help.split("\n\n")[0].split()) == COMMANDS[name]
