@@ -48,7 +48,7 @@ from toolgate.packages import artifacts, entries, manifest, modules, unpacked, u
 from toolgate.policy import allowances as policy_allowances
 from toolgate.policy import layers, learn, patterns
 from toolgate.registry import approvals as desk
-from toolgate.registry import bodies, control_spending, directory, store, sync, yaml_documents
+from toolgate.registry import bodies, directory, store, sync, yaml_documents
 from toolgate.registry import invocations as queue
 from toolgate.settings import Settings
 from toolgate.surfaces.console import files as console_files
@@ -368,7 +368,7 @@ def _budgets() -> Rows:
         ("calls a node is granted at once", granted, "it asks again"),
         ("tokens that control does not know of", _time(spending.REPORT_EVERY_S), "they are reported"),
         ("a refusal that a node remembers", _time(purses.REMEMBERED_S), "it asks again"),
-        ("budgets in one question of a node", f"{control_spending.MAX_DRAWS}", "`INVALID_ARGUMENT`"),
+        ("budgets in one question of a node", f"{allowances.MAX_DRAWS}", "`INVALID_ARGUMENT`"),
     )
 
 
