@@ -159,7 +159,7 @@ async def test_a_call_that_nobody_waits_for_any_more_is_not_made(tmp_path: Path)
 
     def call(guest: Guest[Any], _: int) -> int:
         async def work(on_thread: OnThread[Any]) -> int:
-            first = asyncio.ensure_future(on_thread(partial(release.wait, 30)))
+            first = asyncio.ensure_future(on_thread(partial(release.wait, 60)))
             second = asyncio.ensure_future(on_thread(lambda: made.append(1)))
             await asyncio.sleep(0)
             second.cancel()

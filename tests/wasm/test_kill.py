@@ -151,15 +151,15 @@ async def test_was_1_a_run_that_waits_for_the_calls_of_others_ends_at_its_deadli
 
     def hold(_guest: Guest[Any], _: int) -> int:
         is_held.set()
-        is_let_go.wait(30)
+        is_let_go.wait(120)
         return 0
 
     module, limits = compiled(CALLING, tmp_path), WorkloadLimits(wall_clock_ms=100)
     async with Slots([spear("call", "i", "i", hold)], max_guests=2) as slots:
         holding = asyncio.ensure_future(slots.run(Run(job(module, None))))
-        await asyncio.to_thread(is_held.wait, 30)
+        await asyncio.to_thread(is_held.wait, 60)
         waiting = asyncio.ensure_future(slots.run(Run(job(module, None, limits=limits))))
-        ended, _ = await asyncio.wait({waiting}, timeout=10)
+        ended, _ = await asyncio.wait({waiting}, timeout=60)
         is_let_go.set()
 
         assert ended == {waiting}
