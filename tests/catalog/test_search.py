@@ -191,6 +191,7 @@ def test_readers_see_a_group_before_a_change_or_after_it() -> None:
     is_over = threading.Event()
 
     def read() -> None:
+        seen.append(index.search("group", limit=100))
         while not is_over.is_set():
             seen.append(index.search("group", limit=100))
 
@@ -199,7 +200,7 @@ def test_readers_see_a_group_before_a_change_or_after_it() -> None:
     for number in range(1, 150):
         index.put("a", versions(number))
     is_over.set()
-    reader.join(5)
+    reader.join(60)
 
     assert {len(hits) for hits in seen} == {20}
     assert {len({hit.key.partition("-")[2] for hit in hits}) for hits in seen} == {1}

@@ -322,13 +322,13 @@ async def test_a_flood_of_questions_is_bounded(link: Link) -> None:
 @legacy
 async def test_the_time_a_client_takes_does_not_count(link: Link) -> None:
     loop = asyncio.get_running_loop()
-    answers_s = loop.time() + 0.6
+    answers_s = loop.time() + 2.0
 
     async def late(_method: str, _params: Json) -> Reply:
         await asyncio.sleep(answers_s - loop.time())
         return ACCEPTED
 
-    [answer] = await put(link, "ask", Client(late), questions=[FORM], timeout_s=0.3)
+    [answer] = await put(link, "ask", Client(late), questions=[FORM], timeout_s=1.5)
 
     assert "result" in answer
 
@@ -337,11 +337,11 @@ async def test_the_time_a_client_takes_does_not_count(link: Link) -> None:
 async def test_bud_2_the_ceiling_holds_however_long_a_client_thinks(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "CALL_CEILING_S", 0.6)
+    monkeypatch.setattr(relay, "CALL_CEILING_S", 2.0)
     client = Client(never)
 
     with pytest.raises(CallTimedOut):
-        await put(link, "ask", client, questions=[FORM], timeout_s=0.3)
+        await put(link, "ask", client, questions=[FORM], timeout_s=1.5)
     await until_stopped(link, times=1)
 
     assert (len(client.asked), client.cut_off) == (1, 1)
@@ -352,7 +352,7 @@ async def test_a_server_that_does_nothing_with_an_answer_has_only_the_time_that_
     client = Client()
 
     with pytest.raises(CallTimedOut):
-        await put(link, "half_ask", client, questions=[FORM], timeout_s=0.3)
+        await put(link, "half_ask", client, questions=[FORM], timeout_s=1.5)
 
     assert len(client.asked) == 1
 

@@ -117,7 +117,7 @@ async def test_searches_at_once_share_one_catching_up_and_one_that_gives_up_does
     class Slow(Watched):
         def put(self, group: str, entries: Sequence[Entry]) -> None:
             begun.set()
-            assert go_on.wait(5)
+            assert go_on.wait(60)
             super().put(group, entries)
 
     searching = Slow()
@@ -141,7 +141,7 @@ async def test_a_search_waits_for_so_long_and_what_it_waited_for_goes_on(
 
     class Slow(Watched):
         def put(self, group: str, entries: Sequence[Entry]) -> None:
-            assert go_on.wait(5)
+            assert go_on.wait(60)
             super().put(group, entries)
 
     by = Finding(Slow())

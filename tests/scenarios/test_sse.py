@@ -86,7 +86,7 @@ def test_a_client_that_goes_away_leaves_no_stream_behind(site: Site) -> None:
     with running(site) as gateway:
         with connected(gateway, "/api/mcp") as client:
             client.call(1, "one.hang")
-        eventually(lambda: "toolgate_streams 0.0" in gateway.http.get("/metrics").text, 5.0)
+        eventually(lambda: "toolgate_streams 0.0" in gateway.http.get("/metrics").text)
 
         assert client.post(id=2, method="ping") == 404
 

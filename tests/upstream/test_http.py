@@ -120,8 +120,8 @@ async def test_a_close_that_the_event_loop_has_yet_to_see_is_noticed_before_writ
             with accepted:
                 received.append(accepted.recv(65536))
                 accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-                turn.wait(5)
-            turn.wait(5)
+                turn.wait(60)
+            turn.wait(60)
 
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as threads:
         turn = threading.Barrier(2)
@@ -130,8 +130,8 @@ async def test_a_close_that_the_event_loop_has_yet_to_see_is_noticed_before_writ
         pool = HttpPool(target, ANY, limits=HttpLimits(fresh_s=0.0))
         for body in (b"first", b"second"):
             await pool.send(post(body), deadline=in_s(5))
-            turn.wait(5)  # blocks the loop on purpose
-            turn.wait(5)
+            turn.wait(60)  # blocks the loop on purpose
+            turn.wait(60)
         served.result(5)
         pool.close()
 

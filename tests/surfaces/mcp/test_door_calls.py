@@ -32,7 +32,7 @@ async def until(condition: Any) -> None:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_bud_1_a_call_past_its_budget_answers_mcp_timeout_and_the_server_is_told(era: str) -> None:
-    slow = record("one", allowed_tools=("*",), timeout_ms=100)
+    slow = record("one", allowed_tools=("*",), timeout_ms=500)
     async with open_house(net_of(hang=hang), slow) as house:
         if era == "legacy":
             result = (await (await house.session("/api/mcp")).call("one.hang")).json["result"]
@@ -196,7 +196,7 @@ async def test_lod_3_a_server_that_hangs_costs_the_others_nothing() -> None:
         hung=MemoryServer(on_start=asyncio.Event().wait),  # type: ignore[arg-type]
     )
     servers = (record("one", allowed_tools=("*",)), record("hung", allowed_tools=("*",)))
-    async with open_house(net, *servers, first_list_wait_s=0.05) as house:
+    async with open_house(net, *servers, first_list_wait_s=0.5) as house:
         everything = (await house.modern("/api/mcp", "tools/list")).json["result"]
         session = await house.session("/api/mcp?servers=one")
 

@@ -287,7 +287,7 @@ def test_of_lines_that_nobody_hears_of_the_newest_are_held() -> None:
 async def test_a_run_is_over_before_its_lease_is_so_that_nobody_else_runs_it_meanwhile(
     tmp_path: Path,
 ) -> None:
-    pace = Pace(lease_s=0.3, heartbeat_s=0.05, look_s=0.01)
+    pace = Pace(lease_s=1.5, heartbeat_s=0.05, look_s=0.01)
     async with open_node(tmp_path) as node, node.invoker(pace=pace) as invoker:
         invocation_id = await node.begin("wait")
         await node.waits(invocation_id)

@@ -222,7 +222,7 @@ def house_aside(*, deadline_s: float = 60) -> Iterator[House]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         yield houses[0]
     finally:
         loop.call_soon_threadsafe(over.set)
