@@ -82,14 +82,18 @@ class Recording:
 
     def came_back(self, view: View, route: Route, end: CallEnded, /) -> None:
         """A call that was sent has ended, well or not."""
-        outcome, code = end.outcome, end.code
-        stats = self._metrics.tool(route.server_id, route.label)
-        stats.add(end.duration_us / 1e3, end.result_bytes, "tool_error" if outcome == "tool_error" else code)
-        if route.shadow:
-            self._metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
-        if not code:
-            view.tokens.answered(end.result_tokens)
         self._audit.end(end)
+        metrics, code = self._metrics, end.code
+        stats = metrics.calls.get((route.server_id, route.label))
+        if stats is None:
+            stats = metrics.tool(route.server_id, route.label)
+        if code:
+            stats.add(end.duration_us / 1e3, end.result_bytes, code)
+        else:
+            stats.add(end.duration_us / 1e3, end.result_bytes, "" if end.outcome == "ok" else end.outcome)
+            view.tokens.answered(end.result_tokens)
+        if route.shadow:
+            metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
 
     def ended(self, view: View, route: Route, trace: Trace, ending: Ending, /) -> None:
         """A call that came to its tool has ended, well or not."""
