@@ -9,6 +9,7 @@ from typing import Final
 
 from moto.server import ThreadedMotoServer
 
+from tests.scenarios.canaries import BUCKET_SECRET
 from toolgate.packages.objects import ObjectInfo, Objects, objects_at
 
 KINDS: Final = ("directory", "bucket")
@@ -27,7 +28,7 @@ def open_bucket() -> Iterator[dict[str, str]]:
             "AWS_ENDPOINT_URL": url,
             "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_SECRET_ACCESS_KEY": BUCKET_SECRET,
         }
     finally:
         server.stop()

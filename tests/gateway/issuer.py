@@ -52,6 +52,8 @@ class Issuer:
         """What tokens were asked for, at the token endpoint."""
         self.asks: dict[str, Json] = {}
         """Whom browsers were sent here for, by the code they were sent back with; each is good once."""
+        self.issued: list[str] = []
+        """All tokens, good or not."""
         self.gives: Json = {}
         """What such a code earns, instead of an access token for us."""
 
@@ -61,9 +63,11 @@ class Issuer:
         """A good token, but for what is said otherwise; a claim of None is left out."""
         key = self.keys[kid or "first"]
         named = {} if kid is None else {"kid": kid}
-        return jwt.encode(
+        token = jwt.encode(
             self.claims(**claims), key, algorithm=algorithm_of(key), headers={**named, **(headers or {})}
         )
+        self.issued.append(token)
+        return token
 
     def claims(self, **claims: Any) -> Json:
         now = int(time.time())

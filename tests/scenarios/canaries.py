@@ -18,6 +18,8 @@ COOKIE: Final = f"{MARK}-of-a-browser"
 
 DATABASE_PASSWORD: Final = f"{MARK}-of-the-database"
 """Of fleets on PostgreSQL, which trusts them without."""
+BUCKET_SECRET: Final = f"{MARK}-of-the-bucket"
+"""By which archives of packages are kept elsewhere."""
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "TOOLGATE_LOG_LEVEL": "debug",
@@ -39,11 +41,21 @@ def written_by(data: Path, outputs: Path) -> Iterator[Path]:
     yield from data.glob("audit*")
 
 
-def leaks(files: Iterable[Path]) -> list[str]:
-    """Where a canary stands, with what is around it."""
-    return [f"{path}: {_around(path.read_bytes())!r}" for path in files if MARK.encode() in path.read_bytes()]
+def leaks(files: Iterable[Path], secrets: Iterable[str] = (MARK,)) -> list[str]:
+    """Where a canary stands, or another of `secrets`, with what is around it."""
+    sought, found = [one.encode() for one in secrets], []
+    for path in files:
+        content = path.read_bytes()
+        found += [f"{path}: {_around(content, one)!r}" for one in sought if one in content]
+    return found
 
 
-def _around(content: bytes) -> bytes:
-    place = content.index(MARK.encode())
+def lines_of_key(pem: Path) -> list[str]:
+    """What is secret in a file with a private key: the lines of it."""
+    _, _, key = pem.read_text("ascii").partition("PRIVATE KEY-----\n")
+    return key.partition("-----END")[0].split()
+
+
+def _around(content: bytes, secret: bytes) -> bytes:
+    place = content.index(secret)
     return content[max(0, place - 200) : place + 100]

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from tests.scenarios.canaries import MARK
 from tests.scenarios.fleet import WITHIN_S, Fleet, open_fleet
 from tests.scenarios.gateway import TOOLGATE, Site, run
 from tests.scenarios.waiting import settle_on
@@ -78,6 +80,26 @@ def test_a_node_governs_nothing_and_says_where_to_go(fleet: Fleet) -> None:
 
     assert answer.status_code == 404
     assert fleet.wires[0].address in answer.json()["error"]["hint"]
+
+
+def test_sec_1_whoever_is_no_node_gets_no_secret_over_grpc(fleet: Fleet) -> None:
+    keys = {role: fleet.make_key(f"grpc-{role}", role=role) for role in ("viewer", "admin", "node")}
+    heard = {role: grpc_heard(fleet.grpc[0], key) for role, key in keys.items()}
+
+    assert [role for role, answers in heard.items() if MARK in "".join(answers)] == ["node"]
+    assert all("local" in one for answers in heard.values() for one in answers)
+
+
+def grpc_heard(address: str, key: str) -> list[str]:
+    """What is told of the servers there: a list of them, and the first change there was."""
+    credential = (("authorization", f"Bearer {key}"),)
+    with grpc.insecure_channel(address) as channel:
+        listed: Any = channel.unary_unary("/sms.McpRegistryService/ListMcpServers")
+        watched: Any = channel.unary_stream("/sms.McpRegistryService/WatchMcpServers")
+        changes = watched(b"", metadata=credential, timeout=WITHIN_S)
+        answers = [listed(b"", metadata=credential, timeout=WITHIN_S), next(changes)]
+        changes.cancel()
+    return [answer.decode(errors="replace") for answer in answers]
 
 
 def test_control_tries_a_server_from_where_it_is(fleet: Fleet) -> None:

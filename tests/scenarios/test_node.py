@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.scenarios.canaries import leaks, lines_of_key, written_by
 from tests.scenarios.fleet import Fleet, open_fleet
 from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Site, run, started
 from tests.scenarios.waiting import eventually, settle_on
@@ -134,6 +135,10 @@ def test_the_line_to_control_is_encrypted_where_it_has_a_certificate(site: Site,
             site, key=made["secret"], TOOLGATE_CONTROL_CA_FILE=str(authority.path), **settings
         ) as node:
             eventually(lambda: takes_calls(node))
+    secrets = [made["secret"], *lines_of_key(Path(certificate))]
+    written = [path for outputs in site.root.glob("out-*") for path in written_by(site.data, outputs)]
+    assert len(secrets) > 2
+    assert leaks({*written, *(site.root / "node").iterdir()}, secrets) == []  # SEC-1
 
 
 def test_a_node_keeps_nothing_on_disk_but_its_audit_log(fleet: Fleet) -> None:

@@ -22,6 +22,7 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from tests.gateway.issuer import AUDIENCE, Issuer, forged, serving_issuer
+from tests.scenarios.canaries import leaks, written_by
 from tests.scenarios.clients import LegacyClient, ModernClient
 from tests.scenarios.gateway import Gateway, Site, run, running
 from tests.scenarios.waiting import eventually
@@ -260,6 +261,22 @@ def test_while_the_issuer_is_away_those_it_knows_go_on(gateway: Gateway, issuer:
         assert servers_seen(gateway, "modern", issuer.token(sub="carol")) == {"one", "two"}
     finally:
         issuer.status = 200
+
+
+def test_sec_1_no_token_is_written_down_or_shown(gateway: Gateway, issuer: Issuer) -> None:
+    owner = issuer.token(sub="owner", roles=["owners"])
+    with calling(gateway, "modern", owner) as client:
+        client.call("one.echo", text="hi")
+    eventually(lambda: '"tool":"echo"' in gateway.audit)
+    shown = [
+        ask(gateway, path, owner).text for path in ("/admin/api/audit?limit=1000", "/metrics", "/healthz")
+    ]
+    signatures = [token.rpartition(".")[2] for token in issuer.issued]
+    files = {*gateway.site.data.glob("*"), *written_by(gateway.site.data, gateway.log_file.parent)}
+
+    assert owner.endswith(signatures[-1])
+    assert leaks((path for path in files if path.is_file()), signatures) == []
+    assert [one for one in signatures if any(one in text for text in shown)] == []
 
 
 def test_a_gateway_without_an_issuer_has_nothing_to_tell(site: Site, issuer: Issuer) -> None:
