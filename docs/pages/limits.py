@@ -44,6 +44,7 @@ from toolgate.gateway import watches as resource_watches
 from toolgate.govern import approval_webhook, catalog, changes, history, watches
 from toolgate.govern import audit as govern_audit
 from toolgate.model import allowances, approvals, chat, invocations, names, reports, workloads
+from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.packages import artifacts, entries, manifest, modules, unpacked, uploads
 from toolgate.policy import allowances as policy_allowances
 from toolgate.policy import layers, learn, patterns
@@ -299,7 +300,7 @@ def _packages() -> Rows:
     path_parts = f"{entries.MAX_PATH_PARTS} parts of {entries.MAX_PATH_PART_BYTES} bytes"
     path = f"{entries.MAX_PATH_BYTES:,} bytes, {path_parts}"
     diff = f"{tool_changes.MAX_DIFF_LINES:,}, {tool_changes.MAX_SHOWN_LINES:,}"
-    parts = f"{uploads.MAX_PARTS} of {_size(uploads.MAX_PART_BYTES)} each"
+    parts = f"{uploads.MAX_PARTS} of {_size(MAX_PART_BYTES)} each"
     staged = f"{_size(uploads.MAX_OWN_BYTES)}, {_size(uploads.MAX_STAGED_BYTES)}"
     return (
         ("an archive", _size(entries.MAX_ARCHIVE_BYTES), "413 `too_large`"),

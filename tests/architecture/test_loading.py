@@ -28,7 +28,9 @@ HEAVY = {
 }
 """Not needed until somebody does what it is for."""
 OF_A_GATEWAY = {
+    "asyncio": "serving",
     "fastembed": "search by meaning",
+    "obstore": "archives",
     "pydantic": "checking what is sent",
     "sqlalchemy": "the registry",
     "starlette": "REST",
@@ -50,7 +52,19 @@ async def start():
 
 asyncio.run(start())
 """
-SMALL = ("approvals", "budgets", "explain", "keys", "nodes", "pins", "profiles", "tools", "version")
+SMALL = (
+    "approvals",
+    "budgets",
+    "explain",
+    "keys",
+    "nodes",
+    "pins",
+    "profiles",
+    "servers",
+    "tasks",
+    "tools",
+    "version",
+)
 
 
 def loaded(program: str) -> set[str]:

@@ -9,9 +9,10 @@ import pytest
 
 from tests.contract.stores import Clock
 from toolgate.errors import BodyTooLarge, InvalidRecord, InvalidRequest, SessionLimit
+from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.packages import uploads as module
 from toolgate.packages.objects import Objects
-from toolgate.packages.uploads import MAX_AGE_MS, MAX_PART_BYTES, MAX_PARTS, Uploads
+from toolgate.packages.uploads import MAX_AGE_MS, MAX_PARTS, Uploads
 
 pytestmark = pytest.mark.anyio
 

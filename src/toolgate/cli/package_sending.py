@@ -14,7 +14,7 @@ from toolgate.cli.client import RestClient, Terms, record_path
 from toolgate.cli.failure import CommandFailed
 from toolgate.cli.record_commands import PlanOption
 from toolgate.cli.uploading import Tell, send_parts, upload_path
-from toolgate.packages.uploads import MAX_PART_BYTES
+from toolgate.model.packages import MAX_PART_BYTES
 
 PACKAGES: Final = "/api/packages"
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from toolgate.cli.client import RestClient
 from toolgate.cli.output import open_console
 from toolgate.cli.progress import Progress
-from toolgate.packages.uploads import MAX_PART_BYTES
+from toolgate.model.packages import MAX_PART_BYTES
 
 Tell = Callable[[str], None]
 

@@ -1,7 +1,7 @@
 """Packages, and the rows of the catalog that shows what is in them."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Source = Literal["manifest", "summary", "legacy", "discovered"]
 """Where a row of the catalog comes from: a full definition in a manifest, a summary there, nothing at all (a
@@ -13,6 +13,8 @@ UNCATEGORIZED = "uncategorized"
 """The category of packages and servers without one. Who writes it into a record means the same."""
 ALL_TOOLS = "*"
 """The name in the row of a package of which no tool is known yet."""
+MAX_PART_BYTES: Final = 4 * 1024 * 1024
+"""Of an archive on its way in: the largest body of a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

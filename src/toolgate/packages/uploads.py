@@ -19,12 +19,11 @@ from typing import Final, NamedTuple
 
 from toolgate.errors import BodyTooLarge, InvalidRequest, SessionLimit
 from toolgate.model.names import parse_sha256
+from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.packages.entries import MAX_ARCHIVE_BYTES
 from toolgate.packages.objects import ObjectInfo, Objects
 
 ROOT: Final = "uploads"
-MAX_PART_BYTES: Final = 4 * 1024 * 1024
-"""The largest body of a request."""
 MAX_PARTS: Final = 64
 MAX_UPLOADS: Final = 20
 """Open at once, of one principal."""
