@@ -45,6 +45,9 @@ ARGUMENTS: Final = {
     "url": f"https://ada:{canary('url-argument')}@host/?token={canary('query-argument')}",
     "header": f"Authorization: Bearer {canary('text-argument')}",
     "customer": canary("hidden-argument"),
+    "command": f"mysql -p{canary('flag-argument')} db",
+    "note": f"the password is {canary('told-argument')}.",
+    "encoded": f"https%3A%2F%2Fada%3A{canary('encoded-argument')}%40host",
 }
 ENVIRON: Final = {
     "REFERRED_TOKEN": canary("referred-variable"),
