@@ -113,7 +113,7 @@ async def test_ups_1_a_server_that_hears_again_is_found_and_the_failures_are_for
 
     line = Line(here)
     async with asyncio.timeout(60), FaultyHttp(once) as server, open_fault_proxy(server.port) as proxy:
-        pool = line.pool(proxy.port, HttpLimits(connect_timeout_s=0.1, cooldown_s=0.1))
+        pool = line.pool(proxy.port, HttpLimits(connect_timeout_s=0.1, cooldown_s=2.0))
         proxy.turn_deaf()
         told = await fail(pool, times=7)
         attempts = len(line.attempts_s)
@@ -121,7 +121,7 @@ async def test_ups_1_a_server_that_hears_again_is_found_and_the_failures_are_for
         answer = None
         while answer is None:
             try:
-                answer = await pool.send(post(b"here"), deadline=in_s(5))
+                answer = await pool.send(post(b"here"), deadline=in_s(60))
             except ConnectFailed:
                 await asyncio.sleep(0.01)
         proxy.turn_deaf()

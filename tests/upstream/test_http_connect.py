@@ -35,7 +35,7 @@ async def test_a_pool_closed_while_it_connects_sends_nothing() -> None:
     async with FaultyHttp(echo) as server:
         target = parse_target(f"http://slow.example:{server.port}/")
         pool = HttpPool(target, Egress(allow_private=True, resolver=slow))
-        task = asyncio.ensure_future(pool.send(post(), deadline=in_s(5)))
+        task = asyncio.ensure_future(pool.send(post(), deadline=in_s(60)))
         await is_asked.wait()
         pool.close()
         go_on.set()
@@ -51,7 +51,7 @@ async def test_a_refused_connection_says_so_and_sent_nothing() -> None:
         pool = HttpPool(parse_target(f"http://127.0.0.1:{unused.getsockname()[1]}/"), ANY)
 
         with pytest.raises(ConnectFailed, match=r"cannot connect to `127\.0\.0\.1:\d+`: .*refused"):
-            await pool.send(post(), deadline=in_s(5))
+            await pool.send(post(), deadline=in_s(60))
 
 
 async def test_ups_1_a_server_that_never_accepts_is_given_up_at_the_connect_timeout() -> None:
@@ -68,8 +68,8 @@ async def test_ups_1_a_server_that_never_accepts_is_given_up_at_the_connect_time
             started = in_s(0)
 
             with pytest.raises(ConnectFailed, match=r"no answer within 0\.2 s"):
-                await pool.send(post(), deadline=in_s(5))
-            assert 0.15 < in_s(0) - started < 2
+                await pool.send(post(), deadline=in_s(60))
+            assert 0.15 < in_s(0) - started < 30
 
 
 async def test_ups_1_the_connect_timeout_holds_for_the_tls_handshake_too() -> None:
@@ -79,7 +79,7 @@ async def test_ups_1_the_connect_timeout_holds_for_the_tls_handshake_too() -> No
         pool = HttpPool(target, ANY, tls=ssl.create_default_context(), limits=limits)
 
         with pytest.raises(ConnectFailed, match=r"no answer within 0\.2 s"):
-            await pool.send(post(), deadline=in_s(5))
+            await pool.send(post(), deadline=in_s(60))
 
 
 async def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
@@ -89,7 +89,7 @@ async def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
     async with FaultyHttp(echo) as server:
         target = parse_target(f"http://two.example:{server.port}/")
         pool = HttpPool(target, Egress(allow_private=True, resolver=both))
-        answer = await pool.send(post(b"here"), deadline=in_s(5))
+        answer = await pool.send(post(b"here"), deadline=in_s(60))
         pool.close()
 
         assert answer.body == b"here"
@@ -99,7 +99,7 @@ async def test_ssr_9_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.
     async with FaultyHttp(echo) as proxy, serving(echo) as (server, pool):
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy"):
             monkeypatch.setenv(name, proxy.url)
-        await pool.send(post(), deadline=in_s(5))
+        await pool.send(post(), deadline=in_s(60))
 
         assert (proxy.connections, len(server.requests)) == (0, 1)
 
@@ -122,11 +122,11 @@ async def test_ups_12_a_certificate_must_be_trusted_current_and_the_hosts_own(
         pool = HttpPool(parse_target(server.url), ANY, tls=trust)
         try:
             if reason is None:
-                answers = [await pool.send(post(b"%d" % n), deadline=in_s(5)) for n in range(3)]
+                answers = [await pool.send(post(b"%d" % n), deadline=in_s(60)) for n in range(3)]
                 assert ([answer.body for answer in answers], server.connections) == ([b"0", b"1", b"2"], 1)
             else:
                 with pytest.raises(ConnectFailed, match=f"certificate is not trusted .*({reason})"):
-                    await pool.send(post(b"secret"), deadline=in_s(5))
+                    await pool.send(post(b"secret"), deadline=in_s(60))
                 assert server.requests == []
         finally:
             pool.close()

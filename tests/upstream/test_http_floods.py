@@ -53,7 +53,7 @@ async def taken(text: bytes) -> Turns:
         await peer.send(streaming(text))
 
     async with serving(script) as (_, pool):
-        await pool.send(post(), deadline=in_s(5), sink=turns)
+        await pool.send(post(), deadline=in_s(60), sink=turns)
     return turns
 
 
@@ -85,8 +85,8 @@ async def test_what_comes_behind_a_stream_is_nobodys_answer() -> None:
             await peer.answer(request.body)
 
     async with serving(script) as (_, pool):
-        await pool.send(post(b"first"), deadline=in_s(5), sink=first)
-        bodies = [(await pool.send(post(b"%d" % n), deadline=in_s(5))).body for n in range(100)]
+        await pool.send(post(b"first"), deadline=in_s(60), sink=first)
+        bodies = [(await pool.send(post(b"%d" % n), deadline=in_s(60))).body for n in range(100)]
 
     assert bodies == [b"%d" % n for n in range(100)]
 
@@ -119,7 +119,7 @@ async def test_a_stream_that_keeps_the_loop_gives_way_however_little_it_brings()
             await peer.chunk(EVENT)
 
     async with serving(script) as (_, pool):
-        await pool.send(post(), deadline=in_s(5), sink=sink)
+        await pool.send(post(), deadline=in_s(60), sink=sink)
 
         assert sink.data == EVENT * 20
         assert pool._turn_s > 0

@@ -30,9 +30,9 @@ pytestmark = pytest.mark.anyio
 async def test_the_key_is_in_no_error_and_in_no_log(reply: Reply, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with asking(reply) as (models, model):
-        upstream = at(f"{model.url}?sig={KEY}", auth_ref="model_key", answer_timeout_ms=100)
+        upstream = at(f"{model.url}?sig={KEY}", auth_ref="model_key", answer_timeout_ms=1_000)
         with pytest.raises(ToolgateError) as failed:
-            await models.ask(upstream, PATH, BODY, deadline_s=in_s(5), may_retry=True)
+            await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True)
 
     assert model.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert KEY not in f"{failed.value} {failed.value.detail} {failed.value!r} {caplog.text}"
@@ -41,7 +41,7 @@ async def test_the_key_is_in_no_error_and_in_no_log(reply: Reply, caplog: pytest
 async def test_the_key_is_in_no_answer() -> None:
     async with asking(text(f"it is {KEY}"), text(f"it is {KEY}", step=99)) as (models, model):
         upstream = at(model.url, auth_ref="model_key")
-        answer = await models.ask(upstream, PATH, BODY, deadline_s=in_s(5), may_retry=False)
+        answer = await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
         events = await read(models, model, auth_ref="model_key")
 
     assert json.loads(answer.body)["choices"][0]["message"]["content"] == "it is [redacted]"
@@ -67,7 +67,7 @@ async def test_what_is_missing_is_told_to_operators_once_and_to_callers_not_at_a
                     at("http://127.0.0.1:9/v1", auth_ref="not_there"),
                     PATH,
                     BODY,
-                    deadline_s=in_s(5),
+                    deadline_s=in_s(60),
                     may_retry=True,
                 )
 
@@ -80,7 +80,7 @@ async def test_a_secret_that_would_end_a_header_is_refused_and_not_shown() -> No
     async with Models(Secrets({"bad": f"{KEY}\r\nX-Evil: 1"}), ANY) as models:
         with pytest.raises(ModelUnavailable) as failed:
             await models.ask(
-                at("http://127.0.0.1:9/v1", auth_ref="bad"), PATH, BODY, deadline_s=in_s(5), may_retry=True
+                at("http://127.0.0.1:9/v1", auth_ref="bad"), PATH, BODY, deadline_s=in_s(60), may_retry=True
             )
 
     assert KEY not in f"{failed.value.detail} {failed.value.__cause__}"

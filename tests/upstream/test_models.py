@@ -33,7 +33,7 @@ _DONE = b"data: [DONE]\n\n"
 
 async def test_a_whole_answer_comes_back_as_it_was_sent() -> None:
     async with asking(text("héllo")) as (models, model):
-        answer = await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(5), may_retry=False)
+        answer = await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
     assert answer.status == 200
     assert json.loads(answer.body)["choices"][0]["message"]["content"] == "héllo"
@@ -76,7 +76,7 @@ async def test_a_stream_that_breaks_off_gives_what_came_and_then_an_error() -> N
     """CHT-6"""
     async with (
         asking(cut(stream(b"data: a\n\n", b"data: b\n\n"), 12)) as (models, model),
-        models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(5), may_retry=True) as events,
+        models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=True) as events,
     ):
         assert not isinstance(events, ModelAnswer)
         first = await anext(events)
@@ -90,7 +90,7 @@ async def test_a_stream_that_breaks_off_gives_what_came_and_then_an_error() -> N
 async def test_a_server_that_does_not_stream_may_answer_whole() -> None:
     async with (
         asking(whole({"id": "x"})) as (models, model),
-        models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(5), may_retry=False) as answer,
+        models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as answer,
     ):
         pass
 
@@ -110,7 +110,7 @@ async def test_a_server_that_does_not_stream_may_answer_whole() -> None:
 async def test_what_is_no_answer_is_an_error_that_says_so(reply: Reply, reason: str) -> None:
     async with asking(reply) as (models, model):
         with pytest.raises(ModelUnavailable, match=reason):
-            await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(5), may_retry=True)
+            await models.ask(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=True)
 
     assert len(model.requests) == 1
 
@@ -174,7 +174,7 @@ async def test_a_stream_is_read_no_faster_than_it_is_taken() -> None:
     event = b"data: " + b"a" * 20_000 + b"\n\n"
     most, count = 0, 0
     async with asking(stream(*[event] * 400), text("next")) as (models, model):
-        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(15), may_retry=False) as events:
+        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as events:
             assert not isinstance(events, ModelAnswer)
             async for _ in events:
                 most = max(most, events.waiting_bytes)
@@ -231,10 +231,10 @@ async def test_more_requests_than_an_upstream_may_have_are_turned_away_at_once()
     gate_keeper = hang(stream(b"data: a\n\n", b"data: b\n\n"), after=9)
     async with asking(gate_keeper, text("next")) as (models, model):
         upstream = at(model.url, max_concurrency=1)
-        async with models.stream(upstream, PATH, STREAM, deadline_s=in_s(5), may_retry=False):
+        async with models.stream(upstream, PATH, STREAM, deadline_s=in_s(60), may_retry=False):
             with pytest.raises(ModelBusy, match="`local` has all 1 requests"):
-                await models.ask(upstream, PATH, BODY, deadline_s=in_s(5), may_retry=True)
-        await models.ask(upstream, PATH, BODY, deadline_s=in_s(5), may_retry=False)
+                await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True)
+        await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
     assert len(model.requests) == 2
 
@@ -244,7 +244,7 @@ async def test_a_request_goes_where_the_record_says_with_what_it_says() -> None:
     async with asking(text("a")) as (models, model):
         upstream = at(f"{model.url}/?api-version=7", headers=headers, auth_ref="model_key")
         with pytest.raises(Exception, match="404"):
-            await models.ask(upstream, "/no/such", BODY, deadline_s=in_s(5), may_retry=False)
+            await models.ask(upstream, "/no/such", BODY, deadline_s=in_s(60), may_retry=False)
 
     ask = model.requests[0]
     sent = {name: ask.headers[name] for name in ("x-org", "user-agent", "authorization", "accept-encoding")}
@@ -268,7 +268,7 @@ async def test_a_new_key_is_used_from_the_next_request_on(tmp_path: Path) -> Non
         upstream = at(model.url, auth_ref="model_key")
         for key in ("the first key", "the first key", "the second key"):
             secret.write_text(key)
-            await models.ask(upstream, PATH, BODY, deadline_s=in_s(5), may_retry=False)
+            await models.ask(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
 
     shown = [ask.headers["authorization"] for ask in model.requests]
     assert shown == ["Bearer the first key", "Bearer the first key", "Bearer the second key"]
@@ -279,7 +279,7 @@ async def test_an_upstream_that_is_gone_is_parted_with_when_its_streams_have_end
     said = stream(b"data: a\n\n", b"data: b\n\n", _DONE)
     gate = asyncio.Event()
     async with asking(hold(said, gate, after=9)) as (models, model):
-        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(5), may_retry=False) as events:
+        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as events:
             assert not isinstance(events, ModelAnswer)
             models.apply({})
             gate.set()
@@ -292,9 +292,9 @@ async def test_an_upstream_that_is_gone_is_parted_with_when_its_streams_have_end
 async def test_what_is_off_is_parted_with_and_what_stays_is_kept() -> None:
     async with asking(text("a"), text("b"), text("c")) as (models, model):
         on = at(model.url)
-        await models.ask(on, PATH, BODY, deadline_s=in_s(5), may_retry=False)
+        await models.ask(on, PATH, BODY, deadline_s=in_s(60), may_retry=False)
         models.apply({"local": on})
-        await models.ask(on, PATH, BODY, deadline_s=in_s(5), may_retry=False)
+        await models.ask(on, PATH, BODY, deadline_s=in_s(60), may_retry=False)
         kept = model.connections
         models.apply({"local": at(model.url, enabled=False)})
         await model.idle()
