@@ -20,7 +20,7 @@ from playwright.sync_api import (
 )
 
 # As long as others are waited for: nothing here is about how busy the machine is.
-PATIENCE_MS: Final = 30_000
+PATIENCE_MS: Final = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 ROOT: Final = Path(__file__).parents[2]
 AXE: Final = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
@@ -56,7 +56,9 @@ def chromium_running() -> Iterator[Browser]:
     program = shutil.which("chromium")
     assert program is not None, "Debian's package `chromium` is not installed"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(QUIET))
+        browser = playwright.chromium.launch(
+            executable_path=program, args=list(QUIET), timeout=2 * PATIENCE_MS
+        )
         yield browser
         browser.close()
 

@@ -106,10 +106,10 @@ def _write_audit(directory: Path, count: int) -> None:
 def open_place(tab: Page, place: Place) -> None:
     """Returns when the page can be used."""
     tab.goto(f"/console/{place.path}", wait_until="commit")
-    expect(tab.get_by_role("main").get_by_text(place.shown).first).to_be_visible(timeout=30_000)
+    expect(tab.get_by_role("main").get_by_text(place.shown).first).to_be_visible()
 
 
 def type_into(tab: Page, place: Place) -> None:
     """Returns when what was typed has brought something."""
     tab.get_by_placeholder(place.field).fill(place.typed)
-    expect(tab.get_by_role("main").get_by_text(place.found).first).to_be_visible(timeout=30_000)
+    expect(tab.get_by_role("main").get_by_text(place.found).first).to_be_visible()

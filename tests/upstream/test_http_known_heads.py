@@ -21,7 +21,7 @@ async def test_equal_heads_bring_their_own_bodies() -> None:
     async with serving(echo) as (_, pool):
         sent = [b"x" * size for size in (1, 5, 0, 2_000, 30)]
 
-        assert [(await pool.send(post(body), deadline=in_s(5))).body for body in sent] == sent
+        assert [(await pool.send(post(body), deadline=in_s(60))).body for body in sent] == sent
         assert pool.size == 1
 
 
@@ -36,8 +36,8 @@ async def test_a_body_that_looks_like_a_known_answer_is_a_body() -> None:
         await peer.send(trick)
 
     async with serving(script) as (_, pool):
-        first = await pool.send(post(b"first"), deadline=in_s(5))
-        second = await pool.send(post(b"second"), deadline=in_s(5))
+        first = await pool.send(post(b"first"), deadline=in_s(60))
+        second = await pool.send(post(b"second"), deadline=in_s(60))
 
         assert (first.body, second.body) == (b"abc", b"_" + HEAD + b"xyz")
 
@@ -53,7 +53,7 @@ async def test_a_known_head_whose_body_is_late_waits_for_it() -> None:
 
     async with serving(script) as (_, pool):
         for body in (b"now", b"late", b"now", b"late"):
-            assert (await pool.send(post(body), deadline=in_s(5))).body == b"abc"
+            assert (await pool.send(post(body), deadline=in_s(60))).body == b"abc"
 
 
 class Line(asyncio.Transport):
@@ -66,7 +66,7 @@ class Line(asyncio.Transport):
         self.connection.connection_made(self)
 
     async def answer(self, *pieces: bytes) -> bytes:
-        waiter = self.connection.exchange(post(), None, in_s(5))
+        waiter = self.connection.exchange(post(), None, in_s(60))
         for piece in pieces:
             self.connection.data_received(piece)
         return bytes((await waiter).body)
@@ -144,7 +144,7 @@ async def test_what_follows_an_answer_in_pieces_ends_the_connection_and_answers_
 
 async def test_a_connection_lost_within_a_body_behind_a_known_head_is_an_unknown_outcome() -> None:
     async with line() as connection:
-        waiter = connection.connection.exchange(post(), None, in_s(5))
+        waiter = connection.connection.exchange(post(), None, in_s(60))
         connection.connection.data_received(HEAD + b"a")
         connection.connection.connection_lost(None)
 
