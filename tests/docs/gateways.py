@@ -19,7 +19,7 @@ from toolgate.cli.demo_install import mark_installed
 from toolgate.cli.demo_kit import LOCK, MODEL_LOCK
 from toolgate.cli.demo_repository import make_repository
 
-DEADLINE_S = 240.0
+DEADLINE_S = 900.0
 LAST_LINE = "Ctrl-C stops the gateway and all its servers."
 TOOLGATE = str(Path(sys.executable).with_name("toolgate"))
 
@@ -101,7 +101,7 @@ def _running(words: list[str], *, cwd: Path, path: str) -> Iterator[Started]:
         try:
             lines = _read_until_ready(process)
             url, *_ = [line.rpartition(" ")[2] for line in lines if " at http" in line]
-            eventually(lambda: _are_listed(url))
+            eventually(lambda: _are_listed(url), 120)
             yield Started(url, lines)
         finally:
             process.terminate()

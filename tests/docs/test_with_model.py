@@ -16,7 +16,7 @@ from tests.docs.test_sessions import DEFAULT_URL, WITH_MODEL, sessions
 from tests.guests.built import BUILT
 
 TUTORIAL = document("docs/guides/wasm-tutorial.md")
-WITHIN_S = 120.0
+WITHIN_S = 600.0
 
 
 @pytest.fixture(scope="module")
