@@ -38,7 +38,13 @@ export function EventList() {
           onOpen={(one) => void navigate(`/activity/${encodeURIComponent(one.event_id)}`)}
           onNarrow={(name, value) => ask({ ...asked, [name]: value })}
           height="calc(100vh - 330px)"
-          empty={<Empty title="Nothing like that happened">Take a filter off, or make a call.</Empty>}
+          empty={
+            writeAsked(asked).size === 0 ? (
+              <Empty title="Nothing has happened yet">Every call and every change will stand here.</Empty>
+            ) : (
+              <Empty title="Nothing like that happened">Take a filter off, or make a call.</Empty>
+            )
+          }
         />
       )}
       {kept.hasNextPage ? (

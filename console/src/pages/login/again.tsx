@@ -1,5 +1,5 @@
 /** The login has ended while something was typed: over the page, which stays as it is, one logs in again. */
-import { Alert, Button, Modal, Text } from "@mantine/core";
+import { Alert, Button, Modal } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
 import type { Shapes } from "@/api/client";
@@ -39,9 +39,6 @@ export function LoginAgain({ as }: { readonly as: Shapes["MeShown"] }) {
           <Button variant="subtle" color="gray" onClick={() => void leave(queries)}>
             Forget what I typed
           </Button>
-          <Text size="sm" c="dimmed">
-            The page itself is hidden until then.
-          </Text>
         </LoginCard>
       </Modal.Content>
     </Modal.Root>

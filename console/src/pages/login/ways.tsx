@@ -1,7 +1,7 @@
 /** The ways to log in: a key, or an issuer that knows you. */
 import { Alert, Button, Divider, PasswordInput, Stack } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { api, take } from "@/api/client";
 import { Failure } from "@/parts/states";
 import { Untrusted } from "@/parts/untrusted";
@@ -52,6 +52,8 @@ function hostOf(url: string): string {
 
 function KeyForm() {
   const [key, setKey] = useState("");
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
   const attempt = useMutation({ mutationFn: useEnter() });
   return (
     <form
@@ -62,6 +64,7 @@ function KeyForm() {
     >
       <Stack>
         <PasswordInput
+          ref={field}
           label="Key"
           description="As `toolgate keys add` printed it. It is kept in this tab alone."
           value={key}

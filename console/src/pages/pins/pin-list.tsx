@@ -1,7 +1,7 @@
 /** Every server: whether it is pinned, and what of it waits for somebody to look. */
 import { Badge, Group, Switch, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { useNavigate, useSearchParams } from "react-router";
+import { Link, useNavigate, useSearchParams } from "react-router";
 import { pinsQuery, serversQuery } from "@/api/records";
 import { type Column, DataTable } from "@/parts/data-table";
 import { PageHead } from "@/parts/page-head";
@@ -88,7 +88,15 @@ export function PinList() {
           keyOf={(row) => row.serverId}
           onOpen={(row) => void navigate(encodeURIComponent(row.serverId))}
           sort={{ key: "waiting", isDown: true }}
-          empty={<Empty title="No server is like that">Servers are registered on the page Servers.</Empty>}
+          empty={
+            servers.data.length === 0 ? (
+              <Empty title="There are no servers yet">
+                A server is pinned once it is <Link to="/servers">registered</Link>.
+              </Empty>
+            ) : (
+              <Empty title="No server is like that" />
+            )
+          }
         />
       ) : failed ? null : (
         <Loading what="Reading the pins" />

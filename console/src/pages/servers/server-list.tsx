@@ -94,7 +94,7 @@ const COLUMNS: readonly Column<Row>[] = [
     key: "updated",
     title: "Updated",
     show: ({ server }) => (
-      <span title={moment(server.updated_at_ms)}>
+      <span title={moment(server.updated_at_ms)} style={{ whiteSpace: "nowrap" }}>
         {server.updated_at_ms === 0 ? "–" : ago(server.updated_at_ms)}
       </span>
     ),

@@ -63,7 +63,9 @@ export function ServerPicks({ picks, onChange }: ServerPicksProps) {
           columns={columnsOf(picks, turn)}
           keyOf={(row) => row.id}
           height={320}
-          empty={<Empty title="No server is called so" />}
+          empty={
+            <Empty title={servers?.length === 0 ? "There are no servers yet" : "No server is called so"} />
+          }
         />
       </Stack>
     </Card>

@@ -35,7 +35,7 @@ export function HolderPage() {
         title={id}
         about={isTask ? "What the task grants and nobody uses" : "What the key lets through and nobody uses"}
       >
-        <Ways kind={isTask ? "task" : "key"} id={id} days={days} />
+        {found.data ? <Ways kind={isTask ? "task" : "key"} id={id} days={days} /> : null}
       </PageHead>
       <Stack gap="sm">
         <Group>

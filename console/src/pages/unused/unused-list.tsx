@@ -105,7 +105,7 @@ function Found({ looked, days, holders, servers }: FoundProps) {
         keyOf={(one) => one.server_id}
         onOpen={(one) => void navigate(`/servers/${encodeURIComponent(one.server_id)}`)}
         sort={{ key: "id" }}
-        empty={<Empty title="Every server was used">There is none that could go.</Empty>}
+        empty={<Empty title="No server lies idle">There is none that nobody uses.</Empty>}
       />
     );
   return (
