@@ -45,6 +45,8 @@ def test_those_that_wait_are_listed_unless_asked_otherwise(gateway: FakeGateway,
     assert gateway.last.query == {"limit": "50", "state": "pending"}
     assert run("approvals", "list", "--state", "all", "--limit", "7").code == 0
     assert gateway.last.query == {"limit": "7"}
+    gateway.answer(f"GET {ALL}", {"approvals": [approval()], "next_cursor": "Mg"})
+    assert run("approvals", "list").lines[-1] == "the newest 1 of more: see --limit"
     assert run("approvals", "list", "--state", "waiting").code == Exit.USAGE
 
 

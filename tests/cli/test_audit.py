@@ -117,6 +117,13 @@ def test_nothing_is_said_as_such(gateway: FakeGateway, run: Run) -> None:
     assert gateway.last.query == {"node": "", "limit": "100"}
 
 
+def test_a_list_that_is_not_all_says_so(gateway: FakeGateway, run: Run) -> None:
+    gateway.answer(AUDIT, {"events": [ADMIN], "next_cursor": "MS4x"})
+
+    assert run("audit", "--limit", "1").lines[2:] == ["", "the newest 1 of more: see --limit"]
+    assert [json.loads(line) for line in run("audit", "--json").lines] == [ADMIN]
+
+
 def test_programs_get_the_events_as_they_are(gateway: FakeGateway, run: Run) -> None:
     gateway.answer(AUDIT, {"events": [CALL], "next_cursor": None})
 

@@ -9,6 +9,7 @@ from typer import Argument, Option
 from toolgate.cli.client import RestClient
 from toolgate.cli.options import Connection
 from toolgate.cli.render.approvals import render_approval, render_approvals
+from toolgate.cli.render.layout import newest
 from toolgate.cli.spreading import spread_options
 from toolgate.model.approvals import ApprovalState
 
@@ -38,8 +39,9 @@ def list_command(
     """List the calls that wait for a decision, or those of another state, the newest first."""
     query = {"limit": str(limit)} if state == "all" else {"limit": str(limit), "state": state}
     with connection.open() as client:
-        found = client.get(_PATH, query)["approvals"]
-    connection.output.show(found, render_approvals(found, state))
+        answer = client.get(_PATH, query)
+    found = answer["approvals"]
+    connection.output.show(found, newest(render_approvals(found, state), answer, len(found)))
 
 
 @app.command("show")

@@ -20,6 +20,7 @@ from toolgate.cli.options import Connection
 from toolgate.cli.output import Output
 from toolgate.cli.render.audit import render_event, render_events
 from toolgate.cli.render.audit_verify import render_verified
+from toolgate.cli.render.layout import newest
 from toolgate.cli.spreading import spread_options
 from toolgate.cli.times import SINCE, parse_time
 
@@ -107,8 +108,9 @@ def audit_command(
         elif is_followed:
             _follow(client, which.query, connection.output)
         else:
-            found = client.get(_PATH, {**which.query, "limit": str(limit or PAGE)})["events"]
-            connection.output.show(found, render_events(found))
+            answer = client.get(_PATH, {**which.query, "limit": str(limit or PAGE)})
+            found = answer["events"]
+            connection.output.show(found, newest(render_events(found), answer, len(found)))
 
 
 def _check_together(which: Which, *, limit: int | None, export: str | None, is_followed: bool) -> None:

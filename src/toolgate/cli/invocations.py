@@ -12,6 +12,7 @@ from toolgate.cli.client import RestClient, invocations_path
 from toolgate.cli.live import follow, print_line
 from toolgate.cli.options import Connection
 from toolgate.cli.render.invocations import render_invocation, render_invocations
+from toolgate.cli.render.layout import newest
 from toolgate.cli.spreading import spread_options
 
 app = typer.Typer(
@@ -34,8 +35,9 @@ def list_command(
 ) -> None:
     """List the newest runs of a task: your own, or with the role `viewer` everybody's."""
     with connection.open() as client:
-        found = client.get(invocations_path(task_id), {"limit": str(limit)})["invocations"]
-    connection.output.show(found, render_invocations(found))
+        answer = client.get(invocations_path(task_id), {"limit": str(limit)})
+    found = answer["invocations"]
+    connection.output.show(found, newest(render_invocations(found), answer, len(found)))
 
 
 @app.command("show")

@@ -85,6 +85,13 @@ def count(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
+def newest(table: RenderableType, answer: Mapping[str, Any], shown: int) -> RenderableType:
+    """A list of which the `answer` has the newest; where there are more, that is said below it."""
+    if answer.get("next_cursor") is None:
+        return table
+    return stack(table, Text(f"the newest {shown:,} of more: see --limit", style=DIM))
+
+
 def health_of(server: Mapping[str, Any]) -> Mapping[str, Any]:
     """A server's health in an answer; empty when it has none yet."""
     health = server.get("health")
