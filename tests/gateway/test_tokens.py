@@ -1,10 +1,14 @@
 """What results cost a model, by an estimate that looks at sizes alone."""
 
+import json
+
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from toolgate.catalog.tokens import estimate_tokens
-from toolgate.gateway.tokens import MEDIA_TOKENS, estimate_result
+from toolgate.gateway.tokens import MEDIA_TOKENS, PER_BYTES, TOKENS, estimate_result
 from toolgate.upstream.link import Reply
 
 PROSE = "The gateway lists what a task may use, and calls go through the same table. "
@@ -48,3 +52,24 @@ def test_an_estimate_is_near_what_the_definitions_are_counted_by(said: str) -> N
 )
 def test_what_a_result_costs(reply: Reply, expected: int) -> None:
     assert estimate_result(Reply(members=reply.members) if reply.members else reply) == expected
+
+
+@given(
+    blocks=st.lists(
+        st.dictionaries(
+            st.sampled_from(("type", "text", "x")), st.sampled_from(("text", "a", '"', "}]", "\\"))
+        ),
+        max_size=2,
+    ),
+    is_spaced=st.booleans(),
+)
+@example(blocks=[{"type": "text", "text": "a"}], is_spaced=False)
+@example(blocks=[{"type": "text", "text": 'say "a"'}], is_spaced=False)
+@example(blocks=[{"type": "text", "text": "", "x": "a"}], is_spaced=False)
+def test_a_text_alone_costs_what_it_does_among_others(blocks: list[dict[str, str]], is_spaced: bool) -> None:
+    """What is told at a look, and what is read block by block, is one number."""
+    content = json.dumps(blocks, separators=(", ", ": ") if is_spaced else (",", ":")).encode()
+    quoted = sum(len(json.dumps(block["text"])) for block in blocks if "text" in block)
+
+    reply = Reply(members={"content": msgspec.Raw(content)})
+    assert estimate_result(reply) == quoted * TOKENS // PER_BYTES

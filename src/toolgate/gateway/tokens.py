@@ -18,6 +18,12 @@ MEDIA_TOKENS: Final = 1_000
 """What models count for a picture of middling size, however many bytes it has."""
 
 
+_TEXT_BEGINS, _TEXT_ENDS = b'[{"type":"text","text":"', b'"}]'
+_QUOTES: Final = (_TEXT_BEGINS + _TEXT_ENDS).count(b'"')
+_AROUND: Final = len(_TEXT_BEGINS + _TEXT_ENDS) - len(b'""')
+_SHORT_BYTES: Final = 16 * 1024
+
+
 class _Block(msgspec.Struct, gc=False):
     """One piece of a result, as far as a model reads it."""
 
@@ -40,6 +46,11 @@ def _estimate(members: Members, size: int) -> int:
     content = members.get("content")
     if content is None:
         return size * TOKENS // PER_BYTES
+    if len(content) <= _SHORT_BYTES:
+        # Most results are one text. Where there is no other quote, there is nothing else either.
+        said = bytes(content)
+        if said.count(b'"') == _QUOTES and said.startswith(_TEXT_BEGINS) and said.endswith(_TEXT_ENDS):
+            return (len(said) - _AROUND) * TOKENS // PER_BYTES
     try:
         blocks = _decode_blocks(content)
     except msgspec.DecodeError:
