@@ -1,12 +1,12 @@
 """The official conformance suite where a server wants authorization: the gateway is the OAuth client."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.protocol.authorized import GATEWAY, SECRETS
+from tests.protocol.forked import forking
 from tests.protocol.suite import HANDSHAKE, STATELESS, check_clients
 from tests.scenarios.gateway import Gateway, Site, running
 
@@ -29,12 +29,18 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The command of the client that the suite starts."""
+    with forking("tests.protocol.authorized", tmp_path_factory.mktemp("client")) as command:
+        yield command
+
+
 @pytest.mark.parametrize(("suite", "revision"), SUITES)
 def test_the_gateway_conforms_as_a_client_that_needs_authorization(
-    gateway: Gateway, suite: str, revision: str, tmp_path: Path
+    gateway: Gateway, client: str, suite: str, revision: str, tmp_path: Path
 ) -> None:
-    command = f"{sys.executable} -m tests.protocol.authorized"
-    found = check_clients(command, suite, revision, tmp_path, {GATEWAY: gateway.url})
+    found = check_clients(client, suite, revision, tmp_path, {GATEWAY: gateway.url})
     findings = {scenario: words for scenario, words in found.items() if scenario.startswith("auth/")}
     objections = {scenario: words for scenario, words in findings.items() if words}
     unexpected = {scenario: words for scenario, words in objections.items() if scenario not in EXCEPTIONS}
