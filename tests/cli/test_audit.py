@@ -166,6 +166,15 @@ def test_a_slip_is_said_before_anybody_is_asked(
     assert (run("audit", *given).code, gateway.asked) == (2, [])
 
 
+def test_what_is_followed_is_a_line_each_however_long(gateway: FakeGateway, run: Run) -> None:
+    call = event(type="call", outcome="ok", server_id="git", tool="log", arguments={"path": "a b " * 30})
+    gateway.answer(f"{AUDIT}/events", sse(("start", {}), ("event", call), ("event", call)))
+
+    lines = run("audit", "-f").lines
+
+    assert (len(lines), lines[0] == lines[1], len(lines[0]) > 120) == (2, True, True)
+
+
 def test_a_stream_that_cannot_go_on_says_why(gateway: FakeGateway, run: Run) -> None:
     lapsed = {"code": "unauthenticated", "message": "the key was revoked", "hint": ""}
     gateway.answer(f"{AUDIT}/events", sse(("start", {}), ("error", lapsed)))

@@ -170,6 +170,6 @@ def _follow(client: RestClient, query: Mapping[str, str], output: Output) -> Non
         if event.name == "error":
             raise failure_of(event.data)
         if event.name == "event":
-            output.show(event.data, render_event(event.data))
+            output.tell(event.data, render_event(event.data))
             hint = f"`toolgate audit --since {event.data['at_ms']}` lists what came after"
     raise CommandFailed("the gateway ended the stream", hint=hint, code="stream_ended")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from toolgate.cli.client import RestClient, failure_of, invocations_path
 from toolgate.cli.failure import CommandFailed
-from toolgate.cli.output import open_console, print_json
+from toolgate.cli.output import Output, open_console
 from toolgate.cli.render.invocations import render_line
 
 Answer = Mapping[str, Any]
@@ -44,10 +44,7 @@ class Screen:
 
 def print_line(line: Answer, *, as_json: bool = False) -> None:
     """One line of a log, on standard output."""
-    if as_json:
-        print_json(line)
-    else:
-        open_console().print(render_line(line), soft_wrap=True)
+    Output(as_json=as_json).tell(line, render_line(line))
 
 
 def output_of(ending: Answer, stream: str) -> bytes:

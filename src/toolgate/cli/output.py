@@ -69,3 +69,10 @@ class Output:
         else:
             # Not cropped: what is meant to be copied stays whole, wider than the terminal or not.
             open_console().print(rendered, crop=False)
+
+    def tell(self, value: Json, line: RenderableType) -> None:
+        """Print one of many, as it comes: a line, however long, for whoever reads lines."""
+        if self.as_json:
+            print_json(value)
+        else:
+            open_console().print(line, soft_wrap=True)

@@ -45,7 +45,7 @@ def _follow(client: RestClient, query: Mapping[str, str], output: Output) -> Non
             raise failure
         last = event.data.get("revision", last)
         if output.as_json or event.name == "change":
-            output.show({"event": event.name, **event.data}, render_event(event.data))
+            output.tell({"event": event.name, **event.data}, render_event(event.data))
     raise CommandFailed("the gateway ended the stream", hint=_resume_hint(last), code="stream_ended")
 
 
