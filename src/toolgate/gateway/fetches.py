@@ -54,7 +54,14 @@ def find_wanted(view: View, method: str, params: Params) -> Wanted:
         raise InvalidParams("`ref.type` must be `ref/prompt` or `ref/resource`")
     wanted = _find_prompt(view, ref) if kind == "ref/prompt" else _find_resource(view, ref)
     params["ref"] = msgspec.Raw(msgspec.json.encode(ref))
+    if not are_members(params.get("argument")):
+        raise InvalidParams("`argument` must be an object")
     return wanted
+
+
+def are_members(raw: msgspec.Raw | None) -> bool:
+    """Whether it is an object, or there is none."""
+    return raw is None or memoryview(raw)[0] == ord("{")
 
 
 def _find_tool(view: View, members: Params) -> Wanted:

@@ -30,7 +30,7 @@ from toolgate.errors import (
 from toolgate.gateway.approving import Approving
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift, Drifted
-from toolgate.gateway.fetches import find_wanted
+from toolgate.gateway.fetches import are_members, find_wanted
 from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool
 from toolgate.gateway.identity import has_lapsed, principal_of
 from toolgate.gateway.recording import Ending, Recording
@@ -480,8 +480,7 @@ def _check_arguments(params: Params) -> None:
 
 def _are_arguments(params: Params) -> bool:
     """Whether the arguments are an object, or there are none."""
-    arguments = params.get("arguments")
-    return arguments is None or memoryview(arguments)[0] == ord("{")
+    return are_members(params.get("arguments"))
 
 
 def _refused(refusal: Refusal) -> ToolgateError:

@@ -136,6 +136,8 @@ class Sending:
         client: ClientSide | None,
     ) -> Answer:
         arguments = params.get("arguments")
+        if arguments is None and method == "completion/complete":
+            arguments = params.get("argument")
         sent = 0 if arguments is None else memoryview(arguments).nbytes
         start = self._recording.began(view, route, trace, route.redaction.shown(arguments), sent)
         began = time.perf_counter()

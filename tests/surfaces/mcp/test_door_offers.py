@@ -94,7 +94,7 @@ async def test_lists_and_what_is_got_by_them_are_the_same_in_all_four_cells(clie
         read = (await ask(house, client, "resources/read", {"uri": "docs://a"})).json["result"]
         page = (await ask(house, client, "resources/read", {"uri": "docs://page-7"})).json["result"]
         reference = {"type": "ref/prompt", "name": "docs.greet"}
-        argument = {"name": "n", "value": "v"}
+        argument = {"name": "n_token", "value": "v"}
         completed = await ask(house, client, "completion/complete", {"ref": reference, "argument": argument})
 
         assert listed == {
@@ -112,6 +112,7 @@ async def test_lists_and_what_is_got_by_them_are_the_same_in_all_four_cells(clie
             ("resource:docs://page-7", "ok"),
             ("prompt:greet", "ok"),
         ]
+        assert bytes(house.audited[-1].arguments) == b'{"name":"n_token","value":"***"}'
 
 
 async def test_sec_1_a_secret_in_a_uri_is_not_in_the_audit() -> None:
@@ -321,12 +322,14 @@ async def test_sco_21_a_resource_that_is_revoked_is_not_told_of_any_more() -> No
         await stream.leave()
 
 
-async def test_subscribing_needs_a_uri() -> None:
+async def test_subscribing_needs_a_uri_and_completing_an_argument_that_is_an_object() -> None:
     async with settled(world(), docs(), PLAIN) as house:
         session = await house.session("/api/mcp")
 
         assert (await session.send("resources/subscribe", {})).code == -32602
         assert (await session.send("resources/unsubscribe", {"uri": 1})).code == -32602
+        asked = {"ref": {"type": "ref/prompt", "name": "docs.greet"}, "argument": "text"}
+        assert (await session.send("completion/complete", asked)).code == -32602
 
 
 @pytest.mark.parametrize(
