@@ -77,6 +77,27 @@ async def test_what_is_written_is_delivered_in_order(path: Path) -> None:
     assert taker.numbers == [1, 2, 3, 4, 5]
 
 
+async def test_where_many_came_at_once_more_are_waited_for_and_the_last_words_are_not(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "GATHER_S", 3_600.0)
+    journal, taker = Journal(path), Taker()
+    async with followed(journal, taker.deliver, who="taker"):
+        for _ in range(following.MANY_LINES):
+            journal.log.record(CALL)
+        journal.log.flush()
+        await taker.has(following.MANY_LINES)
+        taker.asked.clear()
+        journal.log.record(CALL)
+        journal.log.flush()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await taker.asked.wait()
+    journal.close()
+
+    assert taker.numbers == [*range(1, following.MANY_LINES + 2)]
+
+
 async def test_the_last_words_of_a_process_are_delivered(path: Path) -> None:
     journal, taker = Journal(path), Taker()
     async with followed(journal, taker.deliver, who="it"):

@@ -21,6 +21,9 @@ from toolgate.errors import StorageUnavailable, ToolgateError
 
 FIRST_DELAY_S: Final = 0.2
 LONGEST_DELAY_S: Final = 10.0
+MANY_LINES: Final = 100
+GATHER_S: Final = 0.5
+"""Where so many came at once, more will: it is waited for, as taking in some costs nearly what many do."""
 NOTHING: Final = Read(0, 0, [])
 """Asks what was taken so far."""
 LAST_WORDS_S: Final = 2.0
@@ -67,11 +70,14 @@ class Follower:
         while True:
             try:
                 written, began_s = self._journal.written, time.monotonic()
-                if not await self._step():
+                lines = await self._step()
+                if not lines:
                     await written.wait()
                 elif (behind := self._journal.log.last_sequence - (self._taken or 0)) >= MOST_LINES:
                     took_s, most = time.monotonic() - began_s, self._journal.kept_lines // 2
                     await asyncio.sleep(self._giving_way.pause_s(took_s, behind=behind, most=most))
+                elif lines >= MANY_LINES:
+                    await asyncio.sleep(GATHER_S)
             except (ToolgateError, OSError) as exc:
                 await self._pause(exc)
             except Exception:
@@ -86,14 +92,14 @@ class Follower:
                 while await self._step():
                     pass
 
-    async def _step(self) -> bool:
-        """Deliver the next lines; whether there were any."""
+    async def _step(self) -> int:
+        """Deliver the next lines; how many there were."""
         if self._taken is None:
             self._taken = self._journal.taken[self._who] = await self._deliver(NOTHING)
             self._journal.log.resume_after(self._taken)
         found = await asyncio.to_thread(self._tail.read, self._taken)
         if not found.lines:
-            return False
+            return 0
         taken = await self._deliver(found._replace(lines=list(filter(is_told, found.lines))))
         if taken == found.after:
             raise StorageUnavailable("it takes nothing")
@@ -102,7 +108,7 @@ class Follower:
             _log.error("%s lacks %d audit events: the log was rotated before they were read", self._who, lost)
         self._taken = self._journal.taken[self._who] = taken
         self._delay_s = FIRST_DELAY_S
-        return True
+        return len(found.lines)
 
     async def _pause(self, exc: Exception | None) -> None:
         if exc is not None and self._delay_s == FIRST_DELAY_S:
