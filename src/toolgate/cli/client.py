@@ -114,10 +114,6 @@ class RestClient:
         """Remove what is no record, on these terms."""
         return self._send("DELETE", path, query=query, headers=terms.headers)
 
-    def log_out(self, server_id: str, *, is_shared: bool) -> Any:
-        """Have the gateway forget the login to a server."""
-        return self._send("DELETE", login_path(server_id), query={"shared": "true"} if is_shared else None)
-
     def roll_back(self, kind: Kind, record_id: str, *, to: int, terms: Terms = UNCONDITIONAL) -> Any:
         """Make a record what it was at a revision, on these terms."""
         path = f"{record_path(kind, record_id)}/rollback"

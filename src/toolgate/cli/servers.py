@@ -154,7 +154,7 @@ def login_command(
 def logout_command(server_id: IdArgument, connection: Connection, *, is_shared: SharedOption = False) -> None:
     """Have the gateway forget the token that a login earned, and the authorization server take it back."""
     with connection.open() as client:
-        answer = client.log_out(server_id, is_shared=is_shared)
+        answer = client.delete_path(login_path(server_id), {"shared": "true"} if is_shared else None)
     connection.output.show(answer, render_logout(answer))
 
 
