@@ -28,7 +28,7 @@ async def show_activity_of(control: Control, call: Call[None]) -> Answer:
     since_ms = max(0, until_ms - DAY_MS) if since_ms is None else since_ms
     buckets = parse_count(call.query, "buckets", unless=BUCKETS, most=MAX_BUCKETS)
     if not since_ms < until_ms <= _MAX_MS:
-        raise InvalidRequest("`since` is not before `until`")
+        raise InvalidRequest("`since` must be before `until`", hint="both are times in unix milliseconds")
     span = Span(
         asked=Filter(equals=parse_equals(call)), since_ms=since_ms, until_ms=until_ms, buckets=buckets
     )
