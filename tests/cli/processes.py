@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from tests import patient
+
 DEADLINE_S: Final = 300.0
 
 PROGRAM = "import sys; from toolgate.cli import main; sys.exit(main())"
@@ -16,7 +18,7 @@ PROGRAM = "import sys; from toolgate.cli import main; sys.exit(main())"
 @contextmanager
 def running(*words: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """`toolgate words --json`, and the first object it printed. Whatever hangs is ended at the deadline."""
-    command = [sys.executable, "-c", PROGRAM, *words, "--json"]
+    command = [sys.executable, patient.__file__, *words, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         watchdog = threading.Timer(DEADLINE_S, process.kill)
         watchdog.start()

@@ -23,7 +23,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Site:
 def gateway(house: Site) -> Iterator[Gateway]:
     """A real gateway, all of whose servers have told what they offer."""
     with running(house) as gateway:
-        eventually(lambda: _are_listed(gateway))
+        eventually(lambda: _are_listed(gateway), 120)
         yield gateway
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import patient
 from tests.docs.documents import EXAMPLES, ROOT
 from tests.local_model import local_model
 from tests.node import node, node_file
@@ -91,7 +92,16 @@ def _in_repository(directory: Path, *words: str) -> Iterator[Started]:
 
 @contextmanager
 def _running(words: list[str], *, cwd: Path, path: str) -> Iterator[Started]:
-    command = [TOOLGATE, "up", "--listen", "127.0.0.1:0", "--log-level", "warning", *words]
+    command = [
+        sys.executable,
+        patient.__file__,
+        "up",
+        "--listen",
+        "127.0.0.1:0",
+        "--log-level",
+        "warning",
+        *words,
+    ]
     environ = {**os.environ, "COLUMNS": "80", "PATH": path}
     with subprocess.Popen(
         command, cwd=cwd, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -54,4 +54,4 @@ def test_the_record_is_there_when_the_gateway_is_killed_as_soon_as_the_process_e
         gateway.kill()
     with running(site) as gateway:
         eventually(lambda: len(pids(started)) == 2)
-        settle_on(lambda: len(spawns(gateway, "silent")), 2)
+        settle_on(lambda: len(spawns(gateway, "silent")), 2, 60)
