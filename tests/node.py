@@ -7,7 +7,10 @@ from typing import Final
 
 import pytest
 
-MODULES: Final = Path(__file__).parents[1] / "requirements/node/node_modules"
+ROOT: Final = Path(__file__).parents[1]
+MODULES: Final = ROOT / "requirements/node/node_modules"
+COMPILED_ONCE: Final = {"NODE_COMPILE_CACHE": str(ROOT / "build/node-cache")}
+"""The environment of programs that are started often."""
 
 
 def node() -> str:

@@ -27,8 +27,8 @@ from toolgate.policy.rules import compiled
 from toolgate.policy.scope import Decision, Scope
 
 CASES_PER_EXAMPLE = 60
-# 2,100 cases a property, or a million.
-MANY = settings(max_examples=rounds(suite=35, soak=17_000), database=None)
+# 3,000 cases a property, or a million.
+MANY = settings(max_examples=rounds(suite=50, soak=17_000), database=None)
 LAYERS = dict(zip(("platform", "key", "task", "request"), model.LAYERS, strict=True))
 
 seeds = st.integers(min_value=0, max_value=2**32)

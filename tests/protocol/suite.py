@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.node import node, node_file
+from tests.node import COMPILED_ONCE, node, node_file
 from tests.scenarios.gateway import ROOT, environment
 
 HANDSHAKE = "2025-11-25"
@@ -48,9 +48,8 @@ def check_clients(
 def _run(words: list[str], environ: Mapping[str, str]) -> None:
     """What it prints, it writes down too."""
     command = [node(), node_file(SUITE), *words]
-    subprocess.run(
-        command, cwd=ROOT, env=environment(environ), capture_output=True, timeout=RUN_S, check=False
-    )
+    env = environment({**environ, **COMPILED_ONCE})
+    subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=RUN_S, check=False)
 
 
 def _findings(results: Path, prefix: str) -> Findings:

@@ -144,7 +144,7 @@ async def test_sto_9_killed_during_the_recovery_the_next_start_recovers(
 async def test_sto_9_killed_during_the_migration_the_next_start_migrates(tmp_path: Path, call: str) -> None:
     release = (Path(__file__).parent / "release_0_1.sql").read_text()
     path = tmp_path / "old" / "registry.db"
-    for kills, fault in enumerate(steps(call, rounds(suite=25, soak=1))):
+    for kills, fault in enumerate(steps(call, rounds(suite=50, soak=1))):
         path.parent.mkdir()
         with closing(sqlite3.connect(path)) as connection:
             connection.executescript(release)

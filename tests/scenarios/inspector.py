@@ -5,7 +5,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
-from tests.node import node, node_file
+from tests.node import COMPILED_ONCE, node, node_file
 from tests.scenarios.gateway import run
 
 Json = dict[str, Any]
@@ -23,7 +23,8 @@ class Inspector:
         launcher = node_file("@modelcontextprotocol/inspector/clients/launcher/build/index.js")
         how = ["--transport", self.transport, "--protocol-era", self.era, "--format", "json"]
         with tempfile.TemporaryDirectory() as home:
-            ran = run([node(), launcher, "--cli", url, *how, "--method", method, *words], {"HOME": home})
+            environ = {"HOME": home, **COMPILED_ONCE}
+            ran = run([node(), launcher, "--cli", url, *how, "--method", method, *words], environ)
         assert ran.code == 0, ran.out + ran.err
         result: Json = ran.json["result"]
         return result

@@ -20,7 +20,7 @@ from tests.scenarios.sse_lines import SseCaller
 from tests.scenarios.tally import open_tally_http, tally_child, wait_listed
 from tests.scenarios.waiting import settle_on
 
-CALLS = rounds(suite=30_000, soak=1_000_000)
+CALLS = rounds(suite=10_000, soak=1_000_000)
 WITHIN_S = rounds(suite=240, soak=3_600)
 CALLERS = 60
 IDS: list[int | str] = [0, 1, "1", "a", -1, 2**53, "", "0"]
@@ -28,7 +28,7 @@ SERVERS = ("child-legacy", "child-modern", "http-legacy", "http-modern", "sse")
 HASTY = "hasty"
 """Gives its calls less time than they need."""
 ABANDON_EVERY = 97
-EXPIRE_EVERY = 397
+EXPIRE_EVERY = 131
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any, Final
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.scenarios.soak import rounds
 from tests.surfaces.rest_house import (
     DOCUMENT,
     RestHouse,
@@ -161,7 +162,9 @@ def requests(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=rounds(suite=20, soak=400), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(st.lists(requests(), min_size=5, max_size=15))
 def test_fuz_20_no_request_makes_the_surface_fail_or_answer_what_it_does_not_document(
     sent: list[dict[str, Any]],

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scenarios.soak import rounds
 from toolgate.errors import OutputTooLarge
 from toolgate.upstream.cap import CUT_MARK, TRUNCATED_KEY, cap_result
 
@@ -218,7 +219,7 @@ RESULTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=rounds(suite=100, soak=5_000), deadline=None)
 @given(RESULTS, st.integers(min_value=500, max_value=3000))
 def test_bud_4_any_result_is_cut_into_a_valid_one_within_its_cap(result: Json, max_bytes: int) -> None:
     if len(encode(result)) <= max_bytes:

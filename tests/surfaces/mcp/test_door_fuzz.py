@@ -14,7 +14,7 @@ from tests.upstream.memory_link import MemoryNet
 
 MESSAGES: Final = 50
 """Of one example: what one leaves behind, the next ones meet."""
-EXAMPLES: Final = rounds(suite=25, soak=4_000)
+EXAMPLES: Final = rounds(suite=12, soak=4_000)
 HANGS_S: Final = 1.0
 
 METHODS: Final = (
