@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from toolgate.app.audits import AUDIT_FILE, open_index, open_journal
+from toolgate.app.audits import open_index
+from toolgate.app.journals import AUDIT_FILE, open_journal
 from toolgate.app.parts import wall_ms
 from toolgate.audit.events import AdminRecorded
 from toolgate.audit.queries import Filter

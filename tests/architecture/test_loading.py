@@ -84,6 +84,12 @@ def test_a_gateway_starts_without_what_it_may_never_need(tmp_path: Path) -> None
     assert of(HEAVY, modules) == set()
 
 
+def test_a_node_starts_without_a_database() -> None:
+    modules = loaded("import toolgate.cli.node")
+
+    assert of([*HEAVY, "sqlalchemy", "toolgate.surfaces.rest.app"], modules) == {"google.protobuf", "grpc"}
+
+
 @pytest.mark.parametrize("command", SMALL)
 def test_a_command_that_asks_a_gateway_loads_none(command: str) -> None:
     modules = loaded(f"import toolgate.cli.{command}")

@@ -8,7 +8,7 @@ from tests.surfaces.rest_house import open_rest, secret_of
 from toolgate.audit.events import CredentialRefused
 from toolgate.audit.log import AuditLog
 from toolgate.errors import ControlUnavailable, PolicyStale
-from toolgate.govern.control import Standing, Trouble
+from toolgate.govern.serving import Standing, Trouble
 
 pytestmark = pytest.mark.anyio
 

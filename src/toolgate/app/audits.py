@@ -1,14 +1,11 @@
-"""The audit of a process: written down, and where the process governs, to be looked up."""
+"""The audit of a process that governs, to be looked up."""
 
 import asyncio
 import logging
-import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
-    ExitStack,
     asynccontextmanager,
-    contextmanager,
     suppress,
 )
 from importlib import import_module
@@ -26,12 +23,9 @@ from toolgate.audit.lines import Batch, parse_line
 from toolgate.audit.tables import prepare_tables
 from toolgate.audit.tail import Read
 from toolgate.audit.tokens import DAY_MS
-from toolgate.errors import StartRefused, ToolgateError
-from toolgate.registry.locks import lock_beside
+from toolgate.errors import ToolgateError
 from toolgate.settings import Settings
-from toolgate.telemetry import Metrics
 
-AUDIT_FILE: Final = "audit.jsonl"
 INDEX_FILE: Final = "audit.db"
 PRUNE_EVERY_S: Final = 60.0
 PRUNE_PAUSE_S: Final = 0.05
@@ -40,41 +34,6 @@ CLOSE_S: Final = 3.0
 
 T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
-
-
-@contextmanager
-def open_journal(settings: Settings) -> Iterator[Journal]:
-    """The audit log of one process, in a directory that is its own. Raises StartRefused."""
-    path, kept = settings.data_dir / AUDIT_FILE, settings.audit
-    with ExitStack() as stack:
-        # Two processes that number the records of one log would each undo the other's order.
-        stack.callback(os.close, lock_beside(path))
-        try:
-            journal = Journal(path, rotate_bytes=kept.file_mb * 1024**2, keep=kept.files)
-        except OSError as exc:
-            raise StartRefused(
-                f"cannot use the audit log `{path}`: {exc.strerror}",
-                hint="make room for it, mend it, or move it away",
-            ) from exc
-        stack.callback(journal.close)
-        yield journal
-
-
-def describe_journal(metrics: Metrics, journal: Journal) -> None:
-    """The gauges of a process that writes down what happens: all of them."""
-    log = journal.log
-    metrics.gauge(
-        "toolgate_audit_events_total", "Lines of the audit log, by the newest.", lambda: log.last_sequence
-    )
-    metrics.gauge(
-        "toolgate_audit_failing", "1 while the audit log cannot be written.", lambda: float(log.is_failing)
-    )
-    metrics.gauge(
-        "toolgate_audit_lag",
-        "Lines of the audit log that who follows has still to take.",
-        journal.lag,
-        labels=("follower",),
-    )
 
 
 @asynccontextmanager

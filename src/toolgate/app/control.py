@@ -9,8 +9,9 @@ from functools import partial
 from typing import Final
 
 from toolgate.app.archives import open_archives
-from toolgate.app.audits import describe_journal, open_index
+from toolgate.app.audits import open_index
 from toolgate.app.doors import Supplies, authorizer_of, open_openers, packages_in
+from toolgate.app.journals import describe_journal
 from toolgate.app.loop_lag import open_loop_lag
 from toolgate.app.parts import (
     console_door,
@@ -42,7 +43,8 @@ from toolgate.errors import StartRefused, StorageUnavailable
 from toolgate.gateway.approving import Approving
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.reported import ReportedServers
-from toolgate.govern.control import Control, Standing, Trouble
+from toolgate.govern.control import Control
+from toolgate.govern.serving import Standing, Trouble
 from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.packages.unpacked import Fetch
 from toolgate.registry.engines import open_store

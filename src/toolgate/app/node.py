@@ -15,10 +15,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolgate import __version__
-from toolgate.app.audits import describe_journal
 from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
 from toolgate.app.forwarding import open_forwarding
 from toolgate.app.guests import Work
+from toolgate.app.journals import describe_journal
 from toolgate.app.parts import (
     SESSION_KEY_BYTES,
     discovery_of,
@@ -40,7 +40,7 @@ from toolgate.gateway.identity import Identities
 from toolgate.gateway.reporting import Reporter
 from toolgate.gateway.searching import Searching
 from toolgate.gateway.spending import Spending
-from toolgate.govern.control import Serving, Standing, Trouble
+from toolgate.govern.serving import Serving, Standing, Trouble
 from toolgate.model.addresses import parse_address
 from toolgate.model.reports import NodeReport
 from toolgate.registry.control_approvals import ControlDesk
@@ -54,7 +54,7 @@ from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import Guard
 from toolgate.surfaces.mcp.door import McpDoor
 from toolgate.surfaces.mcp.session import Sessions
-from toolgate.surfaces.rest.app import node_app
+from toolgate.surfaces.rest.serving import node_app
 from toolgate.telemetry import Metrics
 
 _log: Final = logging.getLogger(__name__)

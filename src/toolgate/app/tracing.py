@@ -5,8 +5,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from importlib import import_module
 from typing import Final
 
-from toolgate.app.audits import AUDIT_FILE, open_journal
 from toolgate.app.collector import collector_of
+from toolgate.app.journals import AUDIT_FILE, open_journal
 from toolgate.app.parts import node_id_of
 from toolgate.audit.following import followed
 from toolgate.audit.journal import Journal

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from toolgate.app.archives import open_archives
-from toolgate.app.audits import describe_journal, open_index
+from toolgate.app.audits import open_index
 from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
 from toolgate.app.guests import Work
+from toolgate.app.journals import describe_journal
 from toolgate.app.parts import (
     console_door,
     console_reached,

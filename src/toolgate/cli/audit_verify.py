@@ -10,7 +10,8 @@ from typing import Any, BinaryIO, Final
 import msgspec
 from sqlalchemy import Connection
 
-from toolgate.app.audits import AUDIT_FILE, INDEX_FILE
+from toolgate.app.audits import INDEX_FILE
+from toolgate.app.journals import AUDIT_FILE
 from toolgate.audit.database import SqliteFile
 from toolgate.audit.files import first_number, open_files
 from toolgate.audit.index import name_log

@@ -15,7 +15,8 @@ from toolgate.registry.catalog_tables import RowSource, read_made_from, read_row
 from toolgate.registry.change_count import ChangeCount
 from toolgate.registry.database import Transactions
 from toolgate.registry.exports import Contents, Exported, Progress, write_export
-from toolgate.registry.pinned import forget_pinned, keepable, read_digests, read_pinned, store_pinned
+from toolgate.registry.pinned import keepable
+from toolgate.registry.pinned_tables import forget_pinned, read_digests, read_pinned, store_pinned
 from toolgate.registry.report_tables import (
     forget_reports,
     read_definitions,

@@ -1,13 +1,10 @@
-"""The whole surface: the tables of all endpoints, and the applications made from them."""
+"""The whole surface: the table of all endpoints, and the application made from it."""
 
-from collections.abc import Sequence
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from starlette.types import ASGIApp
 
-from toolgate.govern.control import Control, Serving
+from toolgate.govern.control import Control
 from toolgate.surfaces.rest import (
     activity,
     approvals,
@@ -15,13 +12,10 @@ from toolgate.surfaces.rest import (
     audit_export,
     backups,
     budgets,
-    calls,
     catalog,
     changes,
     chat_upstreams,
-    connecting,
     directory,
-    discovery,
     imports,
     invocations,
     keys,
@@ -35,17 +29,14 @@ from toolgate.surfaces.rest import (
     packages,
     pins,
     policies,
-    scopes,
     servers,
-    status,
     tokens,
     trials,
     uploads,
     watch,
 )
-from toolgate.surfaces.rest.answers import JSON, Answer
-from toolgate.surfaces.rest.openapi import describe
-from toolgate.surfaces.rest.routing import ANYONE, SEE_DOCUMENT, Call, Endpoint, make_router
+from toolgate.surfaces.rest.routing import SEE_DOCUMENT, make_router
+from toolgate.surfaces.rest.serving import SERVING, documented
 
 
 def rest_app(control: Control, *, elsewhere: str = SEE_DOCUMENT) -> ASGIApp:
@@ -53,46 +44,9 @@ def rest_app(control: Control, *, elsewhere: str = SEE_DOCUMENT) -> ASGIApp:
     return make_router(ENDPOINTS, control, elsewhere=elsewhere)
 
 
-def node_app(serving: Serving, *, elsewhere: str) -> ASGIApp:
-    """That of a process that only serves."""
-    return make_router(NODE_ENDPOINTS, serving, elsewhere=elsewhere)
-
-
-def _documented(endpoints: Sequence[Endpoint[Any]]) -> tuple[Endpoint[Any], ...]:
-    """`endpoints`, and the one that shows the document of them all."""
-
-    async def show_document(_serving: Serving, _call: Call[None]) -> Answer:
-        """This document."""
-        return Answer(encoded())
-
-    @cache
-    def encoded() -> bytes:
-        """Made when it is first asked for: building the schemas of all models would slow every start."""
-        return msgspec.json.encode(describe(table))
-
-    own = Endpoint(
-        method="GET",
-        path="/openapi.json",
-        role=ANYONE,
-        summary="The OpenAPI document",
-        handler=show_document,
-        answer=JSON,
-    )
-    table = (own, *endpoints)
-    return table
-
-
-_SERVING: Final = (
-    *status.ENDPOINTS,
-    *discovery.ENDPOINTS,
-    *scopes.ENDPOINTS,
-    *connecting.ENDPOINTS,
-    *calls.ENDPOINTS,
-)
-NODE_ENDPOINTS: Final = _documented(_SERVING)
-ENDPOINTS: Final = _documented(
+ENDPOINTS: Final = documented(
     (
-        *_SERVING,
+        *SERVING,
         *me.ENDPOINTS,
         *servers.ENDPOINTS,
         *trials.ENDPOINTS,

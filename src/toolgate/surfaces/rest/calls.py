@@ -37,7 +37,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.tool_runs import server_error
 from toolgate.gateway.tracing import note_answer
 from toolgate.gateway.view import View
-from toolgate.govern.control import Serving
+from toolgate.govern.serving import Serving
 from toolgate.model.raw import decode_members, encode_raw
 from toolgate.registry.bodies import Body
 from toolgate.surfaces.http.intake import check_members_once, parse_json

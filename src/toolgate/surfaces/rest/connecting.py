@@ -5,7 +5,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from toolgate.catalog.assistants import PROGRAMS, Assistant, Door
-from toolgate.govern.control import Serving
+from toolgate.govern.serving import Serving
 from toolgate.model.addresses import is_loopback
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.intake import parse_choice

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from toolgate.errors import InvalidRecord, NotFound
 from toolgate.gateway.discovery import WELL_KNOWN
-from toolgate.govern.control import Serving
+from toolgate.govern.serving import Serving
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint
 from toolgate.surfaces.rest.shapes import MetadataAnswer

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolgate.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ToolgateError
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.roles import reaches
-from toolgate.govern.control import Serving
+from toolgate.govern.serving import Serving
 from toolgate.model.principals import Principal, Role
 from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.challenges import refusal_headers

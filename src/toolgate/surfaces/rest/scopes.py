@@ -19,7 +19,7 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import principal_of
 from toolgate.gateway.resources import decide_unlisted
 from toolgate.gateway.roles import reaches
-from toolgate.govern.control import Serving
+from toolgate.govern.serving import Serving
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
 from toolgate.policy.allowances import limits_of

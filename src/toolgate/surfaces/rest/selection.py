@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from toolgate.gateway.caller import Caller
-from toolgate.govern.control import Serving
+from toolgate.govern.serving import Serving
 from toolgate.model.principals import Principal
 from toolgate.surfaces.http.selection import parse_mode, parse_selection
 from toolgate.surfaces.rest.links import mcp_url

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from toolgate import __version__
 from toolgate.gateway.roles import reaches
-from toolgate.govern.control import Serving, Trouble
+from toolgate.govern.serving import Serving, Trouble
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.routing import ANYONE, Call, Endpoint
 from toolgate.surfaces.rest.shapes import HealthAnswer, ReadyAnswer, ReasonGiven
