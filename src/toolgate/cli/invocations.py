@@ -56,7 +56,7 @@ def logs_command(
     invocation_id: InvocationArgument,
     connection: Connection,
     *,
-    is_followed: Annotated[bool, Option("--follow", help="Go on until the run ends.")] = False,
+    is_followed: Annotated[bool, Option("--follow", "-f", help="Go on until the run ends.")] = False,
 ) -> None:
     """Print what a run has logged and written, and with --follow what is still to come."""
     with suppress(KeyboardInterrupt), connection.open() as client:
