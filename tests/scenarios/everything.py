@@ -5,6 +5,7 @@ What callers do here is what `test_observability` counts; nothing else happens m
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,14 @@ from toolgate.telemetry.samples import parse_samples
 
 LISTED: Final = {"stage": 3, "guarded": 1, "rug": 2, "greeter": 1}
 """Servers, and how many tools each has."""
+SETTLED: Final = {
+    "toolgate_approvals_pending": 1.0,
+    "toolgate_chat_total": 2.0,
+    "toolgate_guests": 0.0,
+    "toolgate_calls_in_flight": 0.0,
+    "toolgate_streams": 0.0,
+}
+"""What the last metrics sum up to, a moment after the script."""
 RUG_SERVER: Final = Path(__file__).with_name("rug_server.py")
 GUEST: Final = b"""(module
   (import "spear" "mcp_open" (func $open (param i32 i32) (result i32)))
@@ -86,13 +95,18 @@ def run_script(site: Site) -> Known:
         ):
             play(gateway)
         anyio.run(_chats, gateway)
-        settle_on(lambda: read_metrics(gateway)["toolgate_approvals_pending"][frozenset()], 1.0)
+        settle_on(lambda: _sums(gateway, SETTLED), SETTLED)
         with connected(gateway, "/api/mcp?servers=stage"):
             known.metrics = read_metrics(gateway)
     lines = (site.data / "audit.jsonl").read_bytes().splitlines()
     known.events = [json.loads(line) for line in lines]
     known.verified = gateway.cli("audit", "verify", "--data", str(site.data))
     return known
+
+
+def _sums(gateway: Gateway, names: Iterable[str]) -> dict[str, float]:
+    metrics = read_metrics(gateway)
+    return {name: sum(metrics.get(name, {}).values()) for name in names}
 
 
 def read_metrics(gateway: Gateway) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
@@ -106,7 +120,7 @@ def read_metrics(gateway: Gateway) -> dict[str, dict[frozenset[tuple[str, str]],
 def _records(site: Site) -> list[Json]:
     rug = ["-I", "-S", str(RUG_SERVER), f"log={site.root / 'calls'}", f"site={site.root}"]
     return [
-        site.stage("stage", "tools=echo,fail,hang", budgets={"tool_timeout_ms": 500}),
+        site.stage("stage", "tools=echo,fail,hang", budgets={"tool_timeout_ms": 4_000}),
         site.stage("guarded", "tools=echo", approval_policy={"default": "always"}),
         site.server("rug", stdio={"command": sys.executable, "args": rug}),
         site.stage("broken", stdio={"env": {"TOKEN": "${ENV:NOBODY_SET_THIS}"}}),

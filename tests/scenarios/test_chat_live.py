@@ -57,7 +57,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, model: Json) -> Iterator[G
             gateway, "home", {"mcp.enabled": True, "mcp.default_server_ids": ["files", "time"], **allowed}
         )
         put_upstream(gateway, model["url"], upstream_id="local", models=[model["model"]])
-        settle_on(lambda: sorted(gateway.modern("/api/mcp/t/home").tools()), TOOLS)
+        settle_on(lambda: sorted(gateway.modern("/api/mcp/t/home").tools()), TOOLS, 120)
         yield gateway
 
 

@@ -198,7 +198,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             site.server("far", transport="http_sse_legacy", http={"url": far}),
         )
         with running(site) as gateway:
-            settle_on(lambda: {name: gateway.health(name)["era"] for name in eras}, eras)
+            settle_on(lambda: {name: gateway.health(name)["era"] for name in eras}, eras, 120)
             yield gateway
 
 

@@ -17,7 +17,7 @@ from tests.scenarios.soak import rounds
 from tests.scenarios.tally import open_tally_http, tally_child, wait_listed
 
 ROUNDS = rounds(suite=4, soak=100)
-WITHIN_S = rounds(suite=60, soak=1_800)
+WITHIN_S = rounds(suite=240, soak=1_800)
 CLIENTS = 24
 CERTAIN = ("child-modern", "http-legacy", "http-modern")
 """Of these every message says which call it is about."""

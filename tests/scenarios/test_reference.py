@@ -82,7 +82,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     site.place(*(reference.everything(site, server_id) for server_id in VISITS), *others)
     eras = {**dict.fromkeys([*VISITS, "own", "filesystem", "memory"], "legacy"), "git": "modern"}
     with running(site) as gateway:
-        settle_on(lambda: {name: gateway.health(name)["era"] for name in eras}, eras)
+        settle_on(lambda: {name: gateway.health(name)["era"] for name in eras}, eras, 120)
         yield gateway
 
 

@@ -26,7 +26,7 @@ SERVER_RESTARTS = rounds(suite=1, soak=3)
 """More in a short time, and a server counts as down for longer."""
 TOOLS = ("child.echo", "remote.slow", "remote.echo", "child.slow")
 MORE = 4
-WITHIN_S = 60.0
+WITHIN_S = 240.0
 
 
 @dataclass
