@@ -39,7 +39,7 @@ _PLAIN_NUMBER: Final = re.compile(rb"-?\d{1,15}(\.\d{1,15})?")
 # What is in lower case, and in which this is not found, holds no secret name and no token. Most arguments are
 # written down for the price of this one search, so each word is looked for by its rarest letter.
 _SUSPECT: Final = (
-    rb":(?:[/\\][/\\]+(?:[^/?#@ ]*@|[^/?#@: ]*:[^@ \"]*@)|aa[\w-]{32})"  # the user and password of a URL
+    rb":(?:[/\\][/\\]+(?:[^/?#@ ]*+@|[^/?#@: ]*+:[^@ \"]{1,130}+@)|aa[\w-]{32})"  # who is named in a URL
     rb"|k(?:e[ny]|ie|ia|-|_(?:live_|test_|(?<=gsk_)))"  # key, token, cookie; AKIA…, sk-…
     rb"|w(?:d|ebhooks)"  # pwd
     rb"|c(?:re[dt]|v[cv][^\w.-]"  # credential, secret

@@ -24,7 +24,7 @@ _SCHEME_AND_REFERENCE = re.compile(rf"(?:(?i:Bearer|Basic|Token) )?{REFERENCE.pa
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 # What is no port behind the first colon may be a password with characters that should have been encoded.
 _URL_USERINFO = re.compile(
-    r"""(?<![\w+.-])([\w+.-]*://)(?:[^/?#\s@]*|[^/?#\s@:]*:(?!\d{1,5}[/?#])[^\s@"'<>]{1,256})@"""
+    r"""(?<![\w+.-])([\w+.-]*://)(?:[^/?#\s@]*+|[^/?#\s@:]*+:(?!\d{1,5}[/?#])[^\s@"'<>]{1,64}+)@"""
 )
 # A name, and what parts it from its value: `name=value` in a URL, `name = 'value'` in a connection string,
 # `"name": "value"` in JSON. What follows is not read along, for it may be `url=https://host/?token=…`.

@@ -18,7 +18,7 @@ _TOKEN: Final = re.compile(
     r"|npm_\w{30,}|pypi-[\w-]{30,}|hf_\w{20,}|dop_v1_\w{30,}|SG\.[\w-]{16,64}\.[\w-]{16,}"
     r"|shp(?:at|ca|pa|ss)_\w{20,}|hv[brs]\.[\w-]{20,}|lin_api_\w{20,}|nvapi-[\w-]{20,}|pplx-\w{20,}"
     r"|figd_[\w-]{20,}|dapi[0-9a-f]{32}|secret_\w{32,}|AGE-SECRET-KEY-1\w{20,}|\d{8,10}:AA[\w-]{32,}"
-    r"|eyJ[\w-]{8,1024}\.(?:eyJ[\w-]{8,}|[\w-]{0,1024}\.[\w-]{8,})[\w.-]*"
+    r"|eyJ[\w-]{8,1024}+\.(?:eyJ[\w-]{8,}|[\w-]{0,1024}+\.[\w-]{8,})[\w.-]*"
     r"|LS0tLS1CRUdJTi[\w+/=]{8,})"
 )
 _HOOK: Final = re.compile(
@@ -43,10 +43,12 @@ _FLAGS: Final = tuple(
     )
 )
 _SPACE: Final = re.compile(r"\s")
+_FLAG: Final = re.compile(r"\s-")
 
 # What people say of it, or statements; then what may be the secret.
 _TOLD: Final = re.compile(
-    r"\b(?:pass(?:word|wort|phrase|code)|pwd|pw|secret|token|(?:api|access|private|signing)[ _-]?key|pin|otp)"
+    r"\b(?=[psato])(?:pass(?:word|wort|phrase|code)|pwd|pw|secret|token|pin|otp"
+    r"|(?:api|access|private|signing)[ _-]?key)"
     r"(?:\s(?:for|of|to)\s[\w@.+-]{1,64})?\s{1,4}(?:is|was|ist|lautet)(?:\snow)?:?\s{1,4}",
     re.IGNORECASE,
 )
@@ -54,7 +56,7 @@ _TOLD_VALUE: Final = re.compile(r"""(?P<quote>["'`“„])(?:(?!["'`“”])[^\r
 _AFTER: Final = ".,;:!?)]}>\"'`"
 _LEAST: Final = 4
 _STATED: Final = re.compile(
-    r"""(\bidentified\s{1,4}(?:with\s{1,4}\w{1,64}\s{1,4})?(?:by|as)\s{1,4}["']|\blogin\s\S{1,64}\spassword\s)"""
+    r"""\b(?=[il])(identified\s{1,4}(?:with\s{1,4}\w{1,64}\s{1,4})?(?:by|as)\s{1,4}["']|login\s\S{1,64}\spassword\s)"""
     r"""[^\s"']+""",
     re.IGNORECASE,
 )
@@ -69,6 +71,8 @@ def redact_shapes(text: str) -> str:
 
 def redact_commands(text: str) -> str:
     """`text` without the secrets on the command lines of well-known programs, like `mysql -pSECRET`."""
+    if _FLAG.search(text) is None:  # most texts have no command in them
+        return text
     for line, flags in _FLAGS:
         text = line.sub(lambda found, flags=flags: flags.sub(rf"\1{HIDDEN}", found[0]), text)  # type: ignore[misc]
     return text
@@ -96,10 +100,11 @@ def redact_told(text: str) -> str:
 
 def hides_word(program: str, words: Sequence[str], at: int) -> bool:
     """Whether `words[at]`, of what `program` is started with, is a secret or holds one."""
-    if not words[at]:
+    before = words[at - 1] if at else ""
+    if not words[at].startswith("-") and not before.startswith("-"):
         return False
     name = program.rsplit("/", 1)[-1] + (" login" if "login" in words[:3] else "")
-    line = f"{name} {words[at - 1] if at else ''} {_SPACE.sub('_', words[at])}"
+    line = f"{name} {before} {_SPACE.sub('_', words[at])}"
     return not redact_commands(line).endswith(line[-len(words[at]) - 1 :])
 
 
