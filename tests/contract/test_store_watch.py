@@ -10,6 +10,7 @@ import pytest
 
 from tests.contract.stores import DEADLINE_S, STORES, Clock, delete, put, read_watch
 from tests.contract.watch_guarantees import Committed, broken_guarantees, events
+from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, WatchLagged
 from toolgate.model.revisions import Batch, Write
 from toolgate.registry.store import WATCH_BUFFER, Store
@@ -260,7 +261,7 @@ async def follow(store: Store, since: int, last: int, *, rng: random.Random) -> 
     return seen
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 1 + rounds(suite=1, soak=20)))
 async def test_wat_1_wat_2_wat_7_every_watcher_gets_every_guarantee(store: Store, seed: int) -> None:
     transactions, rng = 800, random.Random(seed)
     traffic = Traffic(store, seed)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.types import Tool
 
 from tests.contract.approval_samples import question
 from tests.contract.stores import Clock
@@ -35,10 +36,8 @@ async def call(client: Client, tool: str, **arguments: Any) -> Any:
     return result.structured_content.get("result", result.structured_content)
 
 
-async def test_the_notes_server_lists_nine_tools_and_says_which_one_destroys() -> None:
-    async with serve("notes_server.py") as client:
-        tools = (await client.list_tools()).tools
-
+def check_tools(tools: list[Tool]) -> None:
+    """Nine, and it is said which one destroys."""
     assert sorted(tool.name for tool in tools) == [
         "add_note",
         "append_to_note",
@@ -55,8 +54,9 @@ async def test_the_notes_server_lists_nine_tools_and_says_which_one_destroys() -
     ]
 
 
-async def test_the_notes_server_keeps_notes() -> None:
+async def test_the_notes_server_says_which_of_its_nine_tools_destroys_and_keeps_notes() -> None:
     async with serve("notes_server.py") as client:
+        check_tools((await client.list_tools()).tools)
         added = await call(client, "add_note", title="Tea", text="Buy oolong", tags=["home"])
         await call(client, "append_to_note", note_id=added["id"], text="and milk")
         await call(client, "tag_note", note_id=added["id"], tags=["shop"])

@@ -9,7 +9,8 @@ import pytest
 
 from tests.scenarios.canaries import leaks, lines_of_key, written_by
 from tests.scenarios.fleet import Fleet, open_fleet
-from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Site, run, started
+from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Site, started
+from tests.scenarios.in_process import run_here
 from tests.scenarios.waiting import eventually, settle_on
 from tests.upstream.certificates import Authority
 
@@ -33,10 +34,19 @@ def lonely_node(site: Site, *, key: str = KEY, **settings: str) -> Iterator[Gate
         yield node
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    with open_fleet(tmp_path, None, controls=1, nodes=1) as fleet:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with open_fleet(tmp_path_factory.mktemp("fleet"), None, controls=1, nodes=1) as fleet:
         yield fleet
+
+
+@pytest.fixture
+def fleet(shared: Fleet) -> Fleet:
+    """A control and a node that follows it, whatever the test before has stopped."""
+    for member in (*shared.controls, *shared.nodes):
+        if member.gateway.process.poll() is not None:
+            member.start()
+    return shared
 
 
 def degraded_by(node: Gateway) -> str:
@@ -78,15 +88,6 @@ def test_shu_6_a_node_that_never_found_its_control_stops_at_once(site: Site, wor
 
         assert node.wait() == 0
         node.check_stopped()
-
-
-def test_shu_6_a_node_stops_while_control_is_down_and_takes_its_servers_with_it(fleet: Fleet) -> None:
-    [node] = fleet.nodes
-    fleet.controls[0].kill()
-    settle_on(node.is_degraded, True)
-    node.serves()
-
-    node.stop()
 
 
 def test_a_node_that_was_there_first_is_ready_once_control_is(fleet: Fleet) -> None:
@@ -151,6 +152,15 @@ def test_a_node_keeps_nothing_on_disk_but_its_audit_log(fleet: Fleet) -> None:
     assert '"tool":"echo"' in (node.site.data / "audit.jsonl").read_text("utf-8")
 
 
+def test_shu_6_a_node_stops_while_control_is_down_and_takes_its_servers_with_it(fleet: Fleet) -> None:
+    [node] = fleet.nodes
+    fleet.controls[0].kill()
+    settle_on(node.is_degraded, True)
+    node.serves()
+
+    node.stop()
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -162,7 +172,7 @@ def test_a_node_keeps_nothing_on_disk_but_its_audit_log(fleet: Fleet) -> None:
     ],
 )
 def test_a_node_does_not_start_where_it_could_not_follow(options: list[str], problem: str) -> None:
-    ran = run([TOOLGATE, "node", "--listen", "127.0.0.1:0", *options])
+    ran = run_here(["node", "--listen", "127.0.0.1:0", *options])
 
     assert ran.code == 1
     assert problem in ran.err
