@@ -257,7 +257,8 @@ def test_every_sample_is_what_the_script_makes_of_it(known: Known) -> None:
     lines = found.pop("toolgate_audit_events_total")
 
     assert found == COUNTED
-    assert lines == {"": max(one["seq"] for one in known.events if one["type"] not in ("tokens", "seal"))}
+    last = max(one["seq"] for one in known.events if one["type"] not in ("tokens", "seal"))
+    assert last <= lines[""] <= last + len(known.of("tokens"))
 
 
 def test_histograms_rise_to_their_counts(known: Known) -> None:
@@ -331,11 +332,24 @@ def in_order(events: list[Json]) -> list[Json]:
     return sorted(events, key=lambda event: json.dumps(event, sort_keys=True))
 
 
+def added_up(events: list[Json]) -> list[Json]:
+    """One of each task: they are told every minute, which a busy machine may take for the script."""
+    found: dict[str, Json] = {}
+    for event in events:
+        sums = found.setdefault(event.get("task_id", ""), dict(event))
+        if sums != event:
+            numbers = {name: value for name, value in event.items() if name not in ("type", "task_id")}
+            sums.update({name: sums.get(name, 0) + value for name, value in numbers.items()})
+    return list(found.values())
+
+
 @pytest.mark.parametrize("kind", OTHERS)
 def test_every_event_is_what_the_script_makes_of_it(known: Known, kind: str) -> None:
     expected = [{**COMMON.get(kind, {}), **one} for one in OTHERS[kind]]
 
-    assert in_order(list(map(normal, known.of(kind)))) == in_order(expected)
+    found = added_up(known.of(kind)) if kind == "tokens" else known.of(kind)
+
+    assert in_order(list(map(normal, found))) == in_order(expected)
 
 
 def test_every_call_is_on_record_once_with_all_that_is_known_of_it(known: Known) -> None:
