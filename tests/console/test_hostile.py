@@ -23,6 +23,14 @@ from tests.scenarios.waiting import eventually
 
 LOOK: Final = Path(__file__).with_name("look.js").read_text("utf-8")
 TYPED: Final = quote(" ".join(TITLES)[:3_000], safe="")
+SCOPES = (
+    f"scope?task=task-3&why={TYPED}",
+    "scope?why=hostile.t1",
+    "scope?kind=prompt",
+    "scope?kind=resource",
+)
+UNUSED = ("unused", "unused?of=key", "unused?of=server", "unused/task/task-3", f"unused/task/{TYPED}")
+LOGINS = [f"{path}?state=x&error={TYPED}&error_description={TYPED}" for path in ("login", "servers/-/login")]
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +68,7 @@ def paths(gateway: Gateway) -> list[str]:
             "profiles/p",
             "profiles/p/edit",
         ),
-        *(
-            f"scope?task=task-3&why={TYPED}",
-            "scope?why=hostile.t1",
-            "scope?kind=prompt",
-            "scope?kind=resource",
-        ),
+        *SCOPES,
         *(
             "catalog",
             f"catalog?q={TYPED}",
@@ -91,10 +94,9 @@ def paths(gateway: Gateway) -> list[str]:
             "activity?type=spawn",
         ),
         *("runs", "runs/runs", f"runs/runs/{run['invocation_id']}", "runs?tab=modules", f"runs/{TYPED}"),
-        *("unused", "unused?of=key", "unused?of=server", "unused/task/task-3", f"unused/task/{TYPED}"),
+        *UNUSED,
         *("models", "models/asked", "models/asked/edit", "keys", f"keys/{TYPED}", f"nowhere/{TYPED}"),
-        f"login?state=x&error={TYPED}&error_description={TYPED}",
-        f"servers/-/login?state=x&error={TYPED}&error_description={TYPED}",
+        *LOGINS,
     ]
 
 

@@ -4,6 +4,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
 import type { Shapes } from "@/api/client";
 import { leave } from "@/api/leave";
+import { openAside } from "@/parts/elsewhere";
 import { Failure } from "@/parts/states";
 import { Untrusted } from "@/parts/untrusted";
 import { LoginCard } from ".";
@@ -34,7 +35,7 @@ export function LoginAgain({ as }: { readonly as: Shapes["MeShown"] }) {
             Your login as <Untrusted text={as.principal} mono /> has ended. Log in, and go on where you were.
           </Alert>
           {/* In a tab of its own: this one would not come back with what is typed. */}
-          <Ways go={(url) => window.open(url, "_blank", "noopener")} />
+          <Ways go={openAside} />
           {finish.isError ? <Failure error={finish.error} /> : null}
           <Button variant="subtle" color="gray" onClick={() => void leave(queries)}>
             Forget what I typed

@@ -3,6 +3,7 @@ import { Button, Card, Center, Image, Stack, Text, Title } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useRef } from "react";
 import { useNavigate, useSearchParams } from "react-router";
+import { goTo } from "@/parts/elsewhere";
 import { Failure, Loading } from "@/parts/states";
 import { handOver } from "./other-tab";
 import { isBegunHere } from "./pkce";
@@ -14,7 +15,7 @@ export function LoginPage() {
   const isReturning = query.has("state") && (query.has("code") || query.has("error"));
   return (
     <LoginCard title="Log in to Toolgate">
-      {isReturning ? <Return query={query} /> : <Ways go={(url) => window.location.assign(url)} />}
+      {isReturning ? <Return query={query} /> : <Ways go={goTo} />}
     </LoginCard>
   );
 }

@@ -4,6 +4,7 @@ import { useMutation } from "@tanstack/react-query";
 import { api, take } from "@/api/client";
 import { useMay } from "@/api/me";
 import { CodeBlock } from "@/parts/copy";
+import { goTo } from "@/parts/elsewhere";
 import { Failure } from "@/parts/states";
 import { ago } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
@@ -85,7 +86,7 @@ function LogIn({ server, uri, isShared, isForOneself = false }: LogInProps) {
         }),
       );
       keepLogin({ serverId: server.server_id, state: begun.state, isShared });
-      window.location.assign(begun.authorization_url);
+      goTo(begun.authorization_url);
     },
   });
   const again = server.login && !isForOneself ? "Log in again" : "Log in";
