@@ -15,6 +15,7 @@ from tests.scenarios.busy import Crowd, crowd_of, open_crowd
 from tests.scenarios.gateway import Gateway, Json, Site, running
 from tests.scenarios.lines import Caller
 from tests.scenarios.tally import open_tally_http, tally_child, wait_listed
+from tests.scenarios.waiting import settle_on
 
 SCRIPT = Path(__file__).with_name("rude_server.py")
 HEALTHY = ("child.echo", "remote.echo")
@@ -25,42 +26,69 @@ CALLS_TO_RUDE = 4
 WITHIN_S = 240.0
 
 
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """With two servers that behave."""
+    site = Site(tmp_path_factory.mktemp("site"))
+    with open_tally_http("modern") as remote:
+        site.place(tally_child(site, "child"), remote.record(site, "remote"))
+        with running(site) as gateway:
+            wait_listed(gateway, "child", "remote")
+            yield gateway
+
+
+@contextmanager
+def beside(gateway: Gateway, rude: Json) -> Iterator[None]:
+    """The gateway has one more server, for as long as the block lasts."""
+    gateway.site.place(rude)
+    settle_on(lambda: servers_of(gateway), sorted(["child", "remote", rude["server_id"]]))
+    wait_listed(gateway, rude["server_id"])
+    yield
+    gateway.site.file(rude["server_id"]).unlink()
+    settle_on(lambda: servers_of(gateway), ["child", "remote"])
+
+
+def servers_of(gateway: Gateway) -> list[str]:
+    return sorted(one["server_id"] for one in gateway.get("/admin/api/mcp/servers")["servers"])
+
+
 @contextmanager
 def open_rude(site: Site, manner: str, transport: str) -> Iterator[Json]:
     """The record of a rude server."""
+    name = f"{manner}-{transport}"
     command = [sys.executable, "-I", "-S", str(SCRIPT), manner]
     if transport == "stdio":
         stdio = {"command": command[0], "args": [*command[1:], f"site={site.root}"]}
-        yield site.server("rude", stdio=stdio, prewarm=True)
+        yield site.server(name, stdio=stdio, prewarm=True)
         return
     with subprocess.Popen([*command, "http"], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
             http = {"url": f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"}
-            yield site.server("rude", transport="streamable_http", http=http, prewarm=True)
+            yield site.server(name, transport="streamable_http", http=http, prewarm=True)
         finally:
             server.kill()
 
 
-async def call_rude(address: str, codes: list[str | None]) -> None:
+async def call_rude(address: str, tool: str, codes: list[str | None]) -> None:
     """Call it again and again, and keep what it is told."""
     caller = Caller(address, "modern")
     try:
         while True:
-            codes.append((await caller.call("rude.go", "x")).code)
+            codes.append((await caller.call(tool, "x")).code)
     finally:
         caller.close()
 
 
-async def play(gateway: Gateway, *, is_told: bool) -> tuple[Crowd, list[str | None]]:
-    """The healthy clients get their answers while others call the rude server all the time.
+async def play(gateway: Gateway, tool: str, *, is_told: bool) -> tuple[Crowd, list[str | None]]:
+    """The healthy clients get their answers while others call `tool` of the rude server all the time.
 
     `is_told`: those are told something, sooner or later, and it goes on until then.
     """
     codes: list[str | None] = []
     clients = crowd_of(gateway.address, HEALTHY, size=CLIENTS)
     async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as tasks, open_crowd(clients) as crowd:
-        rude = [tasks.create_task(call_rude(gateway.address, codes)) for _ in range(CALLS_TO_RUDE)]
+        rude = [tasks.create_task(call_rude(gateway.address, tool, codes)) for _ in range(CALLS_TO_RUDE)]
         await crowd.all_get(ANSWERS)
         while is_told and not codes:
             await crowd.all_get(1)
@@ -80,15 +108,12 @@ async def play(gateway: Gateway, *, is_told: bool) -> tuple[Crowd, list[str | No
     ],
 )
 def test_lod_3_a_server_that_misbehaves_costs_callers_of_others_nothing(
-    site: Site, manner: str, told: set[str], transport: str
+    gateway: Gateway, manner: str, told: set[str], transport: str
 ) -> None:
     """`told` is what its own callers are, by then: with none, they wait until after the others are done."""
-    with open_rude(site, manner, transport) as rude, open_tally_http("modern") as remote:
-        site.place(rude, tally_child(site, "child"), remote.record(site, "remote"))
-        with running(site) as gateway:
-            wait_listed(gateway, "rude", "child", "remote")
-            crowd, codes = uvloop.run(play(gateway, is_told=bool(told)))
-            sys.stdout.write(f"{manner} on {transport}: the loop's lag was {lag_ms(gateway):.1f} ms\n")
+    with open_rude(gateway.site, manner, transport) as rude, beside(gateway, rude):
+        crowd, codes = uvloop.run(play(gateway, f"{rude['server_id']}.go", is_told=bool(told)))
+        sys.stdout.write(f"{manner} on {transport}: the loop's lag was {lag_ms(gateway):.1f} ms\n")
 
     assert set(codes) == told
     assert crowd.failures == {}

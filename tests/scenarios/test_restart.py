@@ -16,7 +16,7 @@ from tests.scenarios.soak import rounds
 from tests.scenarios.tally import wait_listed
 from tests.scenarios.waiting import eventually
 
-KILLS = rounds(suite=5, soak=100)
+KILLS = rounds(suite=3, soak=100)
 WRITERS = 4
 
 
