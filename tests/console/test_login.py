@@ -181,9 +181,9 @@ def test_a_login_at_the_issuer_that_ends_while_somebody_types_begins_again_in_an
     tab.goto("/console/tasks/-/new")
     tab.get_by_role("button", name="Log in with").click()
     name = tab.get_by_role("textbox", name="Name")
-    name.fill("half")
-    tab.evaluate("sessionStorage.setItem('toolgate.credential', 'one that is no more')")
     name.fill("half-done")
+    tab.evaluate("sessionStorage.setItem('toolgate.credential', 'one that is no more')")
+    expect(tab.get_by_role("heading", name="Log in again")).to_be_visible()
     tab.get_by_role("button", name="Log in with").click()
 
     expect(name).to_have_value("half-done")
