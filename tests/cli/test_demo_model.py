@@ -94,7 +94,7 @@ def test_the_model_is_gone_with_whoever_started_it(tmp_path: Path, end: signal.S
         assert keeper.stdout is not None
         announced = json.loads(keeper.stdout.readline())
         [child] = psutil.Process(keeper.pid).children()
-        listed = httpx2.get(f"{announced['url']}/models", trust_env=False).json()
+        listed = httpx2.get(f"{announced['url']}/models", trust_env=False, timeout=60).json()
         if end is None:
             keeper.communicate()
         else:

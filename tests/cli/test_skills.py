@@ -118,11 +118,11 @@ def test_the_official_registrys_clients_find_the_servers_at_the_gateways_own_lis
     at_gateway: Run, url: str
 ) -> None:
     def look() -> Any:
-        found = httpx2.get(f"{url}/v0.1/servers?search=notes&version=latest&limit=50").json()
+        found = httpx2.get(f"{url}/v0.1/servers?search=notes&version=latest&limit=50", timeout=60).json()
         return found if found["servers"] else None
 
     listed = eventually(look)  # the catalog follows
-    latest = httpx2.get(f"{url}/v0.1/servers/toolgate.local%2Fnotes/versions/latest")
+    latest = httpx2.get(f"{url}/v0.1/servers/toolgate.local%2Fnotes/versions/latest", timeout=60)
 
     check_official(LIST, listed)
     assert listed["servers"] == [latest.json()]

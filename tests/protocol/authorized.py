@@ -48,7 +48,7 @@ def oauth_for(scenario: str, context: Json, upstream: str) -> Json:
 
 def issuer_of(upstream: str) -> str:
     """Looked up by the operator: the gateway shows a secret to nobody whom its record does not name."""
-    with httpx2.Client(trust_env=False) as http:
+    with httpx2.Client(trust_env=False, timeout=60) as http:
         found = http.get(upstream.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")).json()
     return str(found["authorization_servers"][0])
 
@@ -64,7 +64,7 @@ def log_in(http: httpx2.Client, server_id: str, scopes: list[str]) -> bool:
     begun = eventually(begin)
     if begun.is_error:
         return False
-    with httpx2.Client(trust_env=False) as browser:
+    with httpx2.Client(trust_env=False, timeout=60) as browser:
         agreed = browser.get(begun.json()["authorization_url"])
     answer = dict(parse_qsl(urlsplit(agreed.headers["location"]).query))
     return http.post(f"{path}/finish", json=answer).is_success

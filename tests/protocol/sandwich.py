@@ -105,7 +105,7 @@ def main(upstream: str) -> None:
         "http": {"url": upstream},
         "allowed_tools": EVERYTHING,
     }
-    with httpx2.Client(base_url=os.environ[GATEWAY], trust_env=False) as http:
+    with httpx2.Client(base_url=os.environ[GATEWAY], trust_env=False, timeout=60) as http:
         path = f"/admin/api/mcp/servers/{server_id}"
         http.put(path, json=record).raise_for_status()
         eventually(lambda: http.get(path).json()["health"]["state"] == "connected")

@@ -25,7 +25,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             record = {"transport": "streamable_http", "http": {"url": url}, "allowed_tools": EVERYTHING}
             site.place(site.server(name, **record))
         found = stack.enter_context(running(site))
-        eventually(lambda: all(found.health(name)["state"] == "connected" for name in FIXTURES))
+        eventually(lambda: all(found.health(name)["state"] == "connected" for name in FIXTURES), 120)
         yield found
 
 

@@ -174,4 +174,4 @@ def test_what_was_asked_before_a_kill_is_decided_by_the_webhook_and_used_once_af
 
 def _post(url: str, body: bytes, signer: BodySigner) -> httpx2.Response:
     headers = {"content-type": "application/json", SIGNATURE: signer.sign(body)}
-    return httpx2.post(url, content=body, headers=headers, trust_env=False)
+    return httpx2.post(url, content=body, headers=headers, trust_env=False, timeout=60)

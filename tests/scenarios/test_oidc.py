@@ -187,7 +187,7 @@ def test_the_official_client_finds_the_issuer_signs_in_and_calls(gateway: Gatewa
     async def use() -> list[str]:
         async with (
             asyncio.timeout(60),
-            httpx2.AsyncClient(auth=signing_in(url), trust_env=False) as http,
+            httpx2.AsyncClient(auth=signing_in(url), trust_env=False, timeout=60) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
             return sorted(tool.name for tool in (await client.list_tools()).tools)

@@ -54,7 +54,7 @@ async def browsing(console: Console | None) -> AsyncIterator[httpx2.AsyncClient]
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve(listener, stopping.wait, drain_s=1))
-            async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+            async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=60) as client:
                 client.headers["accept-encoding"] = "identity"
                 yield client
             stopping.set()

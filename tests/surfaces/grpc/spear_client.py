@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def main(address: str, key: str, generated: str) -> None:

@@ -295,7 +295,7 @@ async def test_a_guest_that_waits_within_a_call_is_ended_at_its_deadline(stage: 
         script.call("mcp_call_tool", 1_000, "read", "{}", 0x1_0000, 0xFFFC)
     context = stage.house.context()
 
-    ending, answers = await script.run(stage.slots, context, stage.directory, wall_clock_ms=100)
+    ending, answers = await script.run(stage.slots, context, stage.directory, wall_clock_ms=1_500)
 
     assert (ending.ended_by, answers) == ("deadline", [1_000, 1_001])
     assert stage.slots.host_faults == 0

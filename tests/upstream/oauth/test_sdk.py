@@ -131,7 +131,7 @@ async def serving(provider: Provider) -> AsyncIterator[str]:
 
 async def agree(url: str) -> dict[str, str]:
     """What a browser is sent back with."""
-    async with httpx2.AsyncClient(trust_env=False) as browser:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as browser:
         answer = await browser.get(url)
     assert answer.status_code == 302, answer.text
     return dict(parse_qsl(urlsplit(answer.headers["location"]).query))
