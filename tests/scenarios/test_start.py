@@ -5,11 +5,17 @@ import socket
 
 import pytest
 
-from tests.scenarios.gateway import Site, run, running
+from tests.scenarios.gateway import Ran, Site, run, running
 from tests.scenarios.in_process import run_here
 
 REFUSED_WITHIN_S = 60.0
 """That includes the start of the interpreter, on a machine that is busy with other tests."""
+
+
+def refusal(site: Site, listen: str = "127.0.0.1:0", **environ: str) -> Ran:
+    """What comes of a start that does not get as far as a process is needed for."""
+    _, *words = site.up(listen=listen)
+    return run_here(words, **environ)
 
 
 def test_adm_5_an_address_others_can_reach_needs_a_key(site: Site) -> None:
@@ -29,8 +35,7 @@ def test_adm_5_a_key_that_can_be_guessed_is_refused(site: Site, key: str) -> Non
     file = site.root / "key"
     file.write_text(key, "utf-8")
 
-    _, *words = site.up(listen="0.0.0.0:0")
-    refused = run_here(words, TOOLGATE_ADMIN_KEY_FILE=str(file))
+    refused = refusal(site, "0.0.0.0:0", TOOLGATE_ADMIN_KEY_FILE=str(file))
 
     assert refused.code == 1
     assert refused.err == (
@@ -67,7 +72,7 @@ def test_a_port_that_is_taken_is_named(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
 
-        refused = run(site.up(listen=address), within_s=REFUSED_WITHIN_S)
+        refused = refusal(site, address)
 
     assert refused.code == 1
     assert refused.err == (
@@ -93,7 +98,7 @@ def test_sto_5_a_second_gateway_on_the_same_data_is_refused_until_the_first_is_g
 
 
 def test_a_setting_that_makes_no_sense_is_named(site: Site) -> None:
-    refused = run(site.up(listen="127.0.0.1"), within_s=REFUSED_WITHIN_S)
+    refused = refusal(site, "127.0.0.1")
 
     assert refused.code == 1
     assert refused.err == (
@@ -116,7 +121,7 @@ def test_sto_4_a_damaged_file_is_named_with_what_to_do(site: Site) -> None:
 def test_a_directory_where_a_file_should_be_is_named(site: Site) -> None:
     (site.data / "audit.jsonl").mkdir(parents=True)
 
-    refused = run(site.up(), within_s=REFUSED_WITHIN_S)
+    refused = refusal(site)
 
     assert refused.code == 1
     assert f"`{site.data / 'audit.jsonl'}`: Is a directory" in refused.err
@@ -125,7 +130,7 @@ def test_a_directory_where_a_file_should_be_is_named(site: Site) -> None:
 
 def test_a_database_is_not_passed_over_in_silence(site: Site) -> None:
     database = {"TOOLGATE_DATABASE": "postgresql://toolgate@db.example/toolgate"}
-    refused = run(site.up(), database, within_s=REFUSED_WITHIN_S)
+    refused = refusal(site, **database)
 
     assert refused.code == 1
     assert "`database` is set" in refused.err
