@@ -289,13 +289,14 @@ async def test_a_test_connects_beside_the_pool_and_reports() -> None:
         report = await pool.test(record())
 
         assert report == TrialReport(
-            connect_ms=0,
+            connect_ms=report.connect_ms,
             list_ms=report.list_ms,
             era="modern",
             version=MODERN_VERSION,
             tools=report.tools,
             quarantined=report.quarantined,
         )
+        assert None not in {report.connect_ms, report.list_ms}
         assert (list(report.tools), list(report.quarantined)) == (["a"], ["bad name"])
         assert (pool.health()["one"], len(net["one"].links)) == (live, 1)
 
@@ -314,8 +315,12 @@ async def test_a_test_reports_what_failed() -> None:
 
     assert no_start == TrialReport(error="no command `nope`")
     assert no_list == TrialReport(
-        connect_ms=0, era="modern", version=MODERN_VERSION, error="the server refused `tools/list`: {}"
+        connect_ms=no_list.connect_ms,
+        era="modern",
+        version=MODERN_VERSION,
+        error="the server refused `tools/list`: {}",
     )
+    assert no_list.connect_ms is not None
     assert net["two"].links == []
 
 
