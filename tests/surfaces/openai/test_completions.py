@@ -96,13 +96,13 @@ async def test_a_conversation_past_its_time_ends_with_an_answer_that_says_so() -
         scripted_model(calls((ECHO, "{}", "a"), ("mcp__one__hang", "{}", "b")), strict=True) as model,
         open_chat_house(stage(hang=never), upstreams=(upstream(model.url),)) as house,
     ):
-        answer = await house.chat(toolgate={"budgets": {"wall_clock_ms": 1000}})
+        answer = await house.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
         assert house.net.servers["one"].stopped == ["hang"]
         assert sorted(house.called) == ["one.echo ok", "one.hang error"]
     assert len(model.requests) == 1
     assert answer["choices"][0]["finish_reason"] == "stop"
-    assert "at most 1 seconds" in answer["choices"][0]["message"]["content"]
+    assert "at most 2 seconds" in answer["choices"][0]["message"]["content"]
     assert answer["toolgate"] == {"stopped": "time_limit"}
 
 
@@ -113,7 +113,7 @@ async def test_a_stop_in_the_middle_of_a_batch_leaves_a_history_that_strict_serv
         scripted_model(batch, text("done"), strict=True) as model,
         open_chat_house(stage(hang=never), upstreams=(upstream(model.url),)) as house,
     ):
-        budgets = {"budgets": {"wall_clock_ms": 1000}}
+        budgets = {"budgets": {"wall_clock_ms": 2_000}}
         first = (await house.chat(tools=[own], toolgate=budgets))["choices"][0]["message"]
         ours = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "42"}
         answer = await house.chat({"role": "user", "content": "go"}, first, ours, tools=[own])
@@ -130,7 +130,7 @@ async def test_a_model_that_is_silent_past_the_time_is_not_waited_for() -> None:
         scripted_model(calls((ECHO, "{}")), hang()) as model,
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
     ):
-        answer = await house.chat(toolgate={"budgets": {"wall_clock_ms": 1000}})
+        answer = await house.chat(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
         async with asyncio.timeout(60):
             await model.requests[1].hung_up.wait()
@@ -142,7 +142,7 @@ async def test_a_tool_has_its_own_time_and_the_model_is_told() -> None:
         scripted_model(calls(("mcp__one__hang", "{}", "a")), text("done"), strict=True) as model,
         open_chat_house(stage(hang=never), upstreams=(upstream(model.url),)) as house,
     ):
-        await house.chat(toolgate={"budgets": {"tool_timeout_ms": 100}})
+        await house.chat(toolgate={"budgets": {"tool_timeout_ms": 1_000}})
 
         assert house.net.servers["one"].stopped == ["hang"]
         assert [(one.outcome, one.code) for one in house.house.audited] == [("error", "mcp_timeout")]

@@ -363,7 +363,7 @@ async def test_a_client_that_does_not_read_has_no_place_for_longer_than_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """BUD-5"""
-    never, short = asyncio.Event(), ChatBudgets(wall_clock_ms=50)
+    never, short = asyncio.Event(), ChatBudgets(wall_clock_ms=500)
     async with safe_house(lambda _: text("a"), max_concurrency=1, budgets=short) as (model, house):
         unread = house.open(body_of(stream=True))
         monkeypatch.setattr(unread, "write", lambda _chunk: never.wait())

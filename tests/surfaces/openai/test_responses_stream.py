@@ -202,7 +202,7 @@ async def test_a_model_that_takes_too_long_ends_in_a_whole_response_that_says_so
     def held(ask: Ask) -> Reply:
         return hang(script(ask), after=sum(map(len, script(ask)(ask).pieces[:after])))
 
-    budgets = ChatBudgets(wall_clock_ms=100)
+    budgets = ChatBudgets(wall_clock_ms=1_500)
     async with (
         scripted_model(held) as model,
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url, budgets=budgets),)) as house,

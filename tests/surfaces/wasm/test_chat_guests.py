@@ -323,7 +323,7 @@ async def test_a_run_ends_at_its_deadline_whatever_its_functions_do(
 
 async def test_a_run_ends_at_its_deadline_while_it_waits_for_a_model(tmp_path: Path) -> None:
     async with chat_stage(hang()) as stage, guests(stage, tmp_path) as run:
-        ending = await run.ending(asking(), wall_clock_ms=500)
+        ending = await run.ending(asking(), wall_clock_ms=2_000)
 
         assert ending.ended_by == "deadline"
         await stage.model.requests[0].hung_up.wait()
