@@ -6,6 +6,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
+from tests.scenarios.canaries import MARK
 from tests.scenarios.gateway import Gateway, Ran
 from toolgate.cli import main
 
@@ -25,4 +26,6 @@ def run_here(words: Sequence[str], **environ: str) -> Ran:
             code = main(words)
         except SystemExit as exc:
             code = int(exc.code or 0)
-    return Ran(code, *(text.detach().getvalue().decode() for text in (out, err)))
+    ran = Ran(code, *(text.detach().getvalue().decode() for text in (out, err)))
+    assert MARK not in ran.out + ran.err
+    return ran

@@ -9,7 +9,8 @@ import pytest
 
 from tests.scenarios.canaries import MARK
 from tests.scenarios.fleet import WITHIN_S, Fleet, open_fleet
-from tests.scenarios.gateway import TOOLGATE, Site, run
+from tests.scenarios.gateway import Site
+from tests.scenarios.in_process import run_here
 from tests.scenarios.waiting import settle_on
 
 SERVERS = "/admin/api/mcp/servers"
@@ -132,7 +133,7 @@ def test_control_does_not_start_where_it_could_not_serve_safely(
     tmp_path: Path, options: list[str], told: str
 ) -> None:
     data = ["--data", str(Site(tmp_path).data)]
-    ran = run([TOOLGATE, "control", "--listen", "127.0.0.1:0", *data, *options])
+    ran = run_here(["control", "--listen", "127.0.0.1:0", *data, *options])
 
     assert ran.code == 1
     assert told in ran.err

@@ -2,7 +2,8 @@
 
 import signal
 
-from tests.scenarios.gateway import Site, run, running
+from tests.scenarios.gateway import Site, running
+from tests.scenarios.in_process import cli, run_here
 from tests.scenarios.waiting import eventually, settle_on
 
 
@@ -35,7 +36,7 @@ def test_fil_8_a_broken_file_keeps_the_last_good_version_of_its_server_and_is_re
         site.place(site.stage("good", "tools=pid,echo"))
         settle_on(client.tools, ["good.echo", "good.pid", "spoilt.echo"])
 
-        reloaded = gateway.cli("reload", "--json")
+        reloaded = cli(gateway, "reload", "--json")
 
         assert (reloaded.code, reloaded.json["kept"]) == (1, ["spoilt"])
         assert reloaded.json["problems"] == ["spoilt.json:2: is not JSON: Expecting value"]
@@ -50,7 +51,7 @@ def test_sighup_reads_the_files_again_and_they_win_over_what_was_written_since(s
         gateway.put("/admin/api/mcp/servers/one", record | {"allowed_tools": ["pid"]})
         settle_on(client.tools, ["one.pid"])
 
-        preview = gateway.cli("reload", "--dry-run", "--json")
+        preview = cli(gateway, "reload", "--dry-run", "--json")
         after_preview = client.tools()
         gateway.signal(signal.SIGHUP)
 
@@ -65,7 +66,7 @@ def test_shu_5_a_strict_gateway_refuses_a_broken_file_whole_and_goes_on_as_befor
         site.place(site.stage("one", "tools=pid") | {"allowed_toolz": []}, site.stage("two"))
         eventually(lambda: "the servers stay as they are" in gateway.log)
 
-        reloaded = gateway.cli("reload", "--json")
+        reloaded = cli(gateway, "reload", "--json")
         gateway.signal(signal.SIGHUP)
         eventually(lambda: "reload refused, the old records stay" in gateway.log)
 
@@ -81,7 +82,8 @@ def test_a_dry_run_before_the_start_shows_what_the_files_would_change_and_leaves
     site.place(site.stage("one"))
     site.file("two").write_text("[]", "utf-8")
 
-    shown = run(site.up("--dry-run", "--json"))
+    _, *words = site.up("--dry-run", "--json")
+    shown = run_here(words)
 
     assert (shown.code, len(shown.json["applied"])) == (1, 1)
     assert shown.json["problems"] == ["two.json:1: does not hold one object"]

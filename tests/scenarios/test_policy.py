@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.gateway import Gateway, Site, running
+from tests.scenarios.in_process import cli
 
 pytestmark = pytest.mark.xdist_group("scenario-policy")
 
@@ -34,7 +35,7 @@ def apply_task(gateway: Gateway, task_id: str, **config: Any) -> None:
     file = gateway.site.root / f"{task_id}.json"
     named = {f"mcp.{name}": value for name, value in ({"enabled": True} | config).items()}
     file.write_text(json.dumps({"task_id": task_id, "config": named}), "utf-8")
-    ran = gateway.cli("tasks", "apply", "-f", str(file))
+    ran = cli(gateway, "tasks", "apply", "-f", str(file))
     assert ran.code == 0, ran.err
 
 
@@ -49,7 +50,7 @@ def decisions(answer: Any, kind: str) -> list[tuple[Any, ...]]:
 def test_explain_names_layer_and_rule_for_everything_that_is_hidden(gateway: Gateway) -> None:
     apply_task(gateway, "explained", default_server_ids=["desk", "clock", "attic"], tool_denylist=["desk/h*"])
 
-    ran = gateway.cli("explain", "--json", "--task", "explained", "--tools", "desk.echo,desk.hang,clock.*")
+    ran = cli(gateway, "explain", "--json", "--task", "explained", "--tools", "desk.echo,desk.hang,clock.*")
 
     assert (ran.code, ran.err) == (0, "")
     assert [f"{one['server_id']}/{one['tool']}" for one in ran.json["tools"] if one["allowed"]] == [
@@ -70,7 +71,7 @@ def test_explain_names_layer_and_rule_for_everything_that_is_hidden(gateway: Gat
 def test_what_explain_says_is_what_the_door_shows(gateway: Gateway) -> None:
     apply_task(gateway, "shown", default_server_ids=["desk"], tool_allowlist=["e*", "pid"])
 
-    explained = gateway.cli("explain", "--json", "--task", "shown").json["tools"]
+    explained = cli(gateway, "explain", "--json", "--task", "shown").json["tools"]
 
     allowed = [f"{one['server_id']}.{one['tool']}" for one in explained if one["allowed"]]
     assert allowed == gateway.modern("/api/mcp/t/shown").tools() == ["desk.echo", "desk.pid"]
@@ -89,7 +90,7 @@ def test_plan_shows_what_a_change_would_do_to_each_task_and_changes_nothing(gate
         json.dumps(gateway.site.stage("desk", DESK, allowed_tools=["echo", "environment"])), "utf-8"
     )
 
-    ran = gateway.cli("plan", "-f", str(file), "--json")
+    ran = cli(gateway, "plan", "-f", str(file), "--json")
 
     planned = {
         one["task_id"]: (one["added"], one["removed"])
@@ -131,11 +132,11 @@ def test_a_server_is_applied_tested_called_and_deleted_from_the_command_line(gat
     )
     client = gateway.legacy("/api/mcp?servers=guest")
 
-    applied = gateway.cli("servers", "apply", "-f", str(file), "--json")
-    tested = gateway.cli("servers", "test", "guest", "--json")
+    applied = cli(gateway, "servers", "apply", "-f", str(file), "--json")
+    tested = cli(gateway, "servers", "test", "guest", "--json")
     listed = client.tools()
     said = client.text("guest.echo", text="hello")
-    deleted = gateway.cli("servers", "delete", "guest", "--json")
+    deleted = cli(gateway, "servers", "delete", "guest", "--json")
 
     assert (applied.code, tested.code, deleted.code) == (0, 0, 0)
     assert applied.json["server"]["server_id"] == "guest"
@@ -149,6 +150,6 @@ def test_testing_a_server_that_cannot_start_says_why(gateway: Gateway) -> None:
     record = gateway.site.server("broken", stdio={"command": "/nowhere/at/all"})
     gateway.put("/admin/api/mcp/servers/broken", record)
 
-    ran = gateway.cli("servers", "test", "broken", "--json")
+    ran = cli(gateway, "servers", "test", "broken", "--json")
 
     assert (ran.code, ran.json["ok"], ran.json["error"]) == (1, False, "there is no file `/nowhere/at/all`")
