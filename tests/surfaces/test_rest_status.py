@@ -1,11 +1,10 @@
 """Whether the gateway serves, why not, and to whom it says what of its servers."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from tests.surfaces.rest_house import open_rest, secret_of
 from toolgate.audit.events import CredentialRefused
+from toolgate.audit.lines import Written
 from toolgate.audit.log import AuditLog
 from toolgate.errors import ControlUnavailable, PolicyStale
 from toolgate.govern.serving import Standing, Trouble
@@ -96,7 +95,7 @@ class _BrokenSink:
 
     is_broken = True
 
-    def write(self, lines: Sequence[bytes]) -> None:
+    def write(self, lines: Written) -> None:
         if self.is_broken:
             raise OSError("no space left on device")
 

@@ -23,7 +23,7 @@ from toolgate.wasm.abi_table import ABI_SIGNATURES
 from toolgate.wasm.compile_limits import MAX_CPU_S, MAX_MEMORY_BYTES
 
 DEADLINE_S: Final = 300.0
-"""Of one compilation by the clock. Its child, which makes way for all others, may work `MAX_CPU_S` of them."""
+"""Of one compilation by the clock. Its child, which makes way for others, may work `MAX_CPU_S` of them."""
 MAX_WAITING: Final = 64
 """For their turn; more are refused."""
 PATIENCE_S: Final = 300.0
