@@ -182,7 +182,7 @@ async def test_a_stop_by_the_clock_is_said_after_what_was_said() -> None:
         scripted_model(hang(text("so far so good", step=1), after=900)) as model,
         open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
     ):
-        answer = await house.stream(toolgate={"budgets": {"wall_clock_ms": 1000}})
+        answer = await house.stream(toolgate={"budgets": {"wall_clock_ms": 2_000}})
 
     said, closing = answer.text.split("\n\n")
     assert "so far so good".startswith(said)
