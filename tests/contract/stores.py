@@ -15,7 +15,7 @@ from toolgate.registry.postgresql import open_postgres_store
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.registry.store import Store
 
-DEADLINE_S: Final = 60
+DEADLINE_S: Final = 240
 """No wait in a test is longer: past it something hangs."""
 
 OpenStore = Callable[[Path, "Clock"], AbstractAsyncContextManager[Store]]

@@ -44,7 +44,7 @@ from toolgate.telemetry import Metrics
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE_S: Final = 60
+DEADLINE_S: Final = 240
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from toolgate.registry.store import WATCH_BUFFER, Store
 pytestmark = pytest.mark.anyio
 
 TRANSACTIONS = rounds(suite=400, soak=20_000)
-DEADLINE_S = rounds(suite=60, soak=1_800)
+DEADLINE_S = rounds(suite=240, soak=1_800)
 WATCHERS = 8
 FAULT_EVERY = 100
 """Transactions between two faults."""

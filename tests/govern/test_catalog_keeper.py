@@ -21,7 +21,7 @@ from toolgate.registry.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE_S: Final = 60
+DEADLINE_S: Final = 240
 READ: Final = definition("read", description="Read a file", annotations={"readOnlyHint": True})
 WRITE: Final = definition("write", description="Write a file")
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 ARCHIVE: Final = tar_of([])
 BOOT: Final = "this-boot"
-DEADLINE_S: Final = 60
+DEADLINE_S: Final = 240
 
 
 def ref_of(content: bytes) -> PackageRef:

@@ -32,7 +32,7 @@ KEPT = 2
 """Revisions the log still holds after it was compacted."""
 RECORDERS = 2
 """At each control."""
-DEADLINE_S = rounds(suite=60, soak=3_600)
+DEADLINE_S = rounds(suite=240, soak=3_600)
 TASKS = "/admin/api/tasks"
 END = "end"
 """The task that is written last."""

@@ -19,7 +19,7 @@ from toolgate.registry.store import Store
 from toolgate.surfaces.grpc.rpc import Rpc
 from toolgate.surfaces.grpc.server import make_table, open_grpc_server
 
-DEADLINE_S: Final = 60
+DEADLINE_S: Final = 240
 """Of every call in a test; those that stream have it as a whole."""
 TABLE: Final = {rpc.path.removeprefix("/"): rpc for rpc in make_table(with_reflection=True)}
 SERVERS: Final = "sms.McpRegistryService"

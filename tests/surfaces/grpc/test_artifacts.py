@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 CONTENT: Final = os.urandom(5 * 1024 * 1024 + 1)
 REF: Final = PackageRef(version="1.0.0", sha256=hashlib.sha256(CONTENT).hexdigest())
-DEADLINE_S: Final = 60
+DEADLINE_S: Final = 240
 
 
 async def publish(artifacts: Artifacts | None, directory: Path) -> None:

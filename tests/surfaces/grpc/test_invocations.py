@@ -43,7 +43,7 @@ from toolgate.surfaces.grpc.server import open_grpc_server
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE_S: Final = 60
+DEADLINE_S: Final = 240
 SERVICE: Final = "toolgate.v1.NodeService"
 
 

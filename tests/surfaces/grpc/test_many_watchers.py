@@ -21,7 +21,7 @@ PAGE_BYTES: Final = 4_096
 MAX_KIB_EACH: Final = 36
 """23 of them are the gRPC library's, for a stream that does nothing at all."""
 WARM: Final = 50
-DEADLINE_S: Final = 120
+DEADLINE_S: Final = 240
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 LIGHT: Final = f"{SERVERS}/WatchMcpServers"
 FULL: Final = "toolgate.v1.NodeService/WatchRecords"
-DEADLINE_S: Final = 60
+DEADLINE_S: Final = 240
 Watch = Callable[[GrpcHouse, int], Any]
 
 

@@ -21,7 +21,7 @@ CONTENT: Final = os.urandom(5 * 1024 * 1024 + 1)
 MODULE: Final = hashlib.sha256(CONTENT).hexdigest()
 LIST: Final = "toolgate.v1.TaskService/ListTasks"
 UPSERT: Final = "toolgate.v1.TaskService/UpsertTask"
-DEADLINE_S: Final = 60
+DEADLINE_S: Final = 240
 CANARY: Final = "canary-77d1"
 
 
