@@ -12,6 +12,7 @@ from toolgate.registry.redaction import (
     redact_server,
     redact_text,
 )
+from toolgate.registry.secret_shapes import hides_word
 
 CANARY = "c4n4ry-0f-a-secret"
 
@@ -168,3 +169,14 @@ def test_the_fields_that_hold_a_secret_themselves_are_named() -> None:
         "http.url",
         "http.headers.X-Token",
     ]
+
+
+def test_what_words_of_a_command_cost_does_not_grow_with_their_program() -> None:
+    """A call names both, and each word is looked at."""
+
+    def look(size: int) -> None:
+        program = "az -p" * size * 8
+        for _ in range(size):
+            hides_word(program, ("-a", program), 1)
+
+    assert grows_with_length(look, 64)

@@ -201,6 +201,7 @@ class _Attempt:
         words = [one if isinstance(one, str) else "" for one in entries]
         program = program or "".join(words[:1])
         for at, one in enumerate(entries):
+            self._take(1)
             yield _hidden(one) if is_labelled or hides_word(program, words, at) else self._value(one)
             is_labelled = not is_labelled and self._redaction.labels(one, is_pair=is_pair)
 

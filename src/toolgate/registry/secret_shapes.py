@@ -42,6 +42,8 @@ _FLAGS: Final = tuple(
         (r"curl", r"""(\s(?:-[a-zA-Z]{0,8}[uU]|--(?:proxy-)?user)[\s=]{0,4}["']?[^\s:"']*:)[^\s"']+"""),
     )
 )
+_NEAR: Final = 128
+"""A program, its flag and the beginning of a secret are shorter."""
 _SPACE: Final = re.compile(r"\s")
 _FLAG: Final = re.compile(r"\s-")
 
@@ -103,9 +105,11 @@ def hides_word(program: str, words: Sequence[str], at: int) -> bool:
     before = words[at - 1] if at else ""
     if not words[at].startswith("-") and not before.startswith("-"):
         return False
-    name = program.rsplit("/", 1)[-1] + (" login" if "login" in words[:3] else "")
-    line = f"{name} {before} {_SPACE.sub('_', words[at])}"
-    return not redact_commands(line).endswith(line[-len(words[at]) - 1 :])
+    # Each word is looked at beside its program: no more of both than is needed, for callers choose how long.
+    name = program.rsplit("/", 1)[-1][:_NEAR] + (" login" if "login" in words[:3] else "")
+    word = _SPACE.sub("_", words[at][:_NEAR])
+    line = f"{name} {before[:_NEAR]} {word}"
+    return not redact_commands(line).endswith(line[-len(word) - 1 :])
 
 
 def _is_word(text: str) -> bool:
