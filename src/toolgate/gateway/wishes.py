@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from toolgate.audit.events import UNSEEN, Outcome
@@ -31,12 +31,15 @@ class Wishes:
         Returns once their servers know, or do not answer for a while. Raises SessionLimit, and
         ServerUnavailable where it cannot be recorded.
         """
-        found = await self._find(view, uris, trace)
-        with self._recorded(view, found.values(), trace):
-            for uri, route in found.items():  # all at once, for servers are told at once
-                self._watches.add(watch, uri, server_id=route.server_id, uri=route.upstream_uri)
-                watch.routes[uri] = route
-            await self._watches.settle({route.server_id for route in found.values()})
+        found, unknown = await self._find(view, uris)
+        try:
+            with self._recorded(view, found.values(), trace):
+                for uri, route in found.items():  # all at once, for servers are told at once
+                    self._watches.add(watch, uri, server_id=route.server_id, uri=route.upstream_uri)
+                    watch.routes[uri] = route
+                await self._watches.settle({route.server_id for route in found.values()})
+        finally:
+            self._refuse(view, iter(unknown), trace)
         return found.keys()
 
     def unsubscribe(self, view: View, watch: Watch, uri: str, *, trace: Trace) -> None:
@@ -47,17 +50,26 @@ class Wishes:
         with self._recorded(view, [route], trace):
             self._watches.remove(watch, uri)
 
-    async def _find(self, view: View, uris: Iterable[str], trace: Trace) -> Mapping[str, Route]:
+    async def _find(self, view: View, uris: Iterable[str]) -> tuple[Mapping[str, Route], Sequence[str]]:
+        """The ways to those that the caller may have, and the others."""
         turns = Turns()
         found: dict[str, Route] = {}
+        unknown: list[str] = []
         for uri in dict.fromkeys(uris):
             await turns.rest()
             route = view.find_resource(uri)
             if route is None:
-                self._unknown(view, uri, trace)
+                unknown.append(uri)
             else:
                 found[uri] = route
-        return found
+        return found, unknown
+
+    def _refuse(self, view: View, uris: Iterator[str], trace: Trace) -> None:
+        """Each in a turn of its own, and all after the answer: see `Recording.unknown`."""
+        uri = next(uris, None)
+        if uri is not None:
+            self._unknown(view, uri, trace)
+            asyncio.get_running_loop().call_soon(self._refuse, view, uris, trace)
 
     def _unknown(self, view: View, uri: str, trace: Trace) -> UnknownResource:
         self._recording.unknown(view, RESOURCE + uri, trace, code=UnknownResource.code)

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -358,6 +359,23 @@ async def test_who_listens_hears_nothing_of_resources_it_cannot_see() -> None:
         assert [(one.tool, one.outcome, one.code) for one in house.audited] == [
             ("resource:docs://a", "denied", "unknown_resource")
         ]
+        await stream.leave()
+
+
+async def test_of_many_resources_that_a_client_cannot_see_each_is_put_on_record_in_a_turn_of_its_own() -> (
+    None
+):
+    async with settled(world(), docs(), PLAIN) as house:
+        wanted = {"notifications": {"resourceSubscriptions": [f"docs://{n}" for n in range(300)]}}
+        stream = house.open_modern("/api/mcp?servers=plain", "subscriptions/listen", wanted)
+        on_record = [0]
+        async with asyncio.timeout(30):
+            while on_record[-1] < 300:
+                await asyncio.sleep(0)
+                on_record.append(house.gateway.audit.last_sequence)
+
+        assert max(after - before for before, after in pairwise(on_record)) == 1
+        assert (await stream.event())["params"]["notifications"] == {}
         await stream.leave()
 
 
