@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from toolgate.audit.events import UNSEEN, Outcome
 from toolgate.errors import ToolgateError, UnknownResource
@@ -33,7 +33,7 @@ class Wishes:
         """
         found, unknown = await self._find(view, uris)
         try:
-            with self._recorded(view, found.values(), trace):
+            async with self._recorded(view, found.values(), trace):
                 for uri, route in found.items():  # all at once, for servers are told at once
                     self._watches.add(watch, uri, server_id=route.server_id, uri=route.upstream_uri)
                     watch.routes[uri] = route
@@ -42,12 +42,12 @@ class Wishes:
             self._refuse(view, iter(unknown), trace)
         return found.keys()
 
-    def unsubscribe(self, view: View, watch: Watch, uri: str, *, trace: Trace) -> None:
+    async def unsubscribe(self, view: View, watch: Watch, uri: str, *, trace: Trace) -> None:
         """`watch` is not to hear of `uri` any more. Raises UnknownResource, but not for what it heard of."""
         route = watch.routes.get(uri) or view.find_resource(uri)
         if route is None:
             raise self._unknown(view, uri, trace)
-        with self._recorded(view, [route], trace):
+        async with self._recorded(view, [route], trace):
             self._watches.remove(watch, uri)
 
     async def _find(self, view: View, uris: Iterable[str]) -> tuple[Mapping[str, Route], Sequence[str]]:
@@ -75,14 +75,16 @@ class Wishes:
         self._recording.unknown(view, RESOURCE + uri, trace, code=UnknownResource.code)
         return UnknownResource("Resource not found", data={"uri": uri})
 
-    @contextmanager
-    def _recorded(self, view: View, routes: Iterable[Route], trace: Trace) -> Iterator[None]:
+    @asynccontextmanager
+    async def _recorded(self, view: View, routes: Iterable[Route], trace: Trace) -> AsyncIterator[None]:
         """The block is on record for each of `routes`: that it begins, and how it ended."""
         began, starts = time.perf_counter(), list[tuple[Route, int]]()
         outcome: Outcome = "error"
         code = "internal"
+        turns = Turns()
         try:
             for route in routes:
+                await turns.rest()
                 starts.append((route, self._recording.began(view, route, trace, UNSEEN, 0)))
             yield
             outcome, code = "ok", ""

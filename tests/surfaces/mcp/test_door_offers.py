@@ -379,6 +379,22 @@ async def test_of_many_resources_that_a_client_cannot_see_each_is_put_on_record_
         await stream.leave()
 
 
+async def test_others_have_their_turn_while_many_subscriptions_are_put_on_record() -> None:
+    async with settled(world(), docs(), PLAIN) as house:
+        long = "%25%2541" * 180  # takes long to search for secrets
+        wanted = {"notifications": {"resourceSubscriptions": [f"docs://{n}{long}" for n in range(900)]}}
+        stream = house.open_modern("/api/mcp", "subscriptions/listen", wanted)
+        on_record = [0]
+        async with asyncio.timeout(60):
+            while on_record[-1] < 900:
+                await asyncio.sleep(0)
+                on_record.append(house.gateway.audit.last_sequence)
+
+        begun = [min(one, 900) for one in on_record]
+        assert max(after - before for before, after in pairwise(begun)) < 450
+        await stream.leave()
+
+
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 async def test_each_list_that_changed_is_told_by_its_own_name(client: Era) -> None:
     async with settled(world(), docs(), PLAIN) as house:

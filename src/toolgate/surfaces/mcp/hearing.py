@@ -42,7 +42,7 @@ class Hearing:
                 raise
             self._gateway.subscriptions.watches.remove(session.watch, uri)
         else:
-            self._gateway.wishes.unsubscribe(view, session.watch, uri, trace=trace)
+            await self._gateway.wishes.unsubscribe(view, session.watch, uri, trace=trace)
 
 
 def _uri(message: Message) -> str:
