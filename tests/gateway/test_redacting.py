@@ -313,6 +313,15 @@ def test_what_cannot_be_read_is_told_by_its_size(raw: bytes) -> None:
     assert json.loads(line(raw)) == {"…": f"{len(raw)} bytes, which cannot be read"}
 
 
+def test_no_more_is_searched_for_secrets_than_could_be_shown_without_them() -> None:
+    keys = [f"-----BEGIN PRIVATE KEY-----{'x' * 3_000}"] * 50
+    few = json.dumps({"a": keys[:30]}).encode()
+    many = json.dumps({f"a{n}": keys for n in range(20)}).encode()
+
+    assert json.loads(parse_arguments(msgspec.Raw(few)).shown) == {"a": [MASK] * 30}
+    assert b"too many to be shown" in parse_arguments(msgspec.Raw(many)).shown
+
+
 def test_a_name_that_stands_twice_is_told() -> None:
     assert json.loads(line(b'{"a":"\\u0031","a":2}')) == {"a": 2, "… again": 1}
 

@@ -32,6 +32,8 @@ _LONGEST: Final = (2_048, 256, 64)
 """How long texts may be, one after the other, until all of it fits."""
 _MARGIN: Final = 1_280
 """How far behind the end of a text that is cut is looked, to see what begins before it."""
+_LOOKS: Final = 20
+"""How much more may be looked at than there is room for: a text that is cut to a few is looked at so far."""
 _MORE: Final = "…"
 # Others are shown as text: what a reader makes of them is not certain.
 _PLAIN_NUMBER: Final = re.compile(rb"-?\d{1,15}(\.\d{1,15})?")
@@ -163,13 +165,14 @@ class _TooLongError(Exception):
 class _Attempt:
     """An attempt at showing arguments, which is given up as soon as they cannot fit."""
 
-    __slots__ = ("_entries", "_longest", "_redaction", "_room")
+    __slots__ = ("_entries", "_longest", "_looks", "_redaction", "_room")
 
     def __init__(self, redaction: Redaction, longest: int, entries: int, room: int) -> None:
         self._redaction = redaction
         self._longest = longest
         self._entries = entries
         self._room = room
+        self._looks = room * _LOOKS
 
     def members(self, members: Members) -> Members:
         hides, program = self._redaction.hides, _program_in(members)
@@ -206,7 +209,12 @@ class _Attempt:
             is_labelled = not is_labelled and self._redaction.labels(one, is_pair=is_pair)
 
     def _text(self, text: str) -> str:
-        seen = self._redaction.redact(text[: self._longest + _MARGIN])
+        looked_at = text[: self._longest + _MARGIN]
+        # What is hidden takes no room, and may have taken long to find.
+        self._looks -= len(looked_at)
+        if self._looks < 0:
+            raise _TooLongError
+        seen = self._redaction.redact(looked_at)
         is_whole = len(text) <= self._longest + _MARGIN and len(seen) <= self._longest
         seen = seen if is_whole else f"{seen[: self._longest]}… ({len(text)} characters)"
         self._take(len(seen))
