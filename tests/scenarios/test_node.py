@@ -46,6 +46,9 @@ def fleet(shared: Fleet) -> Fleet:
     for member in (*shared.controls, *shared.nodes):
         if member.gateway.process.poll() is not None:
             member.start()
+    [node] = shared.nodes
+    node.serves()
+    settle_on(node.is_degraded, False)
     return shared
 
 
