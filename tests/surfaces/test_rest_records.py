@@ -23,7 +23,7 @@ from tests.surfaces.rest_house import (
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AdminRecorded
 from toolgate.govern.changes import MAX_RECORDS
-from toolgate.model.revisions import Kind, Listing, Write
+from toolgate.model.revisions import Batch, Kind, Listing, Write
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.upstream.link import Reply, StartFailed
@@ -108,12 +108,12 @@ class Slow(MemoryStore):
         self.begun, self.go_on = asyncio.Event(), asyncio.Event()
         self.go_on.set()
 
-    async def write(
+    async def commit(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
-    ) -> int:
+    ) -> Batch:
         self.begun.set()
         await self.go_on.wait()
-        return await super().write(writes, actor=actor, if_store_revision=if_store_revision)
+        return await super().commit(writes, actor=actor, if_store_revision=if_store_revision)
 
 
 async def test_a_write_whose_caller_goes_away_in_the_middle_is_audited_all_the_same() -> None:

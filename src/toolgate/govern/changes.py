@@ -19,23 +19,23 @@ from toolgate.govern.foresight import foresee, warn_of
 from toolgate.govern.grants import check_grant, check_removal, check_writer
 from toolgate.govern.masks import HIDING
 from toolgate.govern.planning import plan_edits
-from toolgate.govern.records import find_record
 from toolgate.govern.terms import PLANNED, check_plan, check_terms
 from toolgate.govern.workloads import check_module_kept, kept_modules
 from toolgate.model.principals import Principal
-from toolgate.model.revisions import Kind, Listing, Stored, Write, spoken
+from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write, spoken
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.guards import lifted_guards
 from toolgate.registry.records import namespace_of
 from toolgate.registry.redaction import hidden_fields
 from toolgate.registry.reload_plan import source_of
-from toolgate.registry.transaction import RecordKey
+from toolgate.registry.transaction import RecordKey, record_after
 
 MAX_RECORDS: Final = 5_000
 """Of each kind. More than a node can serve, and few enough for every list to stay quick."""
-ATTEMPTS: Final = 8
-"""How often a check is made again when others, who do not write over this surface, keep committing."""
+ATTEMPTS: Final = 32
+"""How often a check is made again when other control planes keep committing. Each attempt loses to a busy one
+about every second time: with 8, one write of 256 was refused."""
 _REFER: Final = "use `${ENV:NAME}`"
 
 
@@ -46,7 +46,17 @@ class Committed:
     revision: int
     """Of the registry; it is an older one where nothing had to be changed."""
     edits: tuple[Edit, ...]
+    changes: tuple[Change, ...]
+    """What the transaction changed; a record that was so already is not among them."""
     warnings: list[str]
+
+    def stored(self, key: RecordKey) -> Stored:
+        """The record that one of `edits` has left there."""
+        for change in self.changes:
+            if (change.kind, change.id) == key and (stored := record_after(change)) is not None:
+                return stored
+        befores = (edit.before for edit in self.edits if (edit.draft.kind, edit.draft.id) == key)
+        return next(before for before in befores if before is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +72,13 @@ class Written:
 async def put_record(
     control: Control, actor: Principal, draft: Draft, *, plan_id: str | None = None
 ) -> Written:
-    """Store a record, or raise what is wrong with it."""
+    """Store a record, or raise what is wrong with it.
+
+    What is returned is what was committed. Never read it again: another control plane may have written since.
+    """
     done = await commit_drafts(control, actor, [draft], plan_id=plan_id)
     return Written(
-        stored=await find_record(control, draft.kind, draft.id),
+        stored=done.stored(RecordKey(draft.kind, draft.id)),
         revision=done.revision,
         is_new=done.edits[0].before is None,
         warnings=done.warnings,
@@ -86,8 +99,13 @@ async def commit_drafts(
     """
     served = control.gateway.snapshot
     async with control.turn:
-        edits, revision = await _check_and_commit(control, actor, drafts, plan_id=plan_id, prune=prune)
-    return Committed(revision=revision, edits=edits, warnings=await warn_of_edits(served, edits))
+        edits, batch = await _check_and_commit(control, actor, drafts, plan_id=plan_id, prune=prune)
+    return Committed(
+        revision=batch.revision,
+        edits=edits,
+        changes=batch.changes,
+        warnings=await warn_of_edits(served, edits),
+    )
 
 
 async def check_saving(
@@ -161,8 +179,9 @@ def note(
     operation: str,
     kind: Kind | Literal["registry", "module"],
     record_id: str,
+    revision: int | None = None,
 ) -> None:
-    """Take note of what was done, in the audit log."""
+    """Take note of what was done, in the audit log. Without a `revision`: at the newest one."""
     control.gateway.audit.record(
         AdminRecorded(
             at_ms=control.clock_ms(),
@@ -170,7 +189,7 @@ def note(
             operation=operation,
             kind=kind,
             record_id=record_id,
-            revision=control.store.revision,
+            revision=control.store.revision if revision is None else revision,
         )
     )
 
@@ -246,8 +265,8 @@ def _foresee_and_warn(served: Snapshot, edits: Sequence[Edit]) -> list[str]:
 
 async def _check_and_commit(
     control: Control, actor: Principal, drafts: Sequence[Draft], *, plan_id: str | None, prune: bool
-) -> tuple[tuple[Edit, ...], int]:
-    """What was changed, and the revision at which it was."""
+) -> tuple[tuple[Edit, ...], Batch]:
+    """What was asked for, and what was committed."""
     for _ in range(ATTEMPTS):
         edits, listing = await check_saving(control, actor, drafts, plan_id=plan_id, prune=prune)
         try:
@@ -258,19 +277,26 @@ async def _check_and_commit(
     raise Conflict("the registry changes too fast to check this change against the other records")
 
 
-async def _commit(control: Control, actor: Principal, edits: Sequence[Edit], *, seen: int) -> int:
+async def _commit(control: Control, actor: Principal, edits: Sequence[Edit], *, seen: int) -> Batch:
     """Write and take note. Raises Conflict, also when others have committed since the revision `seen`."""
     writes = [
         Write(kind=edit.draft.kind, id=edit.draft.id, body=edit.body, if_revision=edit.draft.if_revision)
         for edit in edits
     ]
 
-    async def commit() -> int:
-        revision = await control.store.write(writes, actor=actor.id, if_store_revision=seen)
+    async def commit() -> Batch:
+        batch = await control.store.commit(writes, actor=actor.id, if_store_revision=seen)
         for write in writes:
             operation = "delete" if write.body is None else "put"
-            note(control, actor, operation=operation, kind=write.kind, record_id=write.id)
-        return revision
+            note(
+                control,
+                actor,
+                operation=operation,
+                kind=write.kind,
+                record_id=write.id,
+                revision=batch.revision,
+            )
+        return batch
 
     # Shielded: who goes away in the middle must not leave a write behind that nobody took note of.
     return await asyncio.shield(commit())

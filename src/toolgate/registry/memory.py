@@ -50,17 +50,23 @@ class MemoryStore:
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
     ) -> int:
+        return (await self.commit(writes, actor=actor, if_store_revision=if_store_revision)).revision
+
+    async def commit(
+        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+    ) -> Batch:
         check_store_revision(self.revision, if_store_revision)
         changes = plan_transaction(
             writes, self._records, revision=self.revision + 1, actor=actor, at_ms=self._clock_ms()
         )
-        if changes:
-            batch = Batch(revision=self.revision + 1, changes=changes)
-            for change in changes:
-                self._apply(change)
-            self._log.append(batch)
-            self._hub.publish(batch)
-        return self.revision
+        if not changes:
+            return Batch(revision=self.revision)
+        batch = Batch(revision=self.revision + 1, changes=changes)
+        for change in changes:
+            self._apply(change)
+        self._log.append(batch)
+        self._hub.publish(batch)
+        return batch
 
     async def get(self, kind: Kind, record_id: str) -> Stored | None:
         return self._records.get(RecordKey(kind, record_id))

@@ -92,14 +92,14 @@ class PostgresStore(SqlStore):
     def is_current(self) -> bool:
         return _now_s() - self._current_s <= _CURRENT_S
 
-    async def write(
+    async def commit(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
-    ) -> int:
-        revision = await super().write(writes, actor=actor, if_store_revision=if_store_revision)
+    ) -> Batch:
+        batch = await super().commit(writes, actor=actor, if_store_revision=if_store_revision)
         # It is stored: whoever cannot read it back now will be told of it later.
         with suppress(StorageUnavailable, StorageFailed):
-            await self._catch_up(revision)
-        return revision
+            await self._catch_up(batch.revision)
+        return batch
 
     async def follow(self, parameters: Mapping[str, Any]) -> None:
         """Listen for what any process commits. Ends only by cancellation."""

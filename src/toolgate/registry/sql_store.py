@@ -72,15 +72,19 @@ class SqlStore:
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
     ) -> int:
-        commit = partial(
+        return (await self.commit(writes, actor=actor, if_store_revision=if_store_revision)).revision
+
+    async def commit(
+        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+    ) -> Batch:
+        work = partial(
             commit_writes,
             writes=writes,
             actor=actor,
             at_ms=self._clock_ms(),
             if_store_revision=if_store_revision,
         )
-        batch = await self._transactions.change(commit, then=self._on_committed)
-        return batch.revision
+        return await self._transactions.change(work, then=self._on_committed)
 
     async def get(self, kind: Kind, record_id: str) -> Stored | None:
         return await self._transactions.read(partial(read_record, key=RecordKey(kind, record_id)))

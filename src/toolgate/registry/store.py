@@ -68,14 +68,21 @@ class Store(Protocol):
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
     ) -> int:
-        """Commit all of `writes` as one revision, or none. Returns that revision.
+        """As `commit`; returns the revision alone."""
+
+    async def commit(
+        self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None
+    ) -> Batch:
+        """Commit all of `writes` as one revision, or none. Returns what was committed.
+
+        A response to the writer is made from that: by the time it reads, the records may be another's.
 
         Raises Conflict when an `if_revision` is stale, NotFound when a delete finds nothing, and
         StorageFailed when the write could not be made durable. StorageUnavailable: the database does not
         answer, and the message says so when the write may have been stored all the same. A transaction
         that changes nothing (same bodies) still raises what it must, and otherwise returns the current
-        revision without minting one. `if_store_revision` is for decisions that depend on other records:
-        Conflict when anything at all was committed since that revision.
+        revision, without changes and without minting one. `if_store_revision` is for decisions that depend
+        on other records: Conflict when anything at all was committed since that revision.
         """
 
     async def get(self, kind: Kind, record_id: str) -> Stored | None:

@@ -16,6 +16,7 @@ from toolgate.errors import (
     PlanOutdated,
     PlanRequired,
     StorageFailed,
+    StorageUnavailable,
 )
 from toolgate.govern.changes import commit_drafts, put_record
 from toolgate.govern.control import Control
@@ -126,9 +127,17 @@ class Collection:
         return Answer(body, 201 if written.is_new else 200, revision=written.stored.revision)
 
     async def _show(self, control: Control, records: Sequence[Stored]) -> Sequence[dict[str, Any]]:
-        reports = await control.store.reports.list_reports() if self.kind == "server" else ()
+        reports = await _reports(control) if self.kind == "server" else ()
         # In a thread: a page of records takes longer to fill in than the loop may stand still.
         return await asyncio.to_thread(self.show, control, reports, records)
+
+
+async def _reports(control: Control) -> Sequence[NodeReport]:
+    """What nodes report; nothing while that cannot be read: a write is acknowledged all the same."""
+    try:
+        return await control.store.reports.list_reports()
+    except StorageUnavailable:
+        return ()
 
 
 def collection_endpoints(collection: Collection) -> tuple[Endpoint[Any], ...]:

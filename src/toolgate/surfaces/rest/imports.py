@@ -84,7 +84,7 @@ async def import_servers(control: Control, call: Call[ImportSent]) -> Answer:
 async def _wanted(control: Control, call: Call[ImportSent], found: Imports) -> list[Draft]:
     """What of the file is to be stored. What cannot be joins what was skipped, where that was asked for."""
     sent = call.body
-    drafts = [await _draft(control, body, sent.allowed_tools) for body in found.bodies]
+    drafts = [_draft(body, sent.allowed_tools) for body in found.bodies]
     if sent.only is not None:
         wanted = set(sent.only)
         drafts = [draft for draft in drafts if draft.id in wanted]
@@ -94,14 +94,13 @@ async def _wanted(control: Control, call: Call[ImportSent], found: Imports) -> l
     return drafts
 
 
-async def _draft(control: Control, body: Mapping[str, Any], allowed: list[str]) -> Draft:
+def _draft(body: Mapping[str, Any], allowed: list[str]) -> Draft:
     server_id = parse_id("server", body["server_id"])
     sent = dict(body)
     if allowed:
         sent["allowed_tools"] = allowed
-    elif "allowed_tools" not in sent and (stored := await control.store.get("server", server_id)) is not None:
-        sent["allowed_tools"] = stored.body.get("allowed_tools", [])
-    return Draft(kind="server", id=server_id, sent=sent, is_declared=True)
+    # What is allowed now is looked up when the draft is checked, in the turn that commits it.
+    return Draft(kind="server", id=server_id, sent=sent, is_declared=True, keeping=("allowed_tools",))
 
 
 def _answer(
