@@ -83,6 +83,20 @@ def test_arguments_shadows_and_processes_are_told(gateway: FakeGateway, run: Run
     assert "spawn  trial         git uvx git" in told
 
 
+def test_an_offered_scope_says_how_much_it_holds_and_why_the_rest_is_excluded(
+    gateway: FakeGateway, run: Run
+) -> None:
+    members = {"type": "scope", "mode": "list", "task_id": "ops", "principal": "key:ci"}
+    some = event(**members, tools=3, servers=1, excluded=5, reasons={"denied_by_task": 4, "list_failed": 1})
+    every = event(**members, tools=1, servers=2, excluded=0)
+    gateway.answer(AUDIT, {"events": [some, every], "next_cursor": None})
+
+    told = " ".join(run("audit", "--type", "scope").out.split())
+
+    assert "list key:ci 3 tools of 1 server, 5 excluded: denied_by_task 4, list_failed 1 task ops" in told
+    assert told.endswith("list key:ci 1 tool of 2 servers task ops")
+
+
 def test_a_decision_says_who_made_it_and_on_what(gateway: FakeGateway, run: Run) -> None:
     decided = event(
         type="approval",

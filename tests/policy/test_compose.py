@@ -15,6 +15,7 @@ from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.scope import Decision, Reason, Refusal, Scope
 
 EMPTY = "no tool is left in this scope: `toolgate explain` says why"
+EMPTY_TASK = EMPTY.replace("this scope", "the scope of task `t`")
 NOWHERE = "`mcp.profile` names the profile `nowhere`, which does not exist: no tool passes it"
 REVIEW = Profile(
     profile_id="review",
@@ -409,12 +410,12 @@ def test_a_refusal_does_not_tell_whether_the_server_exists() -> None:
     ("task", "request_", "expected"),
     [
         pytest.param(TASK, ASK, (), id="tools"),
-        pytest.param(BARE, ASK, (EMPTY,), id="enabled and nothing left"),
+        pytest.param(BARE, ASK, (EMPTY_TASK,), id="enabled and nothing left"),
         pytest.param(None, SessionRequest(tools=()), (EMPTY,), id="nothing asked for"),
         pytest.param(replace(TASK, enabled=False), ASK, (), id="not enabled"),
         pytest.param(TASK, SessionRequest(enabled=False), (), id="switched off"),
         pytest.param(
-            replace(TASK, profile="nowhere"), ASK, (NOWHERE, EMPTY), id="a task's profile is missing"
+            replace(TASK, profile="nowhere"), ASK, (NOWHERE, EMPTY_TASK), id="a task's profile is missing"
         ),
         pytest.param(
             None,

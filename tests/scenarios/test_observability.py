@@ -204,6 +204,47 @@ OTHERS: Final[Mapping[str, list[Json]]] = {
         {"server_id": "stage", "command": "<command>"},
         {"server_id": "stage", "command": "<command>", "reason": "trial"},
     ],
+    "scope": [
+        {
+            "excluded": 2,
+            "offered": ["stage.echo", "stage.fail", "stage.hang"],
+            "reasons": {"env_missing": 1, "unknown_server": 1},
+            "exclusions": [
+                {
+                    "server_id": "broken",
+                    "reason": "env_missing",
+                    "layer": "platform",
+                    "rule": "environment variable `NOBODY_SET_THIS` is not set",
+                },
+                {
+                    "server_id": "nobody",
+                    "reason": "unknown_server",
+                    "layer": "platform",
+                    "rule": "?servers=",
+                },
+            ],
+        },
+        {
+            "tools": 1,
+            "tokens": 19,
+            "excluded": 2,
+            "offered": ["stage.echo"],
+            "reasons": {"not_in_request_allowlist": 2},
+            "exclusions": [
+                {
+                    "server_id": "stage",
+                    "tool": tool,
+                    "reason": "not_in_request_allowlist",
+                    "layer": "request",
+                    "rule": "?tools=",
+                }
+                for tool in ("fail", "hang")
+            ],
+        },
+        {"mode": "find", "tokens": 529},
+        {"door": "hostcall", "task_id": "guest", "server_id": "stage", "revision": 7},
+        {"door": "chat", "task_id": "desk", "revision": 10},
+    ],
     "tokens": [
         {"lists": 3, "definition_tokens": 606, "full_tokens": 375, "calls": 9, "result_tokens": 47},
         {
@@ -237,6 +278,20 @@ COMMON: Final[Mapping[str, Json]] = {
         "approval_id": "<id>",
     },
     "tokens": {"task_id": ""},
+    "scope": {
+        "door": "mcp",
+        "principal": "local",
+        "scope": "<hash>",
+        "mode": "list",
+        "servers": 1,
+        "tools": 3,
+        "prompts": 0,
+        "resources": 0,
+        "tokens": 58,
+        "excluded": 0,
+        "revision": 5,
+        "offered": ["stage.echo", "stage.fail", "stage.hang"],
+    },
 }
 """What all of a type have."""
 SEAL: Final = {"of", "prev", "seq", "sha256", "type"}

@@ -15,7 +15,15 @@ import pytest
 from tests.contract.audit_indexes import add, call
 from tests.surfaces.rest_events import open_events
 from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of
-from toolgate.audit.events import AdminRecorded, AuditEvent, InvocationEnded, ProcessSpawned, TokensCounted
+from toolgate.audit.events import (
+    AdminRecorded,
+    AuditEvent,
+    Exclusion,
+    InvocationEnded,
+    ProcessSpawned,
+    ScopeOffered,
+    TokensCounted,
+)
 from toolgate.audit.index import AuditIndex, open_sqlite_index
 from toolgate.govern import audit as govern_audit
 from toolgate.surfaces.rest.audit_shapes import COLUMNS
@@ -110,6 +118,48 @@ async def test_a_call_is_shown_with_its_arguments_and_all_that_came_of_it(tmp_pa
         None,
     ]
     assert row["arguments"] == '{"path": "=1\\u202e", "deep": {"n": [1.5, null]}}'
+
+
+async def test_an_offered_scope_is_shown_with_its_exclusions(tmp_path: Path) -> None:
+    left_out = Exclusion("git", "denied_by_task", "task", "mcp.tool_denylist `push`", "push")
+    down = Exclusion("web", "list_failed", "platform", "connection refused")
+    offered = ScopeOffered(
+        1,
+        "mcp",
+        "key:ada",
+        "d" * 64,
+        "list",
+        1,
+        2,
+        0,
+        0,
+        90,
+        2,
+        task_id="ops",
+        offered=("git.log", "git.show"),
+        reasons={"denied_by_task": 1, "list_failed": 1},
+        exclusions=(left_out, down),
+    )
+    async with audited(tmp_path, offered) as (house, _):
+        (shown,) = (await house.get(f"{AUDIT}?type=scope&task=ops", key=VIEWER))["events"]
+        exported = await house.ask("GET", f"{AUDIT}/export?format=csv", key=VIEWER)
+    (row,) = csv.DictReader(io.StringIO(exported.text))
+
+    assert (shown["scope"], shown["mode"], shown["tokens"]) == ("d" * 64, "list", 90)
+    assert [shown[name] for name in ("servers", "tools", "prompts", "resources", "excluded")] == [
+        1,
+        2,
+        0,
+        0,
+        2,
+    ]
+    assert shown["offered"] == ["git.log", "git.show"]
+    assert shown["reasons"] == {"denied_by_task": 1, "list_failed": 1}
+    assert [(one["server_id"], one["tool"], one["reason"]) for one in shown["exclusions"]] == [
+        ("git", "push", "denied_by_task"),
+        ("web", None, "list_failed"),
+    ]
+    assert json.loads(row["exclusions"]) == shown["exclusions"]
 
 
 async def test_events_are_narrowed_by_everything(tmp_path: Path) -> None:

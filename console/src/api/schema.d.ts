@@ -2168,7 +2168,8 @@ export interface paths {
         };
         /**
          * List what happened
-         * @description The newest events first: calls, denials, changes, refused credentials, runs, approvals, processes.
+         * @description The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
+         *     approvals, processes.
          *
          *     Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
          *
@@ -2728,7 +2729,7 @@ export interface components {
             /** @description The node that wrote it; empty: the process that governs. */
             node: string;
             /** @enum {string} */
-            type: "call" | "admin" | "credential" | "definition" | "invocation" | "approval" | "spawn";
+            type: "call" | "admin" | "credential" | "definition" | "invocation" | "approval" | "spawn" | "scope";
             at_ms: number;
             door: string | null;
             principal: string | null;
@@ -2786,6 +2787,26 @@ export interface components {
             command: string | null;
             /** @description SHA-256 of the package that a process comes from. */
             package: string | null;
+            /** @description SHA-256 over everything a caller was offered, with its definitions. */
+            scope: string | null;
+            /** @description Of an offered scope: `list`, or `find` where its tools are found and not listed. */
+            mode: string | null;
+            servers: number | null;
+            tools: number | null;
+            prompts: number | null;
+            resources: number | null;
+            /** @description What the list of an offered scope costs a model. */
+            tokens: number | null;
+            /** @description How many servers and names an offered scope excludes. */
+            excluded: number | null;
+            /** @description The first of the offered tools. */
+            offered: string[] | null;
+            /** @description How many are excluded for each reason. */
+            reasons: {
+                [key: string]: number;
+            } | null;
+            /** @description The first of the excluded. */
+            exclusions: components["schemas"]["ExclusionShown"][] | null;
         };
         /**
          * AuditStoryAnswer
@@ -3479,6 +3500,18 @@ export interface components {
             data: {
                 [key: string]: unknown;
             } | null;
+        };
+        /**
+         * ExclusionShown
+         * @description A server, or something it has, that a scope excludes.
+         */
+        ExclusionShown: {
+            server_id: string;
+            /** @description Null: the whole server. */
+            tool: string | null;
+            reason: string;
+            layer: string;
+            rule: string;
         };
         /**
          * ExplainAnswer
@@ -8913,7 +8946,7 @@ export interface operations {
             query?: {
                 /** @description `csv` or `jsonl`, the default. */
                 format?: string;
-                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`. */
+                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`. */
                 type?: string;
                 /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
                 outcome?: string;
@@ -8964,7 +8997,7 @@ export interface operations {
     "list-what-happened": {
         parameters: {
             query?: {
-                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`. */
+                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`. */
                 type?: string;
                 /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
                 outcome?: string;
@@ -9018,7 +9051,7 @@ export interface operations {
     "follow-what-happens": {
         parameters: {
             query?: {
-                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`. */
+                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`. */
                 type?: string;
                 /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
                 outcome?: string;

@@ -1,4 +1,4 @@
-"""What is written down of calls, denials, changes, runs, approvals and processes.
+"""What is written down of calls, denials, offered scopes, changes, runs, approvals and processes.
 
 Of arguments, what the rules of redaction leave; of results, their size and what they cost.
 """
@@ -182,6 +182,50 @@ class TokensCounted(msgspec.Struct, frozen=True, tag="tokens", tag_field="type",
     result_tokens: Number = 0
 
 
+class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A server, or something it has, that is not in a scope."""
+
+    server_id: str
+    reason: str
+    layer: str
+    rule: str
+    tool: str = ""
+    """Empty: the whole server."""
+
+
+class ScopeOffered(msgspec.Struct, frozen=True, tag="scope", tag_field="type", omit_defaults=True):
+    """What a caller was offered, in a list or to a model, when it differs from the last time.
+
+    The counts are complete; of the names there are as many as fit.
+    """
+
+    at_ms: Number
+    door: str
+    principal: str
+    scope: str
+    """SHA-256 over everything in the scope with its definitions."""
+    mode: str
+    """`list`, or `find`: the tools are found and not listed."""
+    servers: Number
+    tools: Number
+    prompts: Number
+    resources: Number
+    tokens: Number
+    """What the list costs a model."""
+    excluded: Number
+    """Servers and names that are not in the scope. Servers that a list of ids leaves out are not counted."""
+    task_id: str = ""
+    server_id: str = ""
+    """Of a list at a single server's path."""
+    revision: Number = 0
+    offered: tuple[str, ...] = ()
+    """The first of the tools."""
+    reasons: dict[str, Number] = {}
+    """How many are excluded for each reason."""
+    exclusions: tuple[Exclusion, ...] = ()
+    """The first of the excluded."""
+
+
 AuditEvent = (
     CallStarted
     | CallRecorded
@@ -192,4 +236,5 @@ AuditEvent = (
     | ApprovalRecorded
     | ProcessSpawned
     | TokensCounted
+    | ScopeOffered
 )

@@ -114,10 +114,12 @@ class Chat:
         return said
 
 
-async def offer(gateway: Gateway, request: ChatRequest, scope: ChatScope) -> tuple[View, Injection]:
+async def offer(
+    gateway: Gateway, request: ChatRequest, scope: ChatScope, *, door: str
+) -> tuple[View, Injection]:
     """The caller's view, and what of it the model is offered. Raises InvalidChat, and as `gateway.view`."""
     view = await gateway.settled_view(scope.caller)
-    gateway.listed(view)
+    gateway.listed(view, door)
     table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
     offered = inject(table, request.declared.own)
     if not request.declared.other_kinds:

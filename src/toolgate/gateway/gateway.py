@@ -37,6 +37,7 @@ from toolgate.gateway.recording import Ending, Recording
 from toolgate.gateway.redacting import Redaction, redaction_of
 from toolgate.gateway.roles import reaches
 from toolgate.gateway.routes import FIND_ROUTES, Route, name_on_door
+from toolgate.gateway.scope_audit import ScopeAudit
 from toolgate.gateway.searching import Searching
 from toolgate.gateway.sending import Sending
 from toolgate.gateway.servers import Servers
@@ -100,6 +101,8 @@ class Gateway:
         """What is held back because it changed after it was approved."""
         self.tokens = TokenCounts(audit)
         """What lists and results cost models."""
+        self.offers = ScopeAudit(audit)
+        """Audits what callers are offered."""
         self._recording = Recording(audit, metrics, decide=self.decide)
         self.wishes = Wishes(self.subscriptions.watches, self._recording)
         self.finding = Finding(Searching())
@@ -304,8 +307,9 @@ class Gateway:
         self._views.add(view)
         return view
 
-    def listed(self, view: View) -> None:
-        """Take note that the tools of a view were shown, in a list or to a model."""
+    def listed(self, view: View, door: str) -> None:
+        """Take note that the tools of a view were shown at `door`, in a list or to a model."""
+        self.offers.offered(view, door)
         self.metrics.injections.update(view.injections)
         view.tokens.listed(view.list_tokens, self._registered().tokens)
 

@@ -17,7 +17,7 @@ from toolgate.catalog.find_tools import FIND_TOOLS, INSTRUCTIONS
 from toolgate.catalog.naming import door_name
 from toolgate.catalog.pages import encode_definition, encode_listing, encode_page
 from toolgate.errors import InvalidParams
-from toolgate.gateway.caller import Caller
+from toolgate.gateway.caller import Caller, Mode
 from toolgate.gateway.resources import Decide, Resources
 from toolgate.gateway.routes import FIND_ROUTES, Route, admitting_decisions, prompt_routes, tool_routes
 from toolgate.gateway.tokens import TaskTokens
@@ -26,6 +26,7 @@ from toolgate.model.names import PROMPT, RESOURCE, ToolRef
 from toolgate.model.protocol import SERVER_INFO_KEY
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import Era, ListKind, ServerTools
+from toolgate.policy.exclusions import summarize_exclusions
 from toolgate.policy.offers import Registered
 from toolgate.policy.rules import compiled
 from toolgate.policy.scope import UNREACHED, Reason, Scope
@@ -60,9 +61,11 @@ class View:
         "_tables",
         "allowances",
         "caller",
+        "excluded",
         "features",
         "found",
         "injections",
+        "is_audited",
         "is_partial",
         "page_size",
         "prompts",
@@ -92,8 +95,11 @@ class View:
         """What each call takes from; empty for most."""
         self.tokens = TaskTokens()
         """Where it is counted what lists and results cost: that of its task, once it serves."""
+        self.is_audited = False
+        """Whether what it offers is audited, or was before."""
         # Without its decisions, one for each tool there is: who wants to know why composes it again.
         self.scope = replace(scope, decisions=())
+        self.excluded = summarize_exclusions(scope.decisions)
         self.revision = snapshot.revision
         self.page_size = page_size
         admitted = admitting_decisions(scope)
@@ -122,9 +128,7 @@ class View:
         """What the servers of the view can do, as far as the caller can have it."""
         self.session_key = _session_key(caller)
         """Whose state a server with one per session is to use for a caller that has no session."""
-        entries = len(self.found or ()) + sum(map(len, self._tables.values()))
-        self.size = _ROUTE_BYTES * (1 + entries) + _ENTRY_BYTES * _entries(caller)
-        self.size += _POINTER_BYTES * len(self.injections)
+        self.size = self._estimate_size()
         """In bytes, by estimate; grows with the lists that are encoded, and when it is searched."""
         self.said: dict[tuple[str, str, str], bytes] = {}
         """What the audit says of all calls of a tool at a door alike, as it is written down."""
@@ -146,6 +150,20 @@ class View:
     def tools(self) -> Mapping[str, Route]:
         """All tools of the scope by the caller's names for them, listed or to be found."""
         return self.routes if self.found is None else self.found
+
+    @property
+    def mode(self) -> Mode:
+        """Whether its tools are listed, or to be found."""
+        return "list" if self.found is None else "find"
+
+    @property
+    def resources(self) -> Mapping[str, Route]:
+        """The resources that are listed, by the caller's URIs for them."""
+        return self._resources.listed
+
+    @property
+    def templates(self) -> Mapping[str, Route]:
+        return self._resources.templates
 
     @property
     def list_tokens(self) -> int:
@@ -191,6 +209,11 @@ class View:
             page = self._pages[kind, era] = self._encode(kind, era, None, server_info)
             self._grow(len(page))
         return page
+
+    def _estimate_size(self) -> int:
+        entries = len(self.found or ()) + sum(map(len, self._tables.values()))
+        asked = _ENTRY_BYTES * _entries(self.caller) + _POINTER_BYTES * len(self.injections)
+        return _ROUTE_BYTES * (1 + entries + len(self.excluded.named)) + asked
 
     def _grow(self, size: int) -> None:
         self.size += size

@@ -76,7 +76,7 @@ def compose(
         approvals=_approvals(platform, tools, task),
         tokens=sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools),
     )
-    return _bounded(scope, limits) if resolved.is_enabled else scope
+    return _bounded(scope, limits, task) if resolved.is_enabled else scope
 
 
 def _approvals(
@@ -150,12 +150,13 @@ def _uri(ref: ToolRef) -> str | None:
     return ref.name[len(RESOURCE) :] if kind_of(ref.name) == RESOURCE else None
 
 
-def _bounded(scope: Scope, limits: Limits) -> Scope:
+def _bounded(scope: Scope, limits: Limits, task: TaskPolicy | None) -> Scope:
     """`scope` as its size lets it stand: warned of when empty, refused or searchable when too large."""
     if scope.refusal is not None:
         return scope
     if not scope.refs:
-        warning = "no tool is left in this scope: `toolgate explain` says why"
+        which = "this scope" if task is None else f"the scope of task `{task.task_id}`"
+        warning = f"no tool is left in {which}: `toolgate explain` says why"
         return replace(scope, warnings=(*scope.warnings, warning))
     excess = limits.excess(len(scope.tools), scope.tokens)
     if excess is None:

@@ -8,6 +8,7 @@ export const TYPES = [
   "definition",
   "invocation",
   "spawn",
+  "scope",
 ] as const;
 export const OUTCOMES = ["ok", "tool_error", "error", "denied", "cancelled", "unknown"] as const;
 

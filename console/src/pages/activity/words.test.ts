@@ -24,6 +24,13 @@ test.each([
   [event({ type: "invocation", task_id: "night", state: "failed" }), "a run of night", "failed", "red"],
   [event({ type: "spawn", server_id: "git", reason: "start" }), "a process for git", "started", "blue"],
   [event({ type: "spawn", server_id: "git", reason: "trial" }), "a process for git", "tried", "blue"],
+  [event({ type: "scope", tools: 3, servers: 2, excluded: 0 }), "3 tools of 2 servers", "offered", "blue"],
+  [
+    event({ type: "scope", tools: 3, servers: 2, excluded: 4 }),
+    "3 tools of 2 servers",
+    "offered, 4 excluded",
+    "blue",
+  ],
   [event({ type: "call", tool: "git.log", outcome: "unknown" }), "git.log", "unknown", "red"],
 ])("each type says what was done and what came of it", (one, subject, result, colour) => {
   expect([subjectOf(one), resultOf(one), colourOf(one)]).toEqual([subject, result, colour]);

@@ -18,6 +18,8 @@ export function subjectOf(event: Event): string {
       return `a run of ${event.task_id}`;
     case "spawn":
       return `a process for ${event.server_id}`;
+    case "scope":
+      return `${event.tools} tools of ${event.servers} servers`;
   }
 }
 
@@ -37,6 +39,8 @@ export function resultOf(event: Event): string {
       return "refused";
     case "spawn":
       return event.reason === "trial" ? "tried" : "started";
+    case "scope":
+      return event.excluded ? `offered, ${event.excluded} excluded` : "offered";
   }
 }
 
@@ -81,5 +85,5 @@ const APART: readonly string[] = ["event_id", "arguments"];
 export function detailsOf(event: Event): [name: string, value: string][] {
   return Object.entries(event)
     .filter(([name, value]) => value !== null && value !== "" && !APART.includes(name))
-    .map(([name, value]) => [name, String(value)]);
+    .map(([name, value]) => [name, typeof value === "object" ? JSON.stringify(value) : String(value)]);
 }

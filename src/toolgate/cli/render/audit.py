@@ -6,7 +6,7 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, grid
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count, grid
 from toolgate.cli.render.moments import moment
 from toolgate.model.visible import encode_json
 
@@ -37,7 +37,7 @@ def render_event(event: Answer) -> RenderableType:
 
 
 def _cells(event: Answer) -> list[Text]:
-    outcome = event["outcome"] or event["state"] or event["operation"] or event["code"]
+    outcome = event["outcome"] or event["mode"] or event["state"] or event["operation"] or event["code"]
     if event["type"] == "spawn":
         outcome = event["reason"]
     return [
@@ -53,7 +53,7 @@ def _what(event: Answer) -> list[str]:
     """What it was about, in the words that this type of event has."""
     tool = ".".join(filter(None, (event["server_id"], event["tool"])))
     parts = [event["kind"], event["record_id"], tool, event["invocation_id"], event["approval_id"]]
-    parts.append(event["command"])
+    parts += [event["command"], _scope(event) if event["type"] == "scope" else None]
     if event["duration_us"]:
         parts.append(f"{event['duration_us'] / 1000:.1f} ms")
     by = event["rule"] or event["decided_by"]
@@ -63,6 +63,13 @@ def _what(event: Answer) -> list[str]:
     parts += [event["reason"] if event["type"] == "approval" else None]
     parts += [event["arguments"] and _cut(encode_json(event["arguments"]))]
     return [str(part) for part in parts if part]
+
+
+def _scope(event: Answer) -> str:
+    """What was offered, and how much was not."""
+    offered = f"{count(event['tools'], 'tool')} of {count(event['servers'], 'server')}"
+    reasons = ", ".join(f"{reason} {many}" for reason, many in (event["reasons"] or {}).items())
+    return f"{offered}, {event['excluded']} excluded: {reasons}" if reasons else offered
 
 
 def _cut(text: str) -> str:

@@ -37,9 +37,15 @@ class Methods:
             view = await gateway.settled_view(binding.caller)
         cursor = message.text("cursor")
         page = view.page(kind, era, cursor, SERVER_INFO)
-        if kind == "tools" and cursor is None:  # further pages are of the same list
-            gateway.listed(view)
+        if cursor is None:  # further pages are of the same list
+            self._note(view, kind)
         send_result(responder, message.id or b"null", page)
+
+    def _note(self, view: View, kind: ListKind) -> None:
+        if kind == "tools":
+            self._gateway.listed(view, DOOR)
+        else:
+            self._gateway.offers.offered(view, DOOR)
 
     def ask(
         self, message: Message, binding: Binding, *, client: ClientSide | None, session: str = ""

@@ -42,7 +42,7 @@ class Completions:
             filters = scope.mode == "passthrough"
             return await passthrough.serve(exchange, request, scope=scope, parts=self._parts, filters=filters)
         check_single(asked)
-        view, offered = await offer(self._parts.gateway, asked, scope)
+        view, offered = await offer(self._parts.gateway, asked, scope, door=DOOR)
         trace = Trace(DOOR, "", exchange.request_id, trace_id=trace_id_of(self._parts.gateway.tracing))
         opening = Opening(request=asked, scope=scope, offered=offered, trace=trace)
         return await Conversation(self._parts, exchange, opening, view=view, is_legacy=is_old).run()

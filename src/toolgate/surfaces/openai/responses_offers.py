@@ -38,7 +38,7 @@ async def offer(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -
     is_narrow = len(asked) > 1 or asked[0].allowed != EVERY
     if view.found is not None and is_narrow:
         return await _select(gateway, scope, view, asked)
-    gateway.listed(view)
+    gateway.listed(view, DOOR)
     table = tool_table(view, gateway.snapshot, scope.upstream.name_profile)
     if view.found is None:
         return Offering(scope.caller, view, offer_tools(table, asked))
@@ -83,6 +83,6 @@ async def _select(gateway: Gateway, scope: ChatScope, view: View, asked: Sequenc
             "the tools that the request allows are too many to list",
             hint="allow fewer, or have one `mcp` tool without `allowed_tools`: it finds them",
         )
-    gateway.listed(selected)
+    gateway.listed(selected, DOOR)
     table = tool_table(selected, gateway.snapshot, scope.upstream.name_profile)
     return Offering(caller, selected, offer_tools(table, asked))

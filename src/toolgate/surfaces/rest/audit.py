@@ -78,7 +78,8 @@ def parse_equals(call: Call[None]) -> Mapping[str, str]:
 
 
 async def list_events(control: Control, call: Call[None]) -> Answer:
-    """The newest events first: calls, denials, changes, refused credentials, runs, approvals, processes.
+    """The newest events first: calls, denials, offered scopes, changes, refused credentials, runs,
+    approvals, processes.
 
     Each filter narrows. Of nodes, what they have told so far is shown, in its place by time.
     """

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from toolgate.audit.queries import KeptEvent
 from toolgate.errors import NotFound
 from toolgate.govern.audit import MAX_EXPORT, export_pages
@@ -50,8 +52,8 @@ def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, dict):
-        return encode_json(value)
+    if isinstance(value, dict | list):
+        return encode_json(msgspec.to_builtins(value))
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
@@ -61,7 +63,7 @@ def encode_lines(events: Sequence[AuditShown]) -> bytes:
 
 
 def _present(event: AuditShown) -> dict[str, Any]:
-    return {name: value for name in COLUMNS if (value := getattr(event, name)) is not None}
+    return {name: value for name, value in msgspec.to_builtins(event).items() if value is not None}
 
 
 _STOPPED: Final = f"stopped after {MAX_EXPORT} events: for those before them, set `until` to the last `at_ms`"

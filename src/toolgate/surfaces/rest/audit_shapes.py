@@ -5,9 +5,20 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.audit.activity import Activity
-from toolgate.audit.events import Outcome
+from toolgate.audit.events import Outcome, ScopeOffered
 from toolgate.audit.queries import EventType, KeptEvent
 from toolgate.surfaces.rest.shapes import Shown
+
+
+class ExclusionShown(Shown, frozen=True, kw_only=True):
+    """A server, or something it has, that a scope excludes."""
+
+    server_id: str
+    tool: str | None
+    """Null: the whole server."""
+    reason: str
+    layer: str
+    rule: str
 
 
 class AuditShown(Shown, frozen=True, kw_only=True):
@@ -74,6 +85,24 @@ class AuditShown(Shown, frozen=True, kw_only=True):
     """Of a process: the program and its arguments, with references to secrets as they are in the record."""
     package: str | None
     """SHA-256 of the package that a process comes from."""
+    scope: str | None
+    """SHA-256 over everything a caller was offered, with its definitions."""
+    mode: str | None
+    """Of an offered scope: `list`, or `find` where its tools are found and not listed."""
+    servers: int | None
+    tools: int | None
+    prompts: int | None
+    resources: int | None
+    tokens: int | None
+    """What the list of an offered scope costs a model."""
+    excluded: int | None
+    """How many servers and names an offered scope excludes."""
+    offered: list[str] | None
+    """The first of the offered tools."""
+    reasons: dict[str, int] | None
+    """How many are excluded for each reason."""
+    exclusions: list[ExclusionShown] | None
+    """The first of the excluded."""
 
 
 class AuditAnswer(Shown, frozen=True, kw_only=True):
@@ -105,7 +134,18 @@ def show_event(kept: KeptEvent) -> AuditShown:
     named = {"event_id": kept.event_id, "seq": kept.seq, "node": kept.node, "type": kept.type}
     if "arguments" in members:
         named["arguments"] = _show_arguments(members["arguments"])
+    if isinstance(event, ScopeOffered):
+        named |= {"offered": list(event.offered), "exclusions": _show_exclusions(event)}
     return AuditShown(**_NOTHING | members | named)
+
+
+def _show_exclusions(event: ScopeOffered) -> list[ExclusionShown]:
+    return [
+        ExclusionShown(
+            server_id=one.server_id, tool=one.tool or None, reason=one.reason, layer=one.layer, rule=one.rule
+        )
+        for one in event.exclusions
+    ]
 
 
 def _show_arguments(raw: msgspec.Raw) -> dict[str, Any] | None:

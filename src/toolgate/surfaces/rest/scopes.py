@@ -161,6 +161,7 @@ async def list_tools(serving: Serving, call: Call[None]) -> Answer:
     """The tools of a URL, exactly as the MCP door lists them there, or has them found."""
     caller = parse_caller(call.caller, call.query)
     view = await serving.gateway.settled_view(caller)
+    serving.gateway.offers.offered(view, "rest")
     scope = view.scope
     full = _full_set(serving.gateway, call.caller)
     return Answer(

@@ -26,7 +26,7 @@ from toolgate.model.chat import BudgetsNarrowed, ChatBudgets
 from toolgate.model.invocations import CallMade
 from toolgate.model.raw import UNREADABLE, Members, decode_members, encode_raw, object_of
 from toolgate.surfaces.wasm.chat_session import ChatSession
-from toolgate.surfaces.wasm.context import CallLog, TaskContext
+from toolgate.surfaces.wasm.context import DOOR, CallLog, TaskContext
 from toolgate.surfaces.wasm.guest_tools import GuestTool
 from toolgate.wasm.abi import OnThread
 
@@ -94,7 +94,7 @@ class Sending:
             check_single(request)
         view, offered = None, Injection()
         if scope.injects and request.choice.kind != "none":
-            view, offered = await offer(context.gateway, request, scope)
+            view, offered = await offer(context.gateway, request, scope, door=DOOR)
         opening = Opening(request=request, scope=scope, offered=offered, trace=context.trace, own=own)
         chat = Chat(context.gateway, context.models, opening)
         if not is_driven:

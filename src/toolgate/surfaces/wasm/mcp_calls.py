@@ -34,7 +34,7 @@ from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME
 from toolgate.model.raw import Members, decode_members
 from toolgate.policy.layers import SessionRequest
 from toolgate.policy.resolve import bind_task
-from toolgate.surfaces.wasm.context import MAX_DENIALS_RECORDED, TaskContext, TaskGuest
+from toolgate.surfaces.wasm.context import DOOR, MAX_DENIALS_RECORDED, TaskContext, TaskGuest
 from toolgate.surfaces.wasm.texts import decode_text, read_text
 from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
@@ -185,7 +185,7 @@ async def _view(context: TaskContext, server_id: str) -> View:
 
 async def _list(context: TaskContext, server_id: str) -> View:
     view = await _view(context, server_id)
-    context.gateway.listed(view)
+    context.gateway.listed(view, DOOR)
     return view
 
 

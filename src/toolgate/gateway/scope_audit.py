@@ -1,0 +1,110 @@
+"""Audits what callers are offered: one event for each scope that a caller saw and had not seen last.
+
+Never an event for each list: what was audited last is remembered for each caller, within a bound.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from toolgate.audit.events import Exclusion, ScopeOffered
+from toolgate.audit.log import AuditLog
+from toolgate.gateway.redacting import BUILT_IN
+from toolgate.gateway.view import View
+from toolgate.model.names import MAX_AUDITED_NAME, kind_of
+from toolgate.policy.scope import Decision
+
+MAX_CALLERS: Final = 8_192
+"""Callers of which the last audited scope is remembered: about 2 MiB. A forgotten one is audited again."""
+MAX_NAME_BYTES: Final = 4 * 1024
+"""Of the names of tools, and of the exclusions, in one event. The counts are always complete."""
+_MAX_RULE_CHARS: Final = 160
+_MEMBER_BYTES: Final = 80
+"""What the member names of one exclusion take."""
+
+
+class ScopeAudit:
+    """Writes an audit event when what a caller is offered differs from what was audited for it last."""
+
+    def __init__(self, audit: AuditLog, *, most: int = MAX_CALLERS) -> None:
+        self.most = most
+        self._audit = audit
+        self._last: dict[tuple[str, str], tuple[str, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def offered(self, view: View, door: str) -> None:
+        """A view was shown at `door`, in a list or to a model."""
+        if view.is_audited:
+            return
+        view.is_audited = True
+        caller = view.session_key, view.mode
+        shown = scope_digest(view), view.excluded.fingerprint
+        if self._last.pop(caller, None) != shown:
+            self._audit.record(_event(view, door, shown[0]))
+        self._last[caller] = shown
+        while len(self._last) > self.most:
+            del self._last[next(iter(self._last))]
+
+
+def scope_digest(view: View) -> str:
+    """SHA-256 over everything in a scope with its definitions, the same in every process and mode."""
+    tables = (view.tools, view.prompts, view.resources, view.templates)
+    held = sorted(
+        f"{route.server_id}/{route.name} {route.digest}" for table in tables for route in table.values()
+    )
+    return hashlib.sha256("\n".join(held).encode(errors="surrogatepass")).hexdigest()
+
+
+def _event(view: View, door: str, digest: str) -> ScopeOffered:
+    caller, scope, excluded = view.caller, view.scope, view.excluded
+    return ScopeOffered(
+        at_ms=int(time.time() * 1e3),
+        door=door,
+        principal=caller.principal.id,
+        scope=digest,
+        mode=view.mode,
+        servers=len(scope.servers),
+        tools=len(scope.tools),
+        prompts=len(scope.prompts),
+        resources=len(scope.resources) + len(scope.templates),
+        tokens=view.list_tokens,
+        excluded=excluded.count,
+        task_id=caller.effective_task_id or "",
+        server_id=caller.only_server or "",
+        revision=view.revision,
+        offered=tuple(_names(view)),
+        reasons={str(reason): count for reason, count in sorted(excluded.reasons.items())},
+        exclusions=tuple(_exclusions(excluded.named)),
+    )
+
+
+def _names(view: View) -> Iterator[str]:
+    """As many of the tools as fit."""
+    room = MAX_NAME_BYTES
+    for ref in view.scope.tools:
+        name = f"{ref.server_id}.{ref.name}"
+        room -= len(name) + 3
+        if room < 0:
+            return
+        yield name
+
+
+def _exclusions(decisions: Iterable[Decision]) -> Iterator[Exclusion]:
+    """As many as fit."""
+    room = MAX_NAME_BYTES
+    for one in decisions:
+        name = one.tool or ""
+        if kind_of(name):  # a URI may hold a password
+            name = BUILT_IN.name(name, MAX_AUDITED_NAME)
+        rule = one.rule[:_MAX_RULE_CHARS]
+        assert one.reason is not None  # exclusions have one
+        found = Exclusion(one.server_id, one.reason, one.layer, rule, name)
+        room -= _MEMBER_BYTES + sum(
+            len(text.encode(errors="replace")) for text in (one.server_id, name, rule)
+        )
+        if room < 0:
+            return
+        yield found

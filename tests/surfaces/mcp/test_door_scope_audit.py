@@ -1,0 +1,174 @@
+"""What a caller was offered is audited: once for each scope that it saw, with what was excluded and why."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from tests.surfaces.mcp.house import House, key, open_house, task
+from tests.surfaces.openai.chat_house import asking, open_chat_house, stage, upstream
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
+from tests.upstream.scripted_model import scripted_model, text
+from toolgate.audit.lines import MAX_LINE_BYTES, encode_line
+from toolgate.policy.limits import Limits
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "agent-secret-agent-secret-agent-secret"
+URL = "/api/mcp/t/ops"
+OPS = task("ops", default_server_ids=["one", "two", "gone"], tool_denylist=["delete"])
+
+
+def net_of_two() -> MemoryNet:
+    return MemoryNet(
+        one=MemoryServer(tools=(definition("delete"), definition("echo"))),
+        two=MemoryServer(tools=(definition("read"),)),
+    )
+
+
+def records() -> tuple[Any, ...]:
+    return record("one", allowed_tools=("*",)), record("two", allowed_tools=("*",))
+
+
+def scopes(house: House) -> list[dict[str, Any]]:
+    """The events about scopes, as the log has them."""
+    house.gateway.audit.flush()
+    lines = (encode_line(*line) for line in house.sink.events)
+    return [event for line in lines if (event := json.loads(line))["type"] == "scope"]
+
+
+def seen(event: dict[str, Any]) -> tuple[Any, ...]:
+    return event["principal"], event["task_id"], event["offered"], event.get("reasons", {})
+
+
+async def test_a_list_is_audited_with_what_it_offers_and_every_exclusion() -> None:
+    async with open_house(net_of_two(), *records(), tasks=(OPS,)) as house:
+        await house.modern(URL, "tools/list")
+        (event,) = scopes(house)
+
+    assert len(event.pop("scope")) == 64
+    assert event.pop("at_ms") >= 0
+    assert event.pop("tokens") > 0
+    assert event == {
+        "seq": 1,
+        "type": "scope",
+        "door": "mcp",
+        "principal": "local",
+        "task_id": "ops",
+        "revision": 1,
+        "mode": "list",
+        "servers": 2,
+        "tools": 2,
+        "prompts": 0,
+        "resources": 0,
+        "offered": ["one.echo", "two.read"],
+        "excluded": 2,
+        "reasons": {"denied_by_task": 1, "unknown_server": 1},
+        "exclusions": [
+            {
+                "server_id": "gone",
+                "reason": "unknown_server",
+                "layer": "platform",
+                "rule": "mcp.default_server_ids",
+            },
+            {
+                "server_id": "one",
+                "tool": "delete",
+                "reason": "denied_by_task",
+                "layer": "task",
+                "rule": "mcp.tool_denylist `delete`",
+            },
+        ],
+    }
+
+
+async def test_a_list_is_audited_again_only_when_it_changed_for_its_caller() -> None:
+    other = task("other", default_server_ids=["two"])
+    keys = (key("agent", SECRET),)
+    async with open_house(net_of_two(), *records(), tasks=(OPS, other), keys=keys) as house:
+        session = await house.session(URL)
+        for _ in range(3):
+            await session.tools()
+            await house.modern(URL, "tools/list")
+            await house.modern("/api/mcp/t/other", "tools/list", key=SECRET)
+        house.apply(tasks={"ops": OPS, "other": other})
+        await session.tools()
+        before = scopes(house)
+        house.apply(tasks={"ops": task("ops", default_server_ids=["one"]), "other": other})
+        for _ in range(3):
+            await session.tools()
+            await house.modern("/api/mcp/t/other", "tools/list", key=SECRET)
+        after = scopes(house)[len(before) :]
+
+    assert [seen(one) for one in before] == [
+        ("local", "ops", ["one.echo", "two.read"], {"denied_by_task": 1, "unknown_server": 1}),
+        ("key:agent", "other", ["two.read"], {}),
+    ]
+    assert [seen(one) for one in after] == [("local", "ops", ["one.delete", "one.echo"], {})]
+    assert len({one["scope"] for one in (*before, *after)}) == 3
+
+
+async def test_calls_are_not_audited_as_offers() -> None:
+    async with open_house(net_of_two(), *records(), tasks=(OPS,)) as house:
+        await house.modern(URL, "tools/call", {"name": "two.read", "arguments": {}})
+
+        assert scopes(house) == []
+        assert len(house.audited) == 1
+
+
+async def test_what_a_chat_injects_is_audited() -> None:
+    async with (
+        scripted_model(text("one"), text("two")) as model,
+        open_chat_house(
+            stage(),
+            record("one", allowed_tools=("*",)),
+            tasks=(task("ops", default_server_ids=["one"]),),
+            upstreams=(upstream(model.url),),
+        ) as house,
+    ):
+        for _ in range(2):
+            await house.post(asking(toolgate={"mcp": {}}), url="/t/ops/v1/chat/completions")
+        (event,) = scopes(house.house)
+
+    assert (event["door"], event["task_id"]) == ("chat", "ops")
+    assert event["offered"] == ["one.echo"]
+
+
+async def test_an_event_about_a_large_scope_is_bounded_and_counts_everything() -> None:
+    names = [f"tool_{n:04}_{'x' * 100}" for n in range(400)]
+    net = MemoryNet(one=MemoryServer(tools=tuple(definition(name) for name in names)))
+    half = task("half", default_server_ids=["one"], tool_denylist=[f"tool_{n}*" for n in ("02", "03")])
+    everything = record("one", allowed_tools=("*",))
+    async with open_house(net, everything, tasks=(half,), limits=Limits(max_tools=1_000)) as house:
+        await house.modern("/api/mcp/t/half", "tools/list")
+        (event,) = scopes(house)
+
+    assert (event["tools"], event["excluded"], event["reasons"]) == (200, 200, {"denied_by_task": 200})
+    assert 10 < len(event["offered"]) < 200
+    assert 10 < len(event["exclusions"]) < 200
+    assert len(json.dumps(event)) < MAX_LINE_BYTES
+
+
+async def test_a_caller_that_asks_for_ever_more_subsets_fills_a_bounded_memory() -> None:
+    async with open_house(net_of_two(), *records()) as house:
+        house.gateway.offers.most = 3
+        for n in range(5):
+            await house.modern(f"/api/mcp?tools=one.echo,two.t{n}", "tools/list")
+        await house.modern("/api/mcp?tools=one.echo,two.t4", "tools/list")
+        audited, kept = len(scopes(house)), len(house.gateway.offers)
+
+    assert (audited, kept) == (5, 3)
+
+
+async def test_the_warning_about_an_empty_scope_names_its_task(caplog: pytest.LogCaptureFixture) -> None:
+    nothing = task("nothing", default_server_ids=["one"], tool_denylist=["*"])
+    with caplog.at_level(logging.WARNING):
+        async with open_house(net_of_two(), *records(), tasks=(nothing,)) as house:
+            listed = await house.modern("/api/mcp/t/nothing", "tools/list")
+            (event,) = scopes(house)
+
+    told = "no tool is left in the scope of task `nothing`: `toolgate explain` says why"
+    assert listed.json["result"]["_meta"]["toolgate/warnings"] == [told]
+    assert [one.getMessage() for one in caplog.records] == [f"local: {told}"]
+    assert (event["tools"], event["reasons"]) == (0, {"denied_by_task": 2})
