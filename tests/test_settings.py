@@ -32,14 +32,23 @@ def test_the_file_gives_way_to_the_environment_and_both_to_the_command_line(tmp_
     assert (settings.log_level, settings.max_tools, settings.listen) == ("error", 6, "127.0.0.1:3")
 
 
-@pytest.mark.parametrize("variable", ["TOOLGATE_MCP_REGISTRY_DIR", "SMS_MCP_REGISTRY_DIR"])
-def test_the_registry_directory_has_two_variables(variable: str) -> None:
+@pytest.mark.parametrize("variable", ["TOOLGATE_MCP_REGISTRY_DIR", "SMS_MCP_REGISTRY_DIR", "SMS_MCP_DIR"])
+def test_the_registry_directory_has_the_variables_of_spear_too(variable: str) -> None:
     assert load_settings(None, {variable: "servers.d"}).mcp_registry_dir == Path("servers.d")
 
 
-def test_the_registry_directory_may_stand_in_an_mcp_section(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[mcp]\nregistry_dir = "servers.d"',
+        'mcp.registry_dir = "servers.d"',
+        '"mcp.registry_dir" = "servers.d"',
+        '[mcp]\ndir = "servers.d"',
+    ],
+)
+def test_the_registry_directory_may_be_named_as_spear_names_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "toolgate.toml"
-    path.write_text('[mcp]\nregistry_dir = "servers.d"\n')
+    path.write_text(f"{text}\n")
 
     assert load_settings(path, {}).mcp_registry_dir == Path("servers.d")
 

@@ -30,7 +30,9 @@ from toolgate.registry.field_texts import Documented
 from toolgate.upstream.egress import EgressRefused, parse_target
 
 PREFIX: Final = "TOOLGATE_"
-ALIASES: Final = {"SMS_MCP_REGISTRY_DIR": "mcp_registry_dir"}
+ALIASES: Final = {"SMS_MCP_DIR": "mcp_registry_dir", "SMS_MCP_REGISTRY_DIR": "mcp_registry_dir"}
+REGISTRY_DIR_NAMES: Final = ("registry_dir", "dir")
+"""What SPEAR calls the directory in its section `[mcp]`: by its design, and in its code."""
 OTLP_PROTOCOL: Final = "http/protobuf"
 OnTooMany = Literal["refuse", "find"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -412,7 +414,7 @@ def _unknown(name: str) -> StartRefused:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A settings file. `[mcp] registry_dir` is an alias of `mcp_registry_dir`."""
+    """A settings file. `mcp.registry_dir`, as SPEAR's has it, is an alias of `mcp_registry_dir`."""
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
@@ -420,8 +422,10 @@ def _read(path: Path) -> dict[str, Any]:
     section = values.pop("mcp", {})
     if not isinstance(section, dict):
         raise _unknown("mcp")
+    # A quoted TOML key is one name with a dot in it, and means the same.
+    section |= {name[4:]: values.pop(name) for name in [*values] if name.startswith("mcp.")}
     for name, value in section.items():
-        if name != "registry_dir":
+        if name not in REGISTRY_DIR_NAMES:
             raise _unknown(f"mcp.{name}")
         values["mcp_registry_dir"] = value
     return values

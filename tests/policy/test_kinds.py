@@ -360,3 +360,9 @@ def test_what_compose_leaves_out_is_in_the_explanation() -> None:
         )
         for server_id in ("s0", "s2", "s3", "s4")
     )
+
+
+def test_a_request_names_servers_by_id_and_by_tool() -> None:
+    request = SessionRequest(servers=("git",), tools=("web/fetch", "log"))
+
+    assert request.named_servers == {"git", "web"}

@@ -233,7 +233,6 @@ REFUSED = [
     pytest.param(changed(STDIO, "stdio.args", "a b"), "stdio.args", id="arguments as one text"),
     pytest.param(changed(STDIO, "stdio.command", ""), "stdio.command", id="no command"),
     pytest.param(changed(STDIO, "stdio.command", "a\nb"), "stdio.command", id="newline in the command"),
-    pytest.param(changed(STDIO, "stdio.cwd", ""), "stdio.cwd", id="empty cwd"),
     pytest.param(changed(STDIO, "allowed_tools", [""]), "allowed_tools[0]", id="empty pattern"),
     pytest.param(changed(STDIO, "allowed_tools", ["a" * 129]), "allowed_tools[0]", id="long pattern"),
     pytest.param(
@@ -242,7 +241,6 @@ REFUSED = [
     pytest.param(changed(STDIO, "allowed_tools", None), "allowed_tools", id="null patterns"),
     pytest.param(changed(STDIO, "tool_namespace", "a__b"), "tool_namespace", id="namespace with __"),
     pytest.param(changed(STDIO, "tool_namespace", "Mcp"), "tool_namespace", id="namespace in upper case"),
-    pytest.param(changed(STDIO, "tool_namespace", ""), "tool_namespace", id="empty namespace"),
     pytest.param(changed(STDIO, "display_name", "a\nb"), "display_name", id="newline in a title"),
     pytest.param(changed(STDIO, "tags", ["a", ""]), "tags[1]", id="empty tag"),
     pytest.param(changed(STDIO, "tags", ["a\u200b"]), "tags[0]", id="invisible tag"),

@@ -99,7 +99,7 @@ COUNTED: Final[Mapping[str, Mapping[str, Any]]] = {
     "mcp_injection_total": {" failed": 1, "broken failed": 1, "stage success": 5},
     "mcp_denied_reason": {
         "env_missing broken": 3,
-        "mcp_policy_denied ": 1,
+        "mcp_policy_denied rug": 1,
         "not_in_request_allowlist stage": 2,
         "quarantined rug": 1,
         "unknown_server ": 1,

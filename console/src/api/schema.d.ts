@@ -766,6 +766,9 @@ export interface paths {
          * Import servers of another program
          * @description Store the servers that a file of another program defines. What is allowed of a known one stays so.
          *
+         *     The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts of
+         *     their names; `allowed_tools` and `only` once for each entry. Web pages must send JSON.
+         *
          *     For the role `admin` and those above it.
          */
         post: operations["import-servers-of-another-program"];
@@ -5177,7 +5180,7 @@ export interface components {
              * @description Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
              *     `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`,
              *     `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`, `mcp.budgets`, `chat.mode`,
-             *     `chat.budgets`.
+             *     `chat.budgets`. `mcp.profile` and `mcp.approval_policy` may also be a bare name, without quotes.
              * @default {}
              */
             config: {
@@ -6707,6 +6710,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["ImportSent"];
+                "multipart/form-data": Record<string, never>;
             };
         };
         responses: {

@@ -183,6 +183,8 @@ class PolicyDenied(ToolgateError):
 
     code = "mcp_policy_denied"
     default_hint = "ask for fewer servers, or have the task's `mcp.allowed_server_ids` extended"
+    servers: tuple[str, ...] = ()
+    """The ids of the servers it is about, for metrics. The message names them to the caller."""
 
 
 class TooManyTools(ToolgateError):

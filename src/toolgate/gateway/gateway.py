@@ -333,10 +333,12 @@ class Gateway:
 
     def _count(self, caller: Caller, scope: Scope) -> None:
         metrics = self.metrics
+        # Ids in records are bounded by the registry; those that only a request names are not.
+        invented = caller.request.named_servers - self.snapshot.servers.keys()
         for decision in scope.decisions:
             if decision.reason:
-                is_registered = decision.server_id in self.snapshot.servers
-                metrics.denials[decision.server_id if is_registered else "", decision.reason] += 1
+                known = "" if decision.server_id in invented else decision.server_id
+                metrics.denials[known, decision.reason] += 1
         task_id = caller.effective_task_id or ""
         metrics.effective_servers[task_id] = len(scope.servers)
         metrics.empty_scopes += not scope.tools
@@ -461,12 +463,10 @@ class Gateway:
         return InvalidArguments(NO_ARGUMENTS)
 
     def record_refused(
-        self, principal: Principal, code: str, *, trace: Trace, task_id: str | None = None
+        self, principal: Principal, why: ToolgateError | str, *, trace: Trace, task_id: str | None = None
     ) -> None:
-        """Take note of a request under a task that was turned away before it came to a call."""
-        self._recording.refused(
-            principal, code, trace, task_id=task_id or "", revision=self.snapshot.revision
-        )
+        """Audit and count a request under a task that was refused, with an error or a code, before a call."""
+        self._recording.refused(principal, why, trace, task_id=task_id or "", snapshot=self.snapshot)
 
 
 async def _answer(telling: Telling) -> Answer:
@@ -488,4 +488,7 @@ def _are_arguments(params: Params) -> bool:
 
 
 def _refused(refusal: Refusal) -> ToolgateError:
-    return _REFUSALS[refusal.code](refusal.message, hint=refusal.hint)
+    exc = _REFUSALS[refusal.code](refusal.message, hint=refusal.hint)
+    if isinstance(exc, PolicyDenied):
+        exc.servers = refusal.servers
+    return exc

@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from toolgate.audit.events import UNSEEN, CallEnded, CallRecorded, CallStarted, Outcome
 from toolgate.audit.lines import encode_said
 from toolgate.audit.log import AuditLog
-from toolgate.errors import ServerUnavailable, ToolgateError
+from toolgate.errors import PolicyDenied, ServerUnavailable, ToolgateError
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.redacting import BUILT_IN
 from toolgate.gateway.routes import Route, meant_ref
 from toolgate.gateway.view import View
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef
 from toolgate.model.principals import Principal
+from toolgate.model.snapshot import Snapshot
 from toolgate.policy.scope import Decision
 from toolgate.telemetry import Metrics
 
@@ -153,10 +154,20 @@ class Recording:
         self.ended(view, replace(route, layer="", rule=""), trace, Ending("denied", code, 0.0, 0, 0))
 
     def refused(
-        self, principal: Principal, code: str, trace: Trace, /, *, task_id: str, revision: int
+        self,
+        principal: Principal,
+        why: ToolgateError | str,
+        trace: Trace,
+        /,
+        *,
+        task_id: str,
+        snapshot: Snapshot,
     ) -> None:
-        """A request was turned away before it came to a call."""
-        self._metrics.denials["", code] += 1
+        """A request was refused, with an error or a code, before it came to a call."""
+        code = why if isinstance(why, str) else why.code
+        asked = why.servers if isinstance(why, PolicyDenied) else ()
+        registered = [server_id for server_id in asked if server_id in snapshot.servers]
+        self._metrics.denials.update((server_id, code) for server_id in registered or [""])
         self._audit.record(
             CallRecorded(
                 at_ms=int(time.time() * 1e3),
@@ -168,7 +179,7 @@ class Recording:
                 session=trace.session,
                 request_id=trace.request_id,
                 code=code,
-                revision=revision,
+                revision=snapshot.revision,
                 trace_id=trace.trace_id,
             )
         )

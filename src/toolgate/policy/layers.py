@@ -88,6 +88,12 @@ class SessionRequest:
     tool_choice: str | None = None
     """Passed on to the model; no part of the policy."""
 
+    @property
+    def named_servers(self) -> frozenset[str]:
+        """The servers it names, also by tools."""
+        tools = (tool.partition("/") for tool in self.tools or ())
+        return frozenset((*(self.servers or ()), *(server for server, slash, _ in tools if slash)))
+
 
 class _Overrides(msgspec.Struct, forbid_unknown_fields=True):
     """The JSON object of `mcp.profile_overrides`. A null is not an absent list, and refused."""

@@ -158,6 +158,7 @@ def _refusal(
             code="mcp_policy_denied",
             message=f"task `{task_id}` does not allow {names}",
             hint=PolicyDenied.default_hint,
+            servers=tuple(outside),
         )
     return None
 

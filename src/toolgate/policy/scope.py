@@ -83,6 +83,8 @@ class Refusal:
     code: RefusalCode
     message: str
     hint: str
+    servers: tuple[str, ...] = field(default=(), compare=False)
+    """The servers that were asked for and are not allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

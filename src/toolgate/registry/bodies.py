@@ -33,6 +33,7 @@ from toolgate.model.tasks import Environment, Profile, Selection
 from toolgate.policy.patterns import check_patterns
 from toolgate.registry.field_texts import Documented
 from toolgate.registry.fields import (
+    ABSENT_IF_EMPTY,
     Argument,
     ClientId,
     HeaderName,
@@ -101,7 +102,7 @@ class StdioBody(Body):
     env_from: Annotated[list[VariableName], Field(max_length=256)] = []
     """Variables of the node passed on under their own names; `X` is short for `X = "${ENV:X}"`."""
 
-    cwd: Path | None = None
+    cwd: Annotated[Path | None, ABSENT_IF_EMPTY] = None
     """The child's working directory."""
 
     def value(self) -> StdioLaunch:
@@ -121,14 +122,14 @@ class OAuthBody(Body):
     """`client_credentials`: the gateway is itself the client. `authorization_code`: somebody agrees once, by
     `toolgate servers login`; only where control and node are one process."""
 
-    client_id: ClientId | None = None
+    client_id: Annotated[ClientId | None, ABSENT_IF_EMPTY] = None
     """The name the authorization server knows the gateway by; or the `https` URL of a client's metadata.
     Unset, for logins: the gateway's own such URL, or else it registers itself there (RFC 7591)."""
 
-    client_secret_ref: SecretName | None = None
+    client_secret_ref: Annotated[SecretName | None, ABSENT_IF_EMPTY] = None
     """The name of a secret the node resolves; never the secret itself."""
 
-    issuer: Url | None = None
+    issuer: Annotated[Url | None, ABSENT_IF_EMPTY] = None
     """The authorization server, exactly as its metadata says. Unset: the one that the server names, which is
     never given a secret."""
 
@@ -171,7 +172,7 @@ class HttpBody(Body):
     headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=64)] = {}
     """Headers sent with every request. Values may hold references."""
 
-    auth_ref: SecretName | None = None
+    auth_ref: Annotated[SecretName | None, ABSENT_IF_EMPTY] = None
     """The name of a secret the node resolves and sends as a bearer token; never the secret itself."""
 
     oauth: OAuthBody | None = None
@@ -245,6 +246,12 @@ class ApprovalBody(Body):
             raise refuse(f"`per_tool`: {exc}") from exc
         return self
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_one_word(cls, value: object) -> object:
+        """`approval_policy = "always"` is short for a table with that default; `""` for an empty one."""
+        return ({"default": value} if value else {}) if isinstance(value, str) else value
+
     def value(self) -> ApprovalPolicy:
         return ApprovalPolicy(
             default=self.default, per_tool=MappingProxyType(dict(self.per_tool)), in_place=self.in_place
@@ -305,7 +312,7 @@ class ServerBody(Body):
     display_name: Title = ""
     """For people."""
 
-    tool_namespace: Namespace | None = None
+    tool_namespace: Annotated[Namespace | None, ABSENT_IF_EMPTY] = None
     """What stands before a tool's name towards models; `mcp.<server_id>` unless given. Unique."""
 
     allowed_tools: Patterns = []

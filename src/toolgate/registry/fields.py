@@ -6,10 +6,10 @@ import ipaddress
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from toolgate.errors import InvalidRecord
@@ -134,6 +134,10 @@ def _is_address(host: str) -> bool:
     return True
 
 
+def _none_if_empty(value: object) -> object:
+    return None if value == "" else value
+
+
 def _check_patterns(patterns: list[str]) -> list[str]:
     try:
         check_patterns(patterns)
@@ -141,6 +145,9 @@ def _check_patterns(patterns: list[str]) -> list[str]:
         raise refuse(f"{exc}; {exc.hint}") from exc
     return patterns
 
+
+ABSENT_IF_EMPTY: Final = BeforeValidator(_none_if_empty)
+"""For optional texts: `""` means the same as leaving the field out, as SPEAR's registry files use it."""
 
 # Field limits stand before the rules: after them, pydantic words its message for lists.
 Title = Annotated[str, Field(max_length=200), _without_controls("")]

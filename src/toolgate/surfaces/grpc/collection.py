@@ -13,6 +13,7 @@ from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft, sent_id
 from toolgate.govern.grants import WRITERS
 from toolgate.govern.records import fill_in, show_record
+from toolgate.govern.watches import check_reached
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Batch, Kind, Listing, Stored
 from toolgate.registry.records import parse_id
@@ -60,6 +61,7 @@ class Collection:
         place = nullcontext() if caller.role == "node" else control.watches.admit(caller)
         batches = watch_batches(control.store, epoch=asked.epoch, since=asked.since_revision, kind=self.kind)
         with place:
+            await check_reached(control.store, asked.since_revision)
             async with aclosing(batches):
                 async for batch in batches:
                     yield self.watched(event=self._event(batch))

@@ -49,5 +49,5 @@ class Binding:
             return gateway.view(self.caller)
         except PolicyDenied as exc:
             task_id = self.caller.effective_task_id
-            gateway.record_refused(self.caller.principal, exc.code, trace=Trace(DOOR), task_id=task_id)
+            gateway.record_refused(self.caller.principal, exc, trace=Trace(DOOR), task_id=task_id)
             raise

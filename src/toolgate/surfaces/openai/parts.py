@@ -62,7 +62,7 @@ class ChatParts:
         except (PolicyDenied, BudgetExceeded) as exc:
             trace = Trace(door, request_id=exchange.request_id, trace_id=trace_id_of(self.gateway.tracing))
             task_id = Caller(exchange.principal, exchange.task_id).effective_task_id
-            self.gateway.record_refused(exchange.principal, exc.code, trace=trace, task_id=task_id)
+            self.gateway.record_refused(exchange.principal, exc, trace=trace, task_id=task_id)
             raise
 
     def counted(self, scope: ChatScope) -> AbstractContextManager[list[str]]:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from toolgate.catalog.find_tools import CALL_TOOL
 from toolgate.chat.responses_request import ResponsesRequest
 from toolgate.chat.responses_tools import EVERY, GATEWAY_LABEL, McpTool, Offer, offer_tools, unknown_label
-from toolgate.errors import PolicyDenied, TooManyTools
+from toolgate.errors import PolicyDenied, ToolgateError, TooManyTools
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.chat_scope import ChatScope, ToolTable, tool_table
 from toolgate.gateway.gateway import Gateway
@@ -62,13 +62,13 @@ async def _view(gateway: Gateway, caller: Caller, request: ResponsesRequest) -> 
     except PolicyDenied as exc:
         if not request.narrows_by_labels:
             raise
-        _record_refused(gateway, caller, exc.code)
+        _record_refused(gateway, caller, exc)
         raise unknown_label() from exc
 
 
-def _record_refused(gateway: Gateway, caller: Caller, code: str) -> None:
+def _record_refused(gateway: Gateway, caller: Caller, why: ToolgateError | str) -> None:
     trace = Trace(DOOR, trace_id=trace_id_of(gateway.tracing))
-    gateway.record_refused(caller.principal, code, trace=trace, task_id=caller.effective_task_id)
+    gateway.record_refused(caller.principal, why, trace=trace, task_id=caller.effective_task_id)
 
 
 async def _select(gateway: Gateway, scope: ChatScope, view: View, asked: Sequence[McpTool]) -> Offering:

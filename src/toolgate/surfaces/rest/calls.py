@@ -103,7 +103,7 @@ async def _view(gateway: Gateway, call: Call[Wanted]) -> View:
         return await gateway.settled_view(caller)
     except PolicyDenied as exc:
         task_id = caller.effective_task_id
-        gateway.record_refused(call.caller, exc.code, trace=_trace(gateway, call), task_id=task_id)
+        gateway.record_refused(call.caller, exc, trace=_trace(gateway, call), task_id=task_id)
         raise
 
 

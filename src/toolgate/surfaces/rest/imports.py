@@ -1,12 +1,13 @@
 """Servers from the files of other programs, stored together or not at all."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from pydantic import Field, JsonValue
 
-from toolgate.errors import InvalidRecord
+from toolgate.errors import InvalidRecord, InvalidRequest
 from toolgate.govern.changes import check_drafts, commit_drafts, sift_drafts, warn_of_edits
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
@@ -18,9 +19,14 @@ from toolgate.registry.records import parse_id
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.change_shapes import MAX_CHANGES, ChangeShown, PlanAnswer, show_edits, show_plan
 from toolgate.surfaces.rest.collection import WRITE_ERRORS
+from toolgate.surfaces.rest.forms import FormField
 from toolgate.surfaces.rest.routing import PLAN, Call, Endpoint, checked
 from toolgate.surfaces.rest.servers import SERVERS
 from toolgate.surfaces.rest.shapes import Revision, Shown
+
+_FORM_LISTS: Final = ("allowed_tools", "only")
+_FORM_FLAGGED: Final = ("skip_invalid", "dry_run")
+_FORM_FLAGS: Final = {"true": True, "false": False}
 
 
 class ImportSent(Body):
@@ -65,7 +71,11 @@ class ImportAnswer(Shown, frozen=True, kw_only=True):
 
 
 async def import_servers(control: Control, call: Call[ImportSent]) -> Answer:
-    """Store the servers that a file of another program defines. What is allowed of a known one stays so."""
+    """Store the servers that a file of another program defines. What is allowed of a known one stays so.
+
+    The file may also be uploaded as `multipart/form-data`: the part `file`, and the other members as parts of
+    their names; `allowed_tools` and `only` once for each entry. Web pages must send JSON.
+    """
     sent, served = call.body, control.gateway.snapshot
     found = await asyncio.to_thread(parse_imports, sent.content, sent.format)
     if len(found.bodies) > MAX_CHANGES:
@@ -79,6 +89,22 @@ async def import_servers(control: Control, call: Call[ImportSent]) -> Answer:
     warnings = await warn_of_edits(served, edits)
     plan = await show_plan(await plan_edits(control, edits), revision=listing.revision, warnings=warnings)
     return Answer(_answer(found, listing.revision, plan.changes, warnings=warnings, effect=plan))
+
+
+def _read_form(parts: Sequence[FormField]) -> dict[str, Any]:
+    """The members of ImportSent that a form stands for, or InvalidRequest."""
+    sent: dict[str, Any] = {}
+    for name, text in parts:
+        member = "content" if name == "file" else name
+        if member in _FORM_LISTS:
+            sent.setdefault(member, []).append(text)
+        elif member in sent:
+            raise InvalidRequest(
+                f"duplicate part `{ascii(name[:80])[1:-1]}`", hint="send one file in one request"
+            )
+        else:
+            sent[member] = _FORM_FLAGS.get(text, text) if member in _FORM_FLAGGED else text
+    return sent
 
 
 async def _wanted(control: Control, call: Call[ImportSent], found: Imports) -> list[Draft]:
@@ -129,7 +155,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         role="admin",
         summary="Import servers of another program",
         handler=import_servers,
-        body=checked(ImportSent),
+        body=replace(checked(ImportSent), from_form=_read_form),
         headers=(PLAN,),
         answer=ImportAnswer,
         errors=WRITE_ERRORS,

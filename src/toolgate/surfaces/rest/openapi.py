@@ -28,8 +28,9 @@ from toolgate.errors import (
 )
 from toolgate.errors.wires import WIRE
 from toolgate.surfaces.rest.answers import JSON, Shape
+from toolgate.surfaces.rest.forms import FORM
 from toolgate.surfaces.rest.freshness import MIN_REVISION
-from toolgate.surfaces.rest.routing import ANYONE, Endpoint, Parameter
+from toolgate.surfaces.rest.routing import ANYONE, Endpoint, Intake, Parameter
 from toolgate.surfaces.rest.shapes import ErrorAnswer
 
 Json = dict[str, Any]
@@ -120,7 +121,7 @@ def _operation(endpoint: Endpoint[Any]) -> Json:
     if endpoint.body is not None:
         operation["requestBody"] = {
             "required": not endpoint.body.may_be_empty,
-            "content": {endpoint.body.media_type: _content(endpoint.body.model)},
+            "content": {endpoint.body.media_type: _content(endpoint.body.model), **_form(endpoint.body)},
         }
     return operation
 
@@ -128,6 +129,11 @@ def _operation(endpoint: Endpoint[Any]) -> Json:
 def _content(model: type[BaseModel] | None) -> Json:
     """What a body holds. Of bytes there is nothing to say."""
     return {} if model is None else {"schema": _ref(model)}
+
+
+def _form(body: Intake[Any]) -> Json:
+    """The same body as a form: see the description of the endpoint."""
+    return {} if body.from_form is None else {FORM: {"schema": {"type": "object"}}}
 
 
 def _who(endpoint: Endpoint[Any]) -> str:

@@ -18,7 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolgate.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ToolgateError
+from toolgate.errors import (
+    Forbidden,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    ToolgateError,
+    UnsupportedMedia,
+)
 from toolgate.gateway.identity import Identities
 from toolgate.gateway.roles import reaches
 from toolgate.govern.serving import Serving
@@ -28,6 +35,7 @@ from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside, parse_json, parse_query
 from toolgate.surfaces.http.tracing import served
 from toolgate.surfaces.rest.answers import JSON, OCTETS, WASM, Answer, Shape, encode_answer, encode_error
+from toolgate.surfaces.rest.forms import FORM, FormField, is_form, parse_form
 from toolgate.surfaces.rest.freshness import SERVED, await_revision
 from toolgate.surfaces.rest.intake import (
     check_path,
@@ -83,6 +91,8 @@ class Intake(Generic[B]):
     media_type: str = JSON
     is_raw: bool = False
     """`parse` gets the bytes of the JSON, and makes sure itself that they are some."""
+    from_form: Callable[[Sequence[FormField]], Mapping[str, Any]] | None = None
+    """The JSON value that a multipart form stands for. None: the endpoint takes no forms."""
 
 
 def checked(model: type[Model]) -> Intake[Model]:
@@ -303,10 +313,23 @@ async def _parse_call(
 async def _parse_body(intake: Intake[B] | None, request: Request) -> Any:
     if intake is None:
         return None
+    if intake.from_form is not None and is_form(request.headers.get("content-type")):
+        return await _parse_form_body(intake, intake.from_form, request)
     sent = await read_body(request, media_type=intake.media_type, may_be_empty=intake.may_be_empty)
     if intake.model is None:
         return intake.parse(sent)
     return await parse_aside(intake.parse if intake.is_raw else _parsing(intake), sent)
+
+
+async def _parse_form_body(
+    intake: Intake[B], from_form: Callable[[Sequence[FormField]], Mapping[str, Any]], request: Request
+) -> B:
+    if "origin" in request.headers:
+        # A foreign page can send a form without asking first (CSRF). Programs send no Origin.
+        raise UnsupportedMedia("web pages may not send forms", hint=f"send `Content-Type: {JSON}`")
+    content_type = request.headers["content-type"]
+    sent = await read_body(request, media_type=FORM, may_be_empty=False)
+    return await parse_aside(lambda body: intake.parse(from_form(parse_form(content_type, body))), sent)
 
 
 def _parsing(intake: Intake[B]) -> Callable[[bytes], B]:

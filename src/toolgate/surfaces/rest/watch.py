@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from toolgate.errors import Compacted, Forbidden, InvalidRequest, SessionLimit
 from toolgate.govern.control import Control
-from toolgate.govern.watches import narrow_batch, watchable_kinds
+from toolgate.govern.watches import check_reached, narrow_batch, watchable_kinds
 from toolgate.model.revisions import Batch, Change, Kind
 from toolgate.surfaces.rest.answers import EVENTS, Answer
 from toolgate.surfaces.rest.intake import listed
@@ -24,6 +24,7 @@ async def watch_changes(control: Control, call: Call[None]) -> Answer:
     the last event of a watch that cannot go on: list again, and watch from the revision listed.
     """
     since, kinds = _parse_since(control, call), _parse_kinds(call)
+    await check_reached(control.store, since)
     return await stream_answer(
         control,
         call,

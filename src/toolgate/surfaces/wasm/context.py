@@ -72,9 +72,7 @@ class TaskContext:
             self.calls.denials += 1
             if self.calls.denials <= MAX_DENIALS_RECORDED:
                 task_id = self.caller.effective_task_id
-                self.gateway.record_refused(
-                    self.caller.principal, exc.code, trace=self.trace, task_id=task_id
-                )
+                self.gateway.record_refused(self.caller.principal, exc, trace=self.trace, task_id=task_id)
             raise
 
 
