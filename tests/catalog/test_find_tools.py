@@ -100,3 +100,9 @@ def test_a_call_without_arguments_has_none() -> None:
 def test_a_call_that_names_no_tool_is_refused(arguments: bytes | None) -> None:
     with pytest.raises(InvalidArguments, match="call_tool"):
         parse_meant(CALL_TOOL, params(arguments))
+
+
+@pytest.mark.parametrize("more", [b'"NAME":"c.d"', b'"Arguments":{}', b'"na\\u0000me":"c.d"'])
+def test_a_call_that_names_its_tool_in_two_ways_is_refused(more: bytes) -> None:
+    with pytest.raises(InvalidArguments, match="can be read as another member"):
+        parse_meant(CALL_TOOL, params(b'{"name":"a.b",%b}' % more))

@@ -473,3 +473,19 @@ def test_choices_that_cannot_be_met(choice: Any, declared: tuple[str, ...], said
         check_choice(parse_choice(json.dumps(choice).encode()), declared)
 
     assert (str(raised.value), raised.value.data) == (said, {"param": "tool_choice"})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"MODEL": "other"},
+        {"Messages": []},
+        {"Toolgate": {"mcp": {"server_ids": ["fs"]}}},
+        {"MCP.server_ids": ["fs"]},
+        {"metadata": {"Mcp.server_ids": "[]"}},
+        {"vendor": 1, "Vendor": 2},
+    ],
+)
+def test_a_field_that_a_models_server_may_take_for_another_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(InvalidChat, match="can be read as another member"):
+        parse_own_fields(body(**more))

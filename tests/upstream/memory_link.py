@@ -42,6 +42,8 @@ class Seen:
     meta: Json = field(default_factory=dict, compare=False)
     """The `_meta` it carried; `params` are shown without."""
     client: ClientSide | None = field(default=None, compare=False)
+    raw: Params = field(default_factory=dict, compare=False)
+    """Its params as they were sent: JSON that may hold one name twice."""
 
 
 def record(server_id: str = "one", *, command: str = "serve", **fields: Any) -> ServerRecord:
@@ -191,7 +193,7 @@ class MemoryLink:
         if method == "tools/list":
             self._server.lists_s.append(asyncio.get_running_loop().time())
         elif method not in _OTHER_LISTS:
-            self._server.calls.append(Seen(method, members, timeout_s, headers, meta, client))
+            self._server.calls.append(Seen(method, members, timeout_s, headers, meta, client, sent))
         answer = asyncio.ensure_future(self._server.handle(method, members))
         waited: set[asyncio.Future[Any]] = {answer, self._ended}
         try:

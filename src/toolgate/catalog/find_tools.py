@@ -11,7 +11,8 @@ import msgspec
 
 from toolgate.catalog.definitions import check_definition
 from toolgate.errors import InvalidArguments
-from toolgate.model.raw import Members
+from toolgate.model.member_names import KnownNames, ambiguous
+from toolgate.model.raw import Members, decode_members
 from toolgate.model.tools import ToolDefinition
 
 SEARCH_TOOLS: Final = "search_tools"
@@ -162,6 +163,7 @@ class _Meant(msgspec.Struct, frozen=True):
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
+_MEANT: Final = KnownNames("name", "arguments")
 _decode_search = msgspec.json.Decoder(Search).decode
 _decode_meant = msgspec.json.Decoder(_Meant).decode
 _NOTHING: Final = msgspec.Raw(b"{}")
@@ -186,12 +188,16 @@ def parse_meant(tool: str, params: Members) -> tuple[str, Members]:
 
     Whatever the params have beside the arguments goes on with them. Raises InvalidArguments.
     """
+    raw = params.get("arguments", _NOTHING)
     try:
-        meant = _decode_meant(params.get("arguments", _NOTHING))
+        meant = _decode_meant(raw)
     except msgspec.DecodeError as exc:
         raise InvalidArguments(
             f"`{tool}`: {exc}", hint="`search_tools` finds names, `describe_tool` shows arguments"
         ) from exc
+    impostor = _MEANT.find_impostor(decode_members(raw))
+    if impostor is not None:
+        raise InvalidArguments(f"`{tool}`: {ambiguous(impostor, '`arguments`')}")
     own = {name: raw for name, raw in params.items() if name != "arguments"}
     own["name"] = msgspec.Raw(msgspec.json.encode(meant.name))
     if meant.arguments is not msgspec.UNSET:

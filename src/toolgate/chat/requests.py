@@ -16,12 +16,21 @@ from toolgate.chat.faults import given, parse_given_flag, parse_members, parse_t
 from toolgate.chat.messages import check_messages, parse_messages
 from toolgate.errors import InvalidChat, InvalidParams
 from toolgate.model.chat import BudgetsNarrowed, ChatMode
+from toolgate.model.member_names import KnownNames, ambiguous
 from toolgate.model.raw import NULL, UNREADABLE, Members, encode_raw
 
 _MCP: Final = "mcp."
 _OURS: Final = "toolgate."
 _HOST_ALONE: Final = "mcp.task_"
 SESSION_KEYS: Final = ("mcp.enabled", "mcp.server_ids", "mcp.tool_allowlist", "mcp.tool_denylist")
+_METADATA: Final = KnownNames(prefixes=(_MCP, _OURS))
+_BODY: Final = KnownNames(
+    *("model", "messages", "input", "instructions", "tools", "tool_choice", "functions", "function_call"),
+    *("stream", "stream_options", "metadata", "toolgate", "temperature", "max_tokens", "n", "store"),
+    *("max_completion_tokens", "max_output_tokens", "parallel_tool_calls", "previous_response_id", "user"),
+    prefixes=(_MCP, _OURS),
+)
+"""What decides which model is asked, and for what. All others may be there, each under a name of its own."""
 ASKED_KEYS: Final = ("toolgate.mode", "toolgate.budgets", "toolgate.explain", "toolgate.progress")
 
 
@@ -119,6 +128,7 @@ def parse_own_fields(body: Members) -> tuple[Members, Mapping[str, Any], Asked]:
 
     What is ours stands in a member `toolgate`, or dotted in `metadata` or in the body itself.
     """
+    _check_names(body, _BODY, "the body")
     members = {name: raw for name, raw in body.items() if name != "toolgate" and not _is_ours(name)}
     said = _Said()
     for name, raw in body.items():
@@ -151,10 +161,20 @@ def _take_toolgate(body: Members, said: "_Said") -> None:
 
 def _take_metadata(metadata: Members, said: "_Said") -> Members:
     """What of `metadata` is not ours."""
+    _check_names(metadata, _METADATA, "`metadata`")
     for name, raw in metadata.items():
         if _is_ours(name):
             said.add(name, _unquoted(raw), f"metadata.{name}")
     return {name: raw for name, raw in metadata.items() if not _is_ours(name)}
+
+
+def _check_names(members: Members, known: KnownNames, place: str) -> None:
+    """Raises InvalidChat for a member that a model's server, or this one, may take for another."""
+    impostor = known.find_impostor(members)
+    if impostor is not None:
+        raise InvalidChat(
+            f"Invalid request: {ambiguous(impostor, place)}.", hint="name each member once, as the API has it"
+        )
 
 
 def _is_ours(name: str) -> bool:

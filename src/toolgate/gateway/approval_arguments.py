@@ -1,7 +1,7 @@
 """The arguments of a call that a person is to agree to: told apart exactly, and shown without their secrets.
 
 A server gets the bytes that its caller sent. So what could be read in two ways is refused: a name that stands
-there twice would let one call be approved and another be made.
+there twice, or that a server may take for another one, would let one call be approved and another be made.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import msgspec
 
 from toolgate.errors import InvalidArguments
 from toolgate.gateway.redacting import BUILT_IN, Members, Redaction, parse_members
+from toolgate.model.member_names import ambiguous, find_clash
 
 _encode_canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -39,5 +40,8 @@ def parse_arguments(raw: msgspec.Raw | None, redaction: Redaction = BUILT_IN) ->
 def _members(pairs: list[tuple[str, Any]]) -> Members:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a name stands twice in an object")
+        raise ValueError("an object has two members of one name")
+    clash = find_clash(members)
+    if clash is not None:
+        raise ValueError(ambiguous(clash, "an object"))
     return members

@@ -3,12 +3,13 @@
 Each is found by the caller's name for it and goes on under its server's own.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from toolgate.catalog.find_tools import CALL_TOOL, parse_meant
 from toolgate.errors import (
+    InvalidArguments,
     InvalidParams,
     MethodNotFound,
     ToolgateError,
@@ -18,11 +19,26 @@ from toolgate.errors import (
 )
 from toolgate.gateway.routes import FIND_ROUTES, Route
 from toolgate.gateway.view import View
+from toolgate.model.member_names import ambiguous, find_clash
 from toolgate.model.names import PROMPT, RESOURCE
-from toolgate.model.raw import decode_members
+from toolgate.model.raw import UNREADABLE, decode_members
+from toolgate.model.tools import ToolDefinition
 from toolgate.upstream.link import Params
 
+NO_ARGUMENTS: Final = "`arguments` must be an object"
+
 _decode_text = msgspec.json.Decoder(str).decode
+
+
+class _Schema(msgspec.Struct):
+    properties: dict[str, msgspec.Raw] = {}
+
+
+class _Declared(msgspec.Struct, rename="camel"):
+    input_schema: _Schema = msgspec.field(default_factory=_Schema)
+
+
+_decode_declared = msgspec.json.Decoder(_Declared).decode
 
 
 class Wanted(NamedTuple):
@@ -53,10 +69,37 @@ def find_wanted(view: View, method: str, params: Params) -> Wanted:
     if kind not in {"ref/prompt", "ref/resource"}:
         raise InvalidParams("`ref.type` must be `ref/prompt` or `ref/resource`")
     wanted = _find_prompt(view, ref) if kind == "ref/prompt" else _find_resource(view, ref)
+    ref.pop("uri" if kind == "ref/prompt" else "name", None)  # only one of them was decided on
     params["ref"] = msgspec.Raw(msgspec.json.encode(ref))
     if not are_members(params.get("argument")):
         raise InvalidParams("`argument` must be an object")
     return wanted
+
+
+def find_argument_fault(params: Params, tool: ToolDefinition | None) -> str:
+    """What is wrong with `arguments`: not an object, or one can be read as another. Empty: nothing."""
+    raw = params.get("arguments")
+    if not are_members(raw):
+        return NO_ARGUMENTS
+    names = () if raw is None else decode_members(raw).keys()
+    clash = find_clash(names)
+    if clash is None or (tool is not None and find_clash(names, declared=_declared(tool)) is None):
+        return ""
+    return ambiguous(clash, "`arguments`")
+
+
+def check_arguments(params: Params, tool: ToolDefinition | None) -> None:
+    """Raises InvalidArguments for what `find_argument_fault` finds."""
+    if fault := find_argument_fault(params, tool):
+        raise InvalidArguments(fault)
+
+
+def _declared(tool: ToolDefinition) -> frozenset[str]:
+    """The parameters of a tool, as its schema names them."""
+    try:
+        return frozenset(_decode_declared(tool.raw).input_schema.properties)
+    except UNREADABLE:
+        return frozenset()
 
 
 def are_members(raw: msgspec.Raw | None) -> bool:

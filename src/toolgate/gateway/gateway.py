@@ -30,7 +30,7 @@ from toolgate.errors import (
 from toolgate.gateway.approving import Approving
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift, Drifted
-from toolgate.gateway.fetches import are_members, find_wanted
+from toolgate.gateway.fetches import check_arguments, find_argument_fault, find_wanted
 from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool
 from toolgate.gateway.identity import has_lapsed, principal_of
 from toolgate.gateway.recording import Ending, Recording
@@ -67,7 +67,6 @@ from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
 
 PAGE_SIZE: Final = 500
-NO_ARGUMENTS: Final = "`arguments` must be an object"
 
 Telling = Callable[[], Coroutine[Any, Any, Members]]
 """Makes what a find tool says."""
@@ -359,8 +358,8 @@ class Gateway:
                 return self._use(view, name, params, trace=trace, client=client)
             self._recording.unknown(view, name, trace, code="unknown_tool")
             raise UnknownTool(f"Unknown tool: {name}")
-        if not _are_arguments(params):
-            raise self._malformed(view, route, trace)
+        if fault := find_argument_fault(params, route.tool):
+            raise self._malformed(view, route, trace, fault)
         params.pop("task", None)  # nobody is told that tasks are carried: the call is a plain one
         params["name"] = route.upstream_name
         return self.sending.send(view, route, "tools/call", params, trace=trace, client=client)
@@ -374,10 +373,10 @@ class Gateway:
                 search = partial(self.finding.search, view, self.snapshot, parse_search(params))
                 return self._tell(view, tool, params, trace, search)
             name, meant = parse_meant(tool, params)
-            _check_arguments(meant)
+            route = view.tools.get(name)
+            check_arguments(meant, None if route is None else route.tool)
         except InvalidArguments as exc:
             return self._tell(view, tool, params, trace, partial(_refuse_use, exc))
-        route = view.tools.get(name)
         if route is None:
             self._recording.unknown(view, name, trace, code="unknown_tool")
             return _answer(partial(_refuse_use, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
@@ -393,8 +392,8 @@ class Gateway:
     ) -> Coroutine[Any, Any, Answer]:
         """Ask for a prompt, a resource or a completion; `params` are those of `method`."""
         route = self._find(view, method, params, trace)
-        if method == "prompts/get" and not _are_arguments(params):
-            raise self._malformed(view, route, trace)
+        if method == "prompts/get" and (fault := find_argument_fault(params, None)):
+            raise self._malformed(view, route, trace, fault)
         return self.sending.send(view, route, method, params, trace=trace, client=client)
 
     def server_of(self, view: View, method: str, params: Params, *, trace: Trace) -> str:
@@ -458,9 +457,9 @@ class Gateway:
         else:
             self._recording.unmade(view, route, trace, code=code)
 
-    def _malformed(self, view: View, route: Route, trace: Trace) -> InvalidArguments:
+    def _malformed(self, view: View, route: Route, trace: Trace, fault: str, /) -> InvalidArguments:
         self._recording.unmade(view, route, trace, code=InvalidArguments.code)
-        return InvalidArguments(NO_ARGUMENTS)
+        return InvalidArguments(fault)
 
     def record_refused(
         self, principal: Principal, why: ToolgateError | str, *, trace: Trace, task_id: str | None = None
@@ -475,16 +474,6 @@ async def _answer(telling: Telling) -> Answer:
 
 async def _refuse_use(exc: ToolgateError) -> Members:
     return failure_result(exc)
-
-
-def _check_arguments(params: Params) -> None:
-    if not _are_arguments(params):
-        raise InvalidArguments(NO_ARGUMENTS)
-
-
-def _are_arguments(params: Params) -> bool:
-    """Whether the arguments are an object, or there are none."""
-    return are_members(params.get("arguments"))
 
 
 def _refused(refusal: Refusal) -> ToolgateError:

@@ -16,6 +16,7 @@ import msgspec
 
 from toolgate.audit.events import UNSEEN
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
+from toolgate.model.member_names import fold_name
 from toolgate.model.secret_names import looks_secret
 from toolgate.model.servers import RedactionRules
 from toolgate.policy.patterns import compile_texts
@@ -110,8 +111,10 @@ class Redaction:
 
     def hides(self, name: str) -> bool:
         """Whether what a member of this name holds is hidden."""
-        lower = name.lower()
-        return self._is_hidden(lower) or (looks_secret(name) and not self._is_shown(lower))
+        lower, folded = name.lower(), fold_name(name)
+        if self._is_hidden(lower) or self._is_hidden(folded):
+            return True
+        return (looks_secret(name) or looks_secret(folded)) and not self._is_shown(lower)
 
     def redact(self, text: str) -> str:
         """`text` without what looks like a secret, also by names that are shown where they are members."""

@@ -139,6 +139,9 @@ async def test_servers_outside_the_task_are_refused_as_a_whole(house: TaskHouse,
         ("max_total_tool_calls", None),
         ("tool_arena_ptr", 2**32),
         ("tool_arena_len", "x"),
+        ("MODEL", "other"),
+        ("Timeout_MS", 1),
+        ("MCP.enabled", True),
     ],
 )
 async def test_values_of_the_wrong_kind_are_invalid(house: TaskHouse, key: str, value: Any) -> None:

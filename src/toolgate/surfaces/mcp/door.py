@@ -84,6 +84,8 @@ class McpDoor:
                 body = request.body
                 is_large = len(body) >= LARGE_BYTES
                 message = await parse_aside(parse_message, body) if is_large else parse_message(body)
+                if isinstance(message, Message):
+                    message.check()
                 await self._take(exchange, message)
             elif request.method == "GET":
                 await self._get(exchange)

@@ -4,14 +4,17 @@ What travels on is decoded once to prove it is JSON that any server can read aga
 out of range, no lone surrogates, no depth bomb). The bytes go as they came.
 """
 
+import json
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from toolgate.errors import InvalidParams, InvalidRequest, ParseFailed
-from toolgate.surfaces.http.intake import is_harmless, parse_json
+from toolgate.model.member_names import ambiguous
+from toolgate.surfaces.http.intake import has_member_twice, is_harmless, parse_json
+from toolgate.surfaces.mcp.members import ENVELOPE, RESULT, find_fault
 from toolgate.upstream.link import Params, Reply
 
 MAX_ID_BYTES: Final = 256
@@ -47,6 +50,13 @@ class Message(msgspec.Struct):
     id: bytes | None
     round: int = 0
     """How often its server has asked its client something, and it was sent again with the answers."""
+    fault: str = ""
+    """Why other readers of its `params` may read something else. Such a message is refused."""
+
+    def check(self) -> None:
+        """Raises InvalidParams for a message that can be read in two ways."""
+        if self.fault:
+            raise InvalidParams(self.fault, hint="name each member once, exactly as the specification has it")
 
     def text(self, member: str) -> str | None:
         """A string member of `params`, or None where it is absent."""
@@ -73,32 +83,57 @@ _decode_error = msgspec.json.Decoder(_RpcError).decode
 
 def parse_message(body: bytes) -> Message | ClientAnswer:
     """One JSON-RPC request, notification or answer, or ParseFailed / InvalidRequest."""
-    envelope = _parse_envelope(body)
+    envelope, whole = _parse_envelope(body)
     if envelope.jsonrpc != "2.0":
         raise InvalidRequest("the body is not a JSON-RPC 2.0 message")
     method, params = envelope.method, envelope.params
     if method is msgspec.UNSET:
+        _check_answer(body, whole)
         return ClientAnswer(_parse_id(bytes(envelope.id)), _parse_reply(envelope))
     if len(method) > MAX_NAME_CHARS:
         raise InvalidRequest("`method` is too long")
     meta = params.get("_meta")
     if meta is not None and memoryview(meta)[0] != ord("{"):
         raise InvalidRequest("`_meta` must be an object")
-    return Message(method, params, _parse_id(bytes(envelope.id)) if envelope.id else None)
+    fault = find_fault(whole.get("params", {}))
+    if has_member_twice(body, whole):
+        _check_envelope_once(body)
+        fault = "an object in `params` has two members of one name"
+    return Message(method, params, _parse_id(bytes(envelope.id)) if envelope.id else None, fault=fault)
 
 
-def _parse_envelope(body: bytes) -> _Envelope:
-    if not is_harmless(body):
-        parse_json(body)
+def _parse_envelope(body: bytes) -> tuple[_Envelope, dict[str, Any]]:
+    """The envelope, and all of the body as values."""
+    whole = None if is_harmless(body) else parse_json(body)
     try:
         envelope = _decode_envelope(body)
-        for raw in envelope.params.values():
-            _decode(raw)
+        if whole is None:
+            whole = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         parse_json(body)  # what cannot be read at all is said to be so
         # Batches went with revision 2025-06-18; nothing of one is executed.
         raise InvalidRequest("the body must be one JSON-RPC request; batches are not served") from exc
-    return envelope
+    impostor = ENVELOPE.find_impostor(whole)
+    if impostor is not None:
+        raise InvalidRequest(ambiguous(impostor, "the message"))
+    return envelope, whole
+
+
+def _check_envelope_once(body: bytes) -> None:
+    """Raises InvalidRequest where it is the message itself that has two members of one name."""
+    names = json.loads(body, object_pairs_hook=lambda pairs: [name for name, _ in pairs])
+    if len(names) > len(set(names)):
+        raise InvalidRequest("the message has two members of one name")
+
+
+def _check_answer(body: bytes, whole: dict[str, Any]) -> None:
+    """Raises InvalidRequest where the server that asked may read another answer than is decided on here."""
+    if has_member_twice(body, whole):
+        raise InvalidRequest("an object of the message has two members of one name")
+    result = whole.get("result")
+    impostor = RESULT.find_impostor(result) if isinstance(result, dict) else None
+    if impostor is not None:
+        raise InvalidRequest(ambiguous(impostor, "`result`"))
 
 
 def _decode_carried(raw: bytes) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from toolgate.errors import InvalidParams, TooManyTools
 from toolgate.model.chat import BudgetsNarrowed
+from toolgate.model.member_names import KnownNames
 from toolgate.model.raw import UNREADABLE, Members
 from toolgate.policy.layers import parse_session_params
 from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
@@ -38,6 +39,8 @@ _OWN: Final = _TEXTS | _NUMBERS.keys() | _ARENA
 """What is for the host, and never forwarded."""
 _IGNORED: Final = frozenset({"messages", "tools", "stream", "stream_options"})
 """What a session says in another way."""
+_KNOWN: Final = KnownNames(*_OWN, *_IGNORED, "tool_choice", "functions", "function_call", prefixes=(_MCP,))
+"""A parameter that a model's server may take for one of these, or for another parameter, is refused."""
 
 
 class _Param(msgspec.Struct):
@@ -77,6 +80,8 @@ class SessionParams:
         """One more, or another value. Raises what it is refused with; then all is as it was."""
         if key not in self._sizes and len(self._sizes) >= MAX_PARAMS:
             raise Fault(Errno.ENOMEM)
+        if _KNOWN.find_impostor(dict.fromkeys((*self._forwarded, key))) is not None:
+            raise Fault(Errno.EINVAL)
         size = len(key.encode()) + len(value)
         if self.size - self._sizes.get(key, 0) + size > MAX_PARAM_BYTES:
             raise Fault(Errno.ENOMEM)
