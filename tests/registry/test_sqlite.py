@@ -100,6 +100,68 @@ async def test_sto_5_a_second_process_is_refused_at_once_and_takes_over_after_ki
     assert (await opened_listing(path)).revision >= 0
 
 
+READER = """
+import sqlite3, sys
+connection = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True, timeout=0)
+connection.execute("SELECT count(*) FROM tool_catalog").fetchone()
+for _ in sys.stdin:
+    print(*connection.execute("SELECT revision FROM head").fetchone(), flush=True)
+"""
+"""Prints the revision that it reads for each line it gets."""
+
+
+async def test_another_program_reads_each_committed_revision_while_the_store_is_open(path: Path) -> None:
+    async with open_sqlite_store(path, Clock()) as store:
+        await store.write([put("fs")], actor="ada")
+        reader = [sys.executable, "-c", READER, str(path)]
+        with subprocess.Popen(
+            reader, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            read = []
+            for n in range(3):
+                process.stdin.write("\n")
+                read.append(process.stdout.readline())
+                await store.write([put("fs", n=n)], actor="ada")
+            process.stdin.close()
+
+    assert (read, process.returncode) == (["1\n", "2\n", "3\n"], 0)
+
+
+async def test_a_program_that_reads_for_long_does_not_stop_writes(path: Path) -> None:
+    async with open_sqlite_store(path, Clock()) as store:
+        await store.write([put("fs")], actor="ada")
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM head").fetchone()
+            for n in range(50):
+                await store.write([put("fs", n=n, text="x" * 100_000)], actor="ada")
+            read = reader.execute("SELECT revision FROM head").fetchone()
+
+        assert (read, store.revision) == ((1,), 51)
+    assert (await opened_listing(path)).revision == 51
+
+
+async def test_a_program_that_takes_the_lock_fails_one_write_and_not_those_after_it(path: Path) -> None:
+    async with open_sqlite_store(path, Clock()) as store:
+        # Another thread, as the moment in which the store has no lock is short.
+        with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as foreign:
+
+            def overtake() -> None:
+                raw = store._file.connection.connection.driver_connection
+                assert raw is not None
+                raw.rollback()
+                foreign.execute("BEGIN IMMEDIATE")
+
+            await asyncio.wrap_future(store._worker.submit(overtake))
+            with pytest.raises(StorageFailed, match="locked"):
+                await store.write([put("fs")], actor="ada")
+            foreign.execute("ROLLBACK")
+
+        assert await store.write([put("fs")], actor="ada") == 1
+
+
 async def test_a_foreign_program_cannot_write_behind_the_stores_back(path: Path) -> None:
     async with open_sqlite_store(path, Clock()) as store:
         await store.write([put("fs")], actor="ada")
@@ -115,7 +177,12 @@ async def test_fil_9_the_files_are_for_their_owner_only(path: Path) -> None:
         await store.write([put("fs")], actor="ada")
         modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.parent.iterdir()}
 
-    assert modes == {"registry.db": 0o600, "registry.db-wal": 0o600, "registry.db.lock": 0o600}
+    assert modes == {
+        "registry.db": 0o600,
+        "registry.db-shm": 0o600,
+        "registry.db-wal": 0o600,
+        "registry.db.lock": 0o600,
+    }
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -18,6 +18,8 @@ from toolgate.registry.sqlite_file import SqliteFile
 from toolgate.registry.tables import Damaged
 
 T = TypeVar("T")
+
+_PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
 
 
 @asynccontextmanager
@@ -81,8 +83,8 @@ class SqliteDatabase:
 
     def read(self, work: Callable[[Connection], T]) -> T:
         try:
-            with self._file.connection.begin():
-                return work(self._file.connection)
+            with self._file.transaction() as connection:
+                return work(connection)
         except (DBAPIError, Damaged) as exc:
             raise StorageFailed(f"cannot read the registry: {_cause(exc)}") from exc
 
@@ -94,8 +96,8 @@ class SqliteDatabase:
         if self._broken_by is not None:
             raise StorageFailed(f"the registry is read-only since an error: {self._broken_by}")
         try:
-            with self._file.connection.begin():
-                return work(self._file.connection)
+            with self._file.transaction() as connection:
+                return work(connection)
         except (DBAPIError, Damaged) as exc:
             if not _is_passing(exc):
                 self._broken_by = _cause(exc)
@@ -107,6 +109,9 @@ def _cause(exc: DBAPIError | Damaged) -> str:
 
 
 def _is_passing(exc: DBAPIError | Damaged) -> bool:
-    """Whether the transaction was undone cleanly, so that a later one may succeed: the disk is full."""
+    """Whether the transaction was undone cleanly, so that a later one may succeed.
+
+    The disk is full, or another program holds the write lock.
+    """
     cause = exc.orig if isinstance(exc, DBAPIError) else None
-    return isinstance(cause, sqlite3.Error) and cause.sqlite_errorcode == sqlite3.SQLITE_FULL
+    return isinstance(cause, sqlite3.Error) and cause.sqlite_errorcode in _PASSING

@@ -22,6 +22,7 @@ from toolgate.registry.schema import is_older, migrate, refuse_newer
 from toolgate.registry.statements import read_listing
 from toolgate.registry.tables import SCHEMA_VERSION, Damaged, Head, create_tables, read_head
 
+_BEGIN: Final = "BEGIN IMMEDIATE"
 _BUSY_S: Final = 0.5
 """How long to wait for a foreign program that holds the file, before refusing to start."""
 _RESTORE: Final = "restore the file from a backup, or move it away to begin with an empty registry"
@@ -49,6 +50,15 @@ class SqliteFile:
         except BaseException:
             os.close(self._lock)
             raise
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction on the connection. Afterwards the write lock is taken again; see `_hold`."""
+        try:
+            with self.connection.begin():
+                yield self.connection
+        finally:
+            _hold(self.connection)
 
     def close(self) -> None:
         """Give the file back; idempotent. SQLite moves its log into the file as it closes."""
@@ -127,11 +137,25 @@ def _connect(engine: Engine, version: int) -> tuple[Connection, Head]:
         with connection.begin():
             if is_older(version):
                 migrate(connection, version)
-            return connection, _verify(connection)
+            head = _verify(connection)
+        _hold(connection)
     except BaseException:
         with suppress(DBAPIError, sqlite3.Error):
             connection.close()
         raise
+    return connection, head
+
+
+def _hold(connection: Connection) -> None:
+    """Keep the write lock between transactions: other programs may read the file, and must not write to it.
+
+    A program that takes the lock between a commit and this is rare; the next transaction waits for it.
+    """
+    dbapi = connection.connection.driver_connection
+    assert dbapi is not None  # it is open
+    with suppress(sqlite3.Error):
+        if not dbapi.in_transaction:
+            dbapi.execute(_BEGIN)
 
 
 def _verify(connection: Connection) -> Head:
@@ -173,7 +197,9 @@ def _engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
             dbapi.execute(f"PRAGMA {pragma}").fetchall()
 
     def on_begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        dbapi = connection.connection.driver_connection
+        if dbapi is None or not dbapi.in_transaction:  # otherwise the lock is held, and nothing was written
+            connection.exec_driver_sql(_BEGIN)
 
     event.listen(engine, "connect", on_connect)
     event.listen(engine, "begin", on_begin)
@@ -181,8 +207,7 @@ def _engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
 
 
 _PRAGMAS: Final = (
-    # Before WAL: with an exclusive lock no foreign program can write behind our back.
-    "locking_mode = EXCLUSIVE",
+    # Other programs can read while we write. That no two Toolgates use the file is up to the lock next to it.
     "journal_mode = WAL",
     # A commit returns after its fsync.
     "synchronous = FULL",
