@@ -43,7 +43,7 @@ from toolgate.gateway import (
 from toolgate.gateway import watches as resource_watches
 from toolgate.govern import approval_webhook, catalog, changes, history, watches
 from toolgate.govern import audit as govern_audit
-from toolgate.model import allowances, approvals, chat, invocations, names, reports, workloads
+from toolgate.model import allowances, approvals, chat, invocations, names, reports, runners, workloads
 from toolgate.model.packages import MAX_PART_BYTES
 from toolgate.packages import artifacts, entries, manifest, modules, unpacked, uploads
 from toolgate.policy import allowances as policy_allowances
@@ -150,6 +150,12 @@ def _servers() -> Rows:
         ("id of a server", f"{names.MAX_SERVER_ID} characters", "`invalid_record`"),
         ("a server file", _size(directory.MAX_FILE_BYTES), "reported; the last good version stays"),
         ("start, up to the first answer", _time(link.START_TIMEOUT_S), "stopped, tried again"),
+        (
+            "the same for package runners",
+            f"{_time(runners.RUNNER_START_TIMEOUT_S)} (`start_timeout_s` of a record)",
+            "stopped, tried again",
+        ),
+        ("wait of a call for a start", _time(_POOL.slow_start_s), "`mcp_unavailable`; the start continues"),
         ("starts", starts, "down until the next try"),
         (
             "wait for a server behind a URL",

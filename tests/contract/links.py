@@ -51,6 +51,9 @@ class Ears:
     def on_stderr(self, text: bytes) -> None:
         """Nothing of the contract's."""
 
+    def on_reading(self) -> None:
+        """No test asks."""
+
 
 @dataclass(frozen=True)
 class Subject:

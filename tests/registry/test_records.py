@@ -55,6 +55,7 @@ FULL: dict[str, Any] = {
     "enabled": False,
     "sharing": "per_session",
     "idle_timeout_s": 60,
+    "start_timeout_s": 90,
     "prewarm": True,
 }
 
@@ -90,6 +91,7 @@ def test_a_full_server_is_read_field_by_field() -> None:
         enabled=False,
         sharing="per_session",
         idle_timeout_s=60,
+        start_timeout_s=90,
         prewarm=True,
     )
 
@@ -245,6 +247,7 @@ REFUSED = [
     pytest.param(changed(STDIO, "tags", ["a", ""]), "tags[1]", id="empty tag"),
     pytest.param(changed(STDIO, "tags", ["a\u200b"]), "tags[0]", id="invisible tag"),
     pytest.param(changed(STDIO, "category", " a"), "category", id="category with a space before it"),
+    pytest.param(changed(STDIO, "start_timeout_s", 3_601), "start_timeout_s", id="start of over an hour"),
     pytest.param(changed(STDIO, "idle_timeout_s", -1), "idle_timeout_s", id="negative idle time"),
     pytest.param(changed(STDIO, "idle_timeout_s", 10**12), "idle_timeout_s", id="endless idle time"),
     pytest.param(changed(STDIO, "enabled", "yes"), "enabled", id="text for a truth value"),

@@ -73,6 +73,7 @@ async def test_a_server_is_created_read_replaced_and_deleted() -> None:
             "enabled": True,
             "sharing": "shared",
             "idle_timeout_s": 0,
+            "start_timeout_s": 0,
             "prewarm": False,
             "revision": 2,
             "updated_at_ms": NOW_MS,

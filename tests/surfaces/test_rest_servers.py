@@ -314,6 +314,7 @@ async def test_nodes_show_as_they_report_and_servers_on_each() -> None:
                     "node_id": "a",
                     "state": "down",
                     "last_error": "token=***",
+                    "hint": "",
                     "tools": 2,
                     "restarts": 1,
                     "since_ms": 0,

@@ -42,6 +42,9 @@ class Heard:
     def on_stderr(self, text: bytes) -> None:
         raise AssertionError("an HTTP server has no standard error")
 
+    def on_reading(self) -> None:
+        """No test asks."""
+
     async def until_notified(self, times: int) -> None:
         waker = asyncio.Event()
         self._wakers.append(waker)

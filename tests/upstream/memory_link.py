@@ -108,6 +108,8 @@ class MemoryServer:
     calls: list[Seen] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     """Tools that were told to stop: the caller went away, or its time was up."""
+    listener: LinkListener | None = None
+    """Of the newest link, from before it is opened."""
     links: list["MemoryLink"] = field(default_factory=list)
     """Links open now."""
     starting: int = 0
@@ -269,6 +271,7 @@ class MemoryNet:
         server.capabilities_told.append(capabilities)
         server.starts_s.append(asyncio.get_running_loop().time())
         server.known_eras.append(known_era)
+        server.listener = listener
         server.starting += 1
         server.most_starting = max(server.most_starting, server.starting)
         try:

@@ -45,6 +45,9 @@ class Listener:
         self.stderr_bytes += len(text)
         self.stderr = (self.stderr + text)[-65536:]
 
+    def on_reading(self) -> None:
+        """No test asks."""
+
 
 def faulty(*words: str, **launch: Any) -> ServerRecord:
     """The record of a server that misbehaves as `words` say (see `faulty_server`)."""

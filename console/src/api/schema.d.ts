@@ -4598,7 +4598,7 @@ export interface components {
             degraded: boolean;
             /** @description Server id to its state. */
             servers: {
-                [key: string]: "connected" | "degraded" | "down" | "idle" | "disabled";
+                [key: string]: "connected" | "starting" | "degraded" | "down" | "idle" | "disabled";
             };
         };
         /**
@@ -4777,18 +4777,24 @@ export interface components {
          * ServerHealth
          * @description One server as this node sees it now.
          *
-         *     connected: the link is up and the newest list was good, or is under way. degraded: the newest list failed,
+         *     connected: the link is up and the newest list was good, or is under way. starting: a link is being opened;
+         *     after a failure, one that takes its time. degraded: the newest list failed,
          *     or the link was lost and will be opened again. down: it could not be started; calls fail at once until
          *     the backoff has passed. idle: no link, and nothing wrong. disabled: by its record.
          */
         ServerHealth: {
             /** @enum {string} */
-            state: "connected" | "degraded" | "down" | "idle" | "disabled";
+            state: "connected" | "starting" | "degraded" | "down" | "idle" | "disabled";
             /**
              * @description The newest failure, whether or not the server has recovered since.
              * @default
              */
             last_error: string;
+            /**
+             * @description What a start is waiting for, or what to do about the newest failure.
+             * @default
+             */
+            hint: string;
             /**
              * @description Wall clock at which `state` was entered.
              * @default 0
@@ -4845,8 +4851,10 @@ export interface components {
         ServerOnNode: {
             node_id: string;
             /** @enum {string} */
-            state: "connected" | "degraded" | "down" | "idle" | "disabled";
+            state: "connected" | "starting" | "degraded" | "down" | "idle" | "disabled";
             last_error: string;
+            /** @description What a start is waiting for, or what to do about the newest failure. */
+            hint: string;
             tools: number;
             restarts: number;
             /** @description By the node's clock: when it entered this state. */
@@ -4860,7 +4868,7 @@ export interface components {
             server_id: string;
             display_name: string;
             /** @enum {string} */
-            state: "connected" | "degraded" | "down" | "idle" | "disabled";
+            state: "connected" | "starting" | "degraded" | "down" | "idle" | "disabled";
             /** @description How many of its tools the caller can call. */
             tools: number;
             tags: string[];
@@ -4915,6 +4923,11 @@ export interface components {
              *     connections of sessions.
              */
             idle_timeout_s?: number;
+            /**
+             * @description How long a start may take, downloads included. 0: 300 s where the command is a package runner (`npx`,
+             *     `uvx`, `bunx`, `pipx`, `docker` and the like), else 10 s.
+             */
+            start_timeout_s?: number;
             /** @description Stay connected: a connection that ends is opened again at once, not by the next call or list. */
             prewarm?: boolean;
             /**
@@ -5023,6 +5036,12 @@ export interface components {
              * @default 0
              */
             idle_timeout_s: number;
+            /**
+             * @description How long a start may take, downloads included. 0: 300 s where the command is a package runner (`npx`,
+             *     `uvx`, `bunx`, `pipx`, `docker` and the like), else 10 s.
+             * @default 0
+             */
+            start_timeout_s: number;
             /**
              * @description Stay connected: a connection that ends is opened again at once, not by the next call or list.
              * @default false

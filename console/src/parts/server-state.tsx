@@ -5,10 +5,17 @@ import type { Shapes } from "@/api/client";
 export type HealthState = Shapes["ServerHealth"]["state"];
 
 /** In the order in which they are shown. */
-export const STATES: readonly HealthState[] = ["connected", "degraded", "down", "idle", "disabled"];
+export const STATES: readonly HealthState[] = [
+  "connected",
+  "starting",
+  "degraded",
+  "down",
+  "idle",
+  "disabled",
+];
 
 /** Of nodes that see a server differently, the first of these counts. */
-const ORDER: readonly HealthState[] = ["down", "degraded", "idle", "connected", "disabled"];
+const ORDER: readonly HealthState[] = ["down", "degraded", "starting", "idle", "connected", "disabled"];
 
 interface Standing {
   /** Undefined: nobody runs it. */
@@ -26,6 +33,7 @@ export function standing({ health, nodes }: Pick<Shapes["ServerShown"], "health"
 
 const COLOURS: Readonly<Record<HealthState, string>> = {
   connected: "green",
+  starting: "yellow",
   degraded: "orange",
   down: "red",
   idle: "blue",

@@ -28,6 +28,8 @@ COLLECTIONS: Final[Mapping[Kind, str]] = {
 
 # A server may take 10 s to start and 30 s to list, and the gateway waits for both when asked to test it.
 _TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
+_START_TIMEOUT = httpx2.Timeout(3_660.0, connect=5.0)
+"""A record allows a start at most an hour."""
 _AUTH_CODES: Final = frozenset({"unauthenticated", "forbidden"})
 
 
@@ -68,6 +70,12 @@ class RestClient:
         terms: Terms = UNCONDITIONAL,
     ) -> Any:
         return self._send("POST", path, body=body, query=query, headers=terms.headers)
+
+    def test_server(self, server_id: str, body: Mapping[str, Any] | None) -> Any:
+        """Have the gateway connect to a server once, which may download it first."""
+        path = f"{record_path('server', server_id)}/test"
+        with self._translating():
+            return self._content(self._http.post(path, json=body, timeout=_START_TIMEOUT))
 
     def records(self, kind: Kind) -> list[dict[str, Any]]:
         """All records of a kind."""
@@ -161,6 +169,9 @@ class RestClient:
             answer = self._http.request(
                 method, path, json=body, content=content, params=query, headers=headers
             )
+        return self._content(answer)
+
+    def _content(self, answer: httpx2.Response) -> Any:
         if answer.is_success:
             return _decode(answer, self.url) if answer.content else {}
         raise _refused(answer, self.url)

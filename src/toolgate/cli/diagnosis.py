@@ -62,7 +62,10 @@ def judge_server(server: Facts) -> Finding:
         return Finding("problem", where, "no tool of it is allowed (deny_all)", remedy)
     if state in {"down", "degraded"}:
         error = str(health.get("last_error") or "it gives no reason")
-        return Finding("problem" if state == "down" else "warning", where, error, _remedy(server, error))
+        remedy = str(health.get("hint") or _remedy(server, error))
+        return Finding("problem" if state == "down" else "warning", where, error, remedy)
+    if state == "starting":
+        return Finding("ok", where, ": ".join(filter(None, (state, health.get("hint")))))
     if health.get("quarantined"):
         message = f"{count(health['quarantined'], 'definition')} refused"
         remedy = f"see why with `toolgate servers tools {server['server_id']}`"

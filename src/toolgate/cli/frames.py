@@ -22,7 +22,7 @@ SHOWN_GAUGES: Final = (
     "toolgate_loop_lag_ms",
 )
 SHARES: Final = (0.5, 0.95, 0.99)
-_WORST_FIRST: Final = ("down", "degraded", "connected", "idle", "disabled")
+_WORST_FIRST: Final = ("down", "degraded", "starting", "connected", "idle", "disabled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

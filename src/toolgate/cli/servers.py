@@ -98,7 +98,7 @@ def try_command(
     draft = None if file is None else load_record(file, kind="server")
     tried = draft.id if draft else str(server_id)
     with connection.open() as client:
-        report = client.post(f"{record_path('server', tried)}/test", draft.body if draft else None)
+        report = client.test_server(tried, draft.body if draft else None)
     connection.output.show(report, render_test(tried, report))
     if report.get("error"):
         raise typer.Exit(Exit.FAILED)

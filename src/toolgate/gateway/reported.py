@@ -35,7 +35,9 @@ RETRY_S: Final = 1.0
 LONGEST_WAIT_S: Final = 30.0
 """Definitions that were announced and do not come are looked for after waits that double up to this."""
 
-_WORST_LAST: Final[Sequence[HealthState]] = ("disabled", "connected", "idle", "degraded", "down")
+_WORST_LAST: Final[Sequence[HealthState]] = (
+    *("disabled", "connected", "idle", "starting", "degraded", "down"),
+)
 
 _log: Final = logging.getLogger(__name__)
 
@@ -341,6 +343,7 @@ def _health(offer: ServerTools, word: _Word | None) -> ServerHealth:
         # A node that still goes by an older record says nothing of how the server fares under this one.
         state="idle" if worst.state == "disabled" else worst.state,
         last_error=worst.last_error,
+        hint=worst.hint,
         since_ms=worst.since_ms,
         restarts=word.restarts,
         calls=word.calls,

@@ -175,6 +175,7 @@ def _server_report(server_id: str, health: ServerHealth, known: _Known) -> Serve
         list_state=known.offer.state,
         since_ms=health.since_ms,
         last_error=redact_text(health.last_error)[:MAX_ERROR_CHARS],
+        hint=redact_text(health.hint)[:MAX_ERROR_CHARS],
         restarts=health.restarts,
         tools=len(known.offer.tools),
         quarantined=len(known.offer.quarantined),

@@ -27,6 +27,7 @@ KEPT: Final = (
     "enabled",
     "sharing",
     "idle_timeout_s",
+    "start_timeout_s",
     "prewarm",
 )
 """The members of a server that another version of its package leaves as they are."""

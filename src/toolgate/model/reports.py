@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from toolgate.model.tools import ListState
 
-HealthState = Literal["connected", "degraded", "down", "idle", "disabled"]
+HealthState = Literal["connected", "starting", "degraded", "down", "idle", "disabled"]
 
 LOST_AFTER_MS: Final = 30_000
 """A node reports at least every 10 s. One that was not heard of for three times that is lost."""
@@ -24,6 +24,8 @@ class ServerReport:
     """Wall clock of the node at which `state` was entered."""
     last_error: str = ""
     """Redacted on the node."""
+    hint: str = ""
+    """What its start is waiting for, or what to do about `last_error`. Redacted on the node."""
     restarts: int = 0
     tools: int = 0
     quarantined: int = 0

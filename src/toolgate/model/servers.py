@@ -109,6 +109,8 @@ class ServerRecord:
     enabled: bool = True
     sharing: Sharing = "shared"
     idle_timeout_s: int = 0
+    start_timeout_s: int = 0
+    """0: by what it starts (`model.runners`)."""
     prewarm: bool = False
     package: PackageRef | None = None
     """The package it runs from, where it was installed as one."""

@@ -49,7 +49,7 @@ class WatchRecordsResponse(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
 
 class ServerReport(_message.Message):
-    __slots__ = ("server_id", "state", "list_state", "since_ms", "last_error", "restarts", "tools", "quarantined", "calls", "is_stale", "definitions", "changed")
+    __slots__ = ("server_id", "state", "list_state", "since_ms", "last_error", "restarts", "tools", "quarantined", "calls", "is_stale", "definitions", "changed", "hint")
     class ChangedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,7 @@ class ServerReport(_message.Message):
     IS_STALE_FIELD_NUMBER: _ClassVar[int]
     DEFINITIONS_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
+    HINT_FIELD_NUMBER: _ClassVar[int]
     server_id: str
     state: str
     list_state: str
@@ -81,7 +82,8 @@ class ServerReport(_message.Message):
     is_stale: bool
     definitions: str
     changed: _containers.ScalarMap[str, str]
-    def __init__(self, server_id: _Optional[str] = ..., state: _Optional[str] = ..., list_state: _Optional[str] = ..., since_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., restarts: _Optional[int] = ..., tools: _Optional[int] = ..., quarantined: _Optional[int] = ..., calls: _Optional[int] = ..., is_stale: _Optional[bool] = ..., definitions: _Optional[str] = ..., changed: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    hint: str
+    def __init__(self, server_id: _Optional[str] = ..., state: _Optional[str] = ..., list_state: _Optional[str] = ..., since_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., restarts: _Optional[int] = ..., tools: _Optional[int] = ..., quarantined: _Optional[int] = ..., calls: _Optional[int] = ..., is_stale: _Optional[bool] = ..., definitions: _Optional[str] = ..., changed: _Optional[_Mapping[str, str]] = ..., hint: _Optional[str] = ...) -> None: ...
 
 class Definitions(_message.Message):
     __slots__ = ("server_id", "digest", "tools", "quarantined", "prompts", "resources", "templates")

@@ -61,6 +61,7 @@ MAX_TIMEOUT_MS: Final = 300_000
 MAX_CONCURRENCY: Final = 1_024
 MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 MAX_IDLE_S: Final = 30 * 24 * 3600
+MAX_START_S: Final = 3600
 
 T = TypeVar("T")
 
@@ -344,6 +345,10 @@ class ServerBody(Body):
     """After this long without a call the connection is closed until the next. 0: never, but 300 s for the
     connections of sessions."""
 
+    start_timeout_s: int = Field(default=0, ge=0, le=MAX_START_S)
+    """How long a start may take, downloads included. 0: 300 s where the command is a package runner (`npx`,
+    `uvx`, `bunx`, `pipx`, `docker` and the like), else 10 s."""
+
     prewarm: bool = False
     """Stay connected: a connection that ends is opened again at once, not by the next call or list."""
 
@@ -379,6 +384,7 @@ class ServerBody(Body):
             enabled=self.enabled,
             sharing=self.sharing,
             idle_timeout_s=self.idle_timeout_s,
+            start_timeout_s=self.start_timeout_s,
             prewarm=self.prewarm,
             package=self.package.value() if self.package else None,
         )

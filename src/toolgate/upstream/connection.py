@@ -8,13 +8,14 @@ import asyncio
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from toolgate.errors import CallTimedOut, LoginRequired, ServerUnavailable
 from toolgate.model.reports import HealthState
+from toolgate.model.runners import describe_download, runner_of
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
 from toolgate.telemetry import Metrics
@@ -27,6 +28,7 @@ from toolgate.upstream.opening import Openers
 from toolgate.upstream.restarts import Restarts
 
 Act = Callable[[], Awaitable[None]]
+RUNS: Final = "it runs, and has not answered yet"
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -80,6 +82,9 @@ class _Reports:
     def on_stderr(self, text: bytes) -> None:
         self._connection.common.stderr.add(text)
 
+    def on_reading(self) -> None:
+        self._connection.on_reading()
+
 
 class Connection(ABC):
     """One link to one server, for as long as the server's `launch` stays the same.
@@ -105,7 +110,13 @@ class Connection(ABC):
         self._needs_login = False
         """The newest start failed for want of the caller's login."""
         self._start_ended = asyncio.Event()
-        """Set, and replaced by a new one, whenever a start has ended, well or not."""
+        """Set, and replaced by a new one, whenever a start has ended, well or not, or is a slow one."""
+        self._started_s = 0.0
+        """When the newest start began."""
+        self._awaited = ""
+        """What that start is waiting for, where it is known."""
+        self._is_slow = False
+        """The start that is under way takes longer than callers wait for one."""
         self._leaving: Link | None = None
         self._drain_s = 0.0
         self._draining: asyncio.Timeout | None = None
@@ -174,6 +185,8 @@ class Connection(ABC):
                     raise LoginRequired(f"server `{server_id}`: {self._condition.last_error}")
                 # Not why: the reason may quote the server's own output, which is for operators.
                 raise ServerUnavailable(f"server `{server_id}` is down")
+            if self._is_slow:
+                raise self._still_starting()
             self._is_demanded = True
             self._wake.set()
             try:
@@ -185,6 +198,14 @@ class Connection(ABC):
                 ) from exc
         return link
 
+    def _still_starting(self) -> ServerUnavailable:
+        since_s = self._clock() - self._started_s
+        reason = f": {self._awaited}" if self._awaited else ""
+        return ServerUnavailable(
+            f'server "{self.record.server_id}" is still starting ({since_s:.0f} s){reason}',
+            hint="nothing to do; raise start_timeout_s if the network is slow",
+        )
+
     async def listed(self, _link: Link, _until_s: float) -> None:
         """Returns once the tools were listed by the link. One that never lists makes nobody wait for it."""
         return
@@ -194,6 +215,12 @@ class Connection(ABC):
     @abstractmethod
     def on_notification(self, method: str, params: bytes) -> None:
         """The server says something that belongs to no call."""
+
+    def on_reading(self) -> None:
+        """The server that is being started runs by now; what a runner had to download is there."""
+        self._awaited = RUNS
+        if self._condition.state == "starting":
+            self._enter("starting", hint=RUNS)
 
     def on_lost(self, reason: str) -> None:
         now_s = self._clock()
@@ -241,10 +268,10 @@ class Connection(ABC):
         openers = self._around.openers
         try:
             async with openers.slot(self.record.transport):
-                self._restarts.on_start(self._clock())
-                link = await openers.open(
-                    self.record, reports, known_era=self.common.known_era, capabilities=self._capabilities
-                )
+                with self._starting():
+                    link = await openers.open(
+                        self.record, reports, known_era=self.common.known_era, capabilities=self._capabilities
+                    )
         except StartFailed as exc:
             self._on_start_failed(exc)
             return
@@ -252,6 +279,31 @@ class Connection(ABC):
         self._on_started(link)
         if reports.closed is not None:
             self.on_lost(reports.closed)
+
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        """A start under way. A server that was well is seen starting at once, another if that takes long.
+
+        So one that crashes again and again is down all the while.
+        """
+        runner = runner_of(self.record)
+        self._awaited = "" if runner is None else describe_download(runner)
+        self._started_s = self._clock()
+        self._restarts.on_start(self._started_s)
+        if self._condition.state not in {"down", "degraded"}:
+            self._enter("starting", hint=self._awaited)
+        timer = asyncio.get_running_loop().call_later(self._around.limits.slow_start_s, self._on_slow_start)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._is_slow = False
+
+    def _on_slow_start(self) -> None:
+        self._is_slow = True
+        if self._condition.state != "starting":
+            self._enter("starting", hint=self._awaited)
+        self._announce_start_ended()
 
     def _on_started(self, link: Link) -> None:
         self.common.known_era = link.hello.era
@@ -264,7 +316,7 @@ class Connection(ABC):
         self.common.known_era = None
         self._needs_login = failure.needs_login
         self._restarts.on_failed(self._clock(), is_fatal=failure.fatal, asked_s=failure.retry_after_s or 0.0)
-        self._enter("down", error=str(failure))
+        self._enter("down", error=str(failure), hint=failure.hint)
         self._around.metrics.connects[self.record.server_id, "failed"] += 1
         self._announce_start_ended()
 
@@ -280,8 +332,8 @@ class Connection(ABC):
 
     # Small things
 
-    def _enter(self, state: HealthState, *, error: str = "") -> None:
-        self._condition.enter(state, error=error)
+    def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
+        self._condition.enter(state, error=error, hint=hint)
 
     def _idle_s(self, timeout_s: float) -> float:
         """When nobody will have called for so long."""

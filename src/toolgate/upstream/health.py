@@ -14,7 +14,8 @@ STDERR_TAIL_BYTES: Final = 64 * 1024
 class ServerHealth:
     """One server as this node sees it now.
 
-    connected: the link is up and the newest list was good, or is under way. degraded: the newest list failed,
+    connected: the link is up and the newest list was good, or is under way. starting: a link is being opened;
+    after a failure, one that takes its time. degraded: the newest list failed,
     or the link was lost and will be opened again. down: it could not be started; calls fail at once until
     the backoff has passed. idle: no link, and nothing wrong. disabled: by its record.
     """
@@ -22,6 +23,8 @@ class ServerHealth:
     state: HealthState
     last_error: str = ""
     """The newest failure, whether or not the server has recovered since."""
+    hint: str = ""
+    """What a start is waiting for, or what to do about the newest failure."""
     since_ms: int = 0
     """Wall clock at which `state` was entered."""
     restarts: int = 0
@@ -44,15 +47,16 @@ class ServerHealth:
 class Condition:
     """The state of one server, since when, and the newest failure."""
 
-    __slots__ = ("last_error", "since_ms", "state")
+    __slots__ = ("hint", "last_error", "since_ms", "state")
 
     def __init__(self, state: HealthState) -> None:
         self.state: HealthState = state
         self.since_ms = _wall_ms()
         self.last_error = ""
+        self.hint = ""
 
-    def enter(self, state: HealthState, *, error: str = "") -> None:
-        self.last_error = error or self.last_error
+    def enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
+        self.last_error, self.hint = error or self.last_error, hint
         if state != self.state:
             self.state, self.since_ms = state, _wall_ms()
 

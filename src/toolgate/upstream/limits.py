@@ -10,6 +10,9 @@ CALL_CEILING_S: Final = 300.0
 LOOK_AGAIN_S: Final = 1.0
 """How soon a deadline that was moved is looked at again, because it may have been moved back."""
 
+GRACE_S: Final = 2.0
+"""An opener keeps to the limit of a start itself, and may need this long to clear up."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
@@ -21,8 +24,10 @@ class PoolLimits:
     """Servers connected to at once. Their places are their own: those that never answer hold up no child."""
     start_slot_s: float = 2.0
     """How long a start counts as one of those. One that hangs longer burns nothing and frees its place."""
-    start_timeout_s: float = START_TIMEOUT_S + 2.0
-    """When an opener is given up. It keeps to START_TIMEOUT_S itself, and may need a moment to clear up."""
+    start_timeout_s: float = START_TIMEOUT_S + GRACE_S
+    """When an opener is given up, unless its record allows more."""
+    slow_start_s: float = START_TIMEOUT_S
+    """A start that takes longer downloads something. Calls and refreshes do not wait for it any longer."""
 
     backoff_s: float = 0.1
     backoff_max_s: float = 30.0

@@ -131,8 +131,11 @@ class StartFailed(Exception):
         fatal: bool = False,
         retry_after_s: float | None = None,
         needs_login: bool = False,
+        hint: str = "",
     ) -> None:
         super().__init__(message)
+        self.hint = hint
+        """What an operator can do about it."""
         self.state: ListState = state
         self.fatal = fatal
         """Trying again without a change to the record is pointless (no such command, missing variable)."""
@@ -161,6 +164,9 @@ class LinkListener(Protocol):
 
     def on_stderr(self, text: bytes) -> None:
         """Something the child wrote to its standard error."""
+
+    def on_reading(self) -> None:
+        """A child that is being started reads its input: what had to be downloaded is there, and it runs."""
 
 
 class Link(Protocol):

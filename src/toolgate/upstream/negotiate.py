@@ -1,8 +1,10 @@
 """Which era a server speaks: `server/discover` first, then the `initialize` handshake. For any transport.
 
 The era is a property of the server, and only positive evidence makes it modern: a discovery that lists
-our modern version. Silence is no evidence, because a slow starter has not answered *yet*; so after
-`PROBE_TIMEOUT_S` the handshake is sent as well, the probe stays open, and the first real answer decides.
+our modern version. Silence is no evidence, because a slow starter has not answered *yet*; so once the
+server has read the probe and kept silent for `PROBE_TIMEOUT_S`, the handshake is sent as well, the probe
+stays open, and the first real answer decides. While the probe is unread nothing follows it: a server of both
+revisions that finds both messages answers the probe, and is then bound to a session by the handshake.
 Nothing here knows pipes or HTTP, opens or closes anything, or sets a deadline for the whole start.
 """
 
@@ -32,6 +34,8 @@ _T = TypeVar("_T")
 Ask = Callable[[str, Params, float], Awaitable[Reply]]
 """Sends one request with exactly these params and waits so many seconds; raises as `Link.request` does."""
 Notify = Callable[[str, Params], Awaitable[None]]
+Read = Callable[[], Awaitable[None]]
+"""Returns once the server has read what was sent to it."""
 
 UNSUPPORTED_VERSION: Final = -32022
 _ALL_VERSIONS: Final = (MODERN_VERSION, *LEGACY_VERSIONS)
@@ -58,8 +62,17 @@ class _Versions(msgspec.Struct):
     supported: list[str]
 
 
+async def _read_at_once() -> None:
+    """For transports that deliver a request before they wait for its answer."""
+
+
 async def negotiate(
-    ask: Ask, notify: Notify, *, known_era: Era | None = None, capabilities: bytes = SHARED_CAPABILITIES
+    ask: Ask,
+    notify: Notify,
+    *,
+    known_era: Era | None = None,
+    capabilities: bytes = SHARED_CAPABILITIES,
+    was_read: Read = _read_at_once,
 ) -> Hello:
     """What the server is. Raises StartFailed when it is nothing we speak, and whatever `ask` raises.
 
@@ -70,12 +83,24 @@ async def negotiate(
         return await _handshake_or_probe(ask, handshake)
     probe = asyncio.ensure_future(_discover(ask))
     try:
+        await _until_read(probe, was_read)
         await asyncio.wait({probe}, timeout=PROBE_TIMEOUT_S)
         if not probe.done():
             return await _handshake_beside(probe, handshake)
         return probe.result() or await _handshake_or_probe(ask, handshake)
     finally:
         await _discard(probe)
+
+
+async def _until_read(probe: asyncio.Future[Hello | None], was_read: Read) -> None:
+    """Returns once the server has read the probe, or answered it."""
+    await asyncio.sleep(0)  # the probe is sent by a task that has not run yet
+    reading = asyncio.ensure_future(was_read())
+    asked: set[asyncio.Future[Any]] = {probe, reading}
+    try:
+        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _discard(reading)
 
 
 async def _handshake_or_probe(ask: Ask, handshake: _Shake) -> Hello:

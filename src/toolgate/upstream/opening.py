@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
+from toolgate.model.runners import start_timeout_of
 from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.tools import Era
-from toolgate.upstream.limits import PoolLimits
+from toolgate.upstream.limits import GRACE_S, PoolLimits
 from toolgate.upstream.link import SHARED_CAPABILITIES, Link, LinkListener, Opener, StartFailed
 
 ALL_CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}'
@@ -40,7 +41,7 @@ class Openers:
             raise StartFailed(f"this node has no transport `{record.transport}`", fatal=True)
         if capabilities is None:
             capabilities = SHARED_CAPABILITIES if record.sharing == "shared" else ALL_CAPABILITIES
-        timeout_s = self._limits.start_timeout_s
+        timeout_s = max(self._limits.start_timeout_s, start_timeout_of(record, 0.0) + GRACE_S)
         try:
             async with asyncio.timeout(timeout_s):
                 return await opener(record, listener, known_era=known_era, capabilities=capabilities)

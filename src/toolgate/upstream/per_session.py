@@ -81,8 +81,8 @@ class SessionLink(Connection):
         super()._on_started(link)
         self._server.on_session_opened()
 
-    def _enter(self, state: HealthState, *, error: str = "") -> None:
-        super()._enter(state, error=error)
+    def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
+        super()._enter(state, error=error, hint=hint)
         # A caller who has yet to log in says nothing about the server.
         if error and not self._needs_login:
             self._server.on_session_failed(error)

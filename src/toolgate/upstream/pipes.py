@@ -5,8 +5,11 @@ descriptor twice, and the second close may hit one that another thread has opene
 """
 
 import asyncio
+import fcntl
 import os
 import stat
+import struct
+import termios
 from collections.abc import Callable
 from typing import Final
 
@@ -68,6 +71,7 @@ class Outlet:
         self._fd = fd
         self._on_broken = on_broken
         self._pending = bytearray()
+        self._left_unread = 0
         self.has_room = asyncio.Event()
         """Whether to write now. Also set when it is closed, so that nobody waits for ever."""
         self.has_room.set()
@@ -76,6 +80,14 @@ class Outlet:
     @property
     def is_open(self) -> bool:
         return self._fd >= 0
+
+    @property
+    def unread(self) -> int:
+        """How many bytes the other side has not read yet; or had not when this was closed."""
+        if self._fd < 0:
+            return self._left_unread
+        in_pipe: int = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, b"\0" * 4))[0]
+        return in_pipe + len(self._pending)
 
     def write(self, data: bytes) -> None:
         """Send `data`, or keep it until the other side reads. Does nothing once closed."""
@@ -96,6 +108,7 @@ class Outlet:
     def close(self) -> None:
         """Close at once: what is still pending is lost."""
         if self._fd >= 0:
+            self._left_unread = self.unread
             self._loop.remove_writer(self._fd)
             os.close(self._fd)
             self._fd = -1

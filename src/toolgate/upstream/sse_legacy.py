@@ -5,6 +5,7 @@ import itertools
 import ssl
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
+from toolgate.model.runners import start_timeout_of
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
 from toolgate.upstream.egress import Egress
@@ -47,14 +48,15 @@ class SseLegacyOpener:
     ) -> SseLink:
         link = SseLink(await self._reach.server(record), self._numbers, listener)
         era: Era | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
+        timeout_s = start_timeout_of(record, self._start_timeout_s)
         try:
-            async with asyncio.timeout(self._start_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 await link.connect()
                 link.open(
                     await negotiate(link.exchange, link.notify, known_era=era, capabilities=capabilities)
                 )
         except (TimeoutError, CallTimedOut, ExchangeTimedOut) as exc:
-            reason = f"no answer within {self._start_timeout_s:g} s"
+            reason = f"no answer within {timeout_s:g} s"
             raise StartFailed(reason, state="list_timeout") from exc
         except (ServerUnavailable, ConnectFailed, ExchangeFailed) as exc:
             self._shy ^= {record.server_id}

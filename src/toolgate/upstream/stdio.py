@@ -11,6 +11,7 @@ from typing import Final
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.raw import UNREADABLE
+from toolgate.model.runners import start_timeout_of
 from toolgate.model.servers import EMPTY, ServerRecord, StdioLaunch
 from toolgate.model.tools import Era
 from toolgate.upstream import wire
@@ -44,6 +45,8 @@ MAX_NOISE_LINES: Final = 10_000
 
 _STDERR_TAIL_BYTES: Final = 1024
 _KILLED_S: Final = 1.0
+_LOOK_EVERY_S: Final = 0.05
+"""How often a pipe is asked whether it was read: no event tells of that."""
 _DELIVER_TIMEOUT_S: Final = 10.0
 _LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 
@@ -138,6 +141,17 @@ class StdioLink:
         finally:
             self._unanswered.remove(key)
             self._relay.leave(key)
+
+    async def was_read(self) -> None:
+        """Returns once the child has read all that was sent. A runner that downloads reads nothing."""
+        while not self.has_read and not self._end:  # noqa: ASYNC110  the kernel has no event for it
+            await asyncio.sleep(_LOOK_EVERY_S)
+        if not self._end:
+            self._listener.on_reading()
+
+    @property
+    def has_read(self) -> bool:
+        return self._child is not None and not self._child.stdin.unread
 
     async def notify(self, method: str, params: Params) -> None:
         self._write(wire.encode_notification(method, params))
@@ -316,18 +330,25 @@ class StdioOpener:
         env = self._secrets.child_environment(launch)
         link = StdioLink(record.server_id, listener, Redactor(credentials_of_child(launch, env)))
         era: Era | None = "legacy" if known_era is None and record.server_id in self._shy else known_era
+        timeout_s = start_timeout_of(record, self._start_timeout_s)
+
+        async def ask(method: str, params: Params, _timeout_s: float) -> Reply:
+            return await link.exchange(method, params, timeout_s)
+
         try:
-            async with asyncio.timeout(self._start_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 await self._spawn(link, launch, env, lambda: self._on_spawn(record, listener.purpose))
-                await link.open(
-                    await negotiate(link.exchange, link.notify, known_era=era, capabilities=capabilities)
+                hello = await negotiate(
+                    ask, link.notify, known_era=era, capabilities=capabilities, was_read=link.was_read
                 )
+                await link.open(hello)
         except (TimeoutError, CallTimedOut) as exc:
             raise StartFailed(
-                f"it did not get through its start within {self._start_timeout_s:g} s", state="list_timeout"
+                f"it did not get through its start within {timeout_s:g} s", state="list_timeout"
             ) from exc
         except ServerUnavailable as exc:
-            self._shy ^= {record.server_id}
+            # One that never read the probe did not die of it.
+            self._shy = self._shy ^ {record.server_id} if link.has_read else self._shy
             raise StartFailed(f"it {link.end}") from exc
         finally:
             if not link.is_open:

@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -53,6 +53,8 @@ class Supervisor(Connection):
         self._refreshes: list[asyncio.Future[None]] = []
         self._listed_by: Link | None = None
         """The newest link by which the tools were listed."""
+        self._noted: HealthState | Literal[""] = ""
+        """What the log says of a server that is not connected."""
         self._list_ended = asyncio.Event()
         """Set, and replaced by a new one, whenever an attempt to list has ended, well or not."""
 
@@ -156,6 +158,7 @@ class Supervisor(Connection):
         return ServerHealth(
             state=self._condition.state,
             last_error=self._condition.last_error,
+            hint=self._condition.hint,
             since_ms=self._condition.since_ms,
             restarts=self._restarts.count,
             pid=link.pid if link else None,
@@ -230,6 +233,13 @@ class Supervisor(Connection):
         self.attempted.set()
         _end(self._take_refreshes())
 
+    def _on_slow_start(self) -> None:
+        super()._on_slow_start()
+        awaited = f": {self._awaited}" if self._awaited else ""
+        _logger.info("server `%s` is still starting%s", self.record.server_id, awaited)
+        self._noted = self._noted or "starting"
+        _end(self._take_refreshes())
+
     async def _list(self) -> None:
         """Read the lists that are due, at once; each is shown without waiting long for the others."""
         link = self.link
@@ -301,19 +311,22 @@ class Supervisor(Connection):
 
     # Small things
 
-    def _enter(self, state: HealthState, *, error: str = "") -> None:
-        """Another state, told in the log without its reason: that may quote what the server said."""
+    def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
+        """Another state, logged without its reason: that may quote what the server said."""
         before = self._condition.state
-        super()._enter(state, error=error)
-        if state == before:
+        super()._enter(state, error=error, hint=hint)
+        if state in {before, "starting"}:
             return
         if state in {"down", "degraded"}:
             server_id = self.record.server_id
             _logger.warning(
                 "server `%s` is %s: `toolgate servers get %s` says why", server_id, state, server_id
             )
-        elif before in {"down", "degraded"}:
-            _logger.info("server `%s` is %s again", self.record.server_id, state)
+            self._noted = state
+        elif self._noted:
+            again = "" if self._noted == "starting" else " again"
+            _logger.info("server `%s` is %s%s", self.record.server_id, state, again)
+            self._noted = ""
 
     def _show(self) -> None:
         if self._discovery.show():

@@ -46,6 +46,9 @@ class _Ear:
     def on_stderr(self, text: bytes) -> None:
         self.stderr.add(text)
 
+    def on_reading(self) -> None:
+        """A trial waits for the end of the start."""
+
 
 async def try_server(record: ServerRecord, openers: Openers, limits: PoolLimits) -> TrialReport:
     """Connect, list, close. Whatever goes wrong is in the report."""

@@ -80,6 +80,7 @@ SERVERS: Final = st.tuples(
         enabled=st.booleans(),
         sharing=st.sampled_from(["shared", "per_session"]),
         idle_timeout_s=st.integers(0, 1_000_000),
+        start_timeout_s=st.integers(0, 3_600),
         prewarm=st.booleans(),
         redaction=some(
             hide=st.lists(LABELS, max_size=3),

@@ -110,6 +110,7 @@ class Asker:
                 enabled=False,
                 sharing=rng.choice(("per_session", "nobody")),
                 idle_timeout_s=rng.choice((60, 2**40)),
+                start_timeout_s=rng.choice((90, 2**40)),
                 prewarm=True,
             ),
         }
@@ -212,7 +213,7 @@ def grpc_request(ask: Ask) -> Any:
 
 def server_message(body: Json) -> sms.McpServerRecord:
     fields = dict(body)
-    extras = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm")
+    extras = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "start_timeout_s", "prewarm")
     fields["extras"] = {name: fields.pop(name) for name in extras if name in fields}
     if "transport" in fields:
         fields["transport"] = TRANSPORTS[fields["transport"]]

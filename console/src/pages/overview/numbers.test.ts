@@ -12,6 +12,7 @@ test("servers are counted by what is known here, else by the worst that a node r
   const servers = [server("connected"), server("down"), server(null, ["connected", "down"]), server(null)];
   expect(byState(servers)).toEqual([
     ["connected", 1],
+    ["starting", 0],
     ["degraded", 0],
     ["down", 2],
     ["idle", 0],

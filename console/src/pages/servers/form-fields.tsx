@@ -254,6 +254,15 @@ function LimitFields({ form, set, problem }: FormProps) {
           range={RANGES.idle_timeout_s}
           problem={problem("idle_timeout_s")}
         />
+        <NumberField
+          label="Give up a start after"
+          about="0: after 300 s for package runners such as npx and uvx, else after 10 s."
+          unit="s"
+          value={form.start_timeout_s}
+          onChange={(start_timeout_s) => set({ start_timeout_s })}
+          range={RANGES.start_timeout_s}
+          problem={problem("start_timeout_s")}
+        />
       </SimpleGrid>
       <Switch
         mt="md"

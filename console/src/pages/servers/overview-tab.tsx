@@ -26,6 +26,16 @@ export function OverviewTab({ server }: { readonly server: Server }) {
       {health && isWrong && health.last_error ? (
         <Alert color={health.state === "down" ? "red" : "orange"} title="What went wrong last">
           <Untrusted text={health.last_error} />
+          {health.hint ? (
+            <Text size="sm" mt="xs">
+              <Untrusted text={health.hint} />
+            </Text>
+          ) : null}
+        </Alert>
+      ) : null}
+      {health?.state === "starting" && health.hint ? (
+        <Alert color="yellow" title="It is starting">
+          <Untrusted text={health.hint} />
         </Alert>
       ) : null}
       <SimpleGrid cols={{ base: 1, md: 2 }}>

@@ -17,6 +17,7 @@ const STDIO: Body = {
   enabled: false,
   sharing: "per_session",
   idle_timeout_s: 60,
+  start_timeout_s: 90,
   prewarm: true,
   redaction: { hide: ["customer_*"], show: ["key"], arguments: "none" },
   package: { version: "1.0.0", sha256: "0".repeat(64) },

@@ -48,6 +48,7 @@ export interface ServerForm {
   readonly max_tool_output_bytes: Typed;
   readonly sharing: NonNullable<Body["sharing"]>;
   readonly idle_timeout_s: Typed;
+  readonly start_timeout_s: Typed;
   readonly prewarm: boolean;
   readonly hide: readonly string[];
   readonly show: readonly string[];
@@ -71,6 +72,7 @@ const KNOWN = new Set([
     "allowed_tools",
   ],
   ...["approval_policy", "budgets", "tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm"],
+  ...["start_timeout_s"],
   ...["redaction", "package", "revision", "updated_at_ms", "health", "nodes", "login"],
 ]);
 
@@ -131,6 +133,7 @@ export function toForm(body: Body): ServerForm {
     ...body.budgets,
     sharing: body.sharing ?? "shared",
     idle_timeout_s: body.idle_timeout_s ?? 0,
+    start_timeout_s: body.start_timeout_s ?? 0,
     prewarm: body.prewarm ?? false,
     hide: body.redaction?.hide ?? [],
     show: body.redaction?.show ?? [],
@@ -209,6 +212,7 @@ export function toBody(form: ServerForm): Body {
     enabled: form.enabled,
     sharing: form.sharing,
     idle_timeout_s: numberOf(form.idle_timeout_s),
+    start_timeout_s: numberOf(form.start_timeout_s),
     prewarm: form.prewarm,
     redaction: { hide: [...form.hide], show: [...form.show], arguments: form.audited },
     package: form.package,

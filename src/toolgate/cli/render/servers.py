@@ -26,10 +26,18 @@ from toolgate.cli.render.moments import MINUTE, moment
 
 Record = Mapping[str, Any]
 
-STATE_STYLES: Final = {"connected": OK, "degraded": WARN, "down": BAD, "idle": "", "disabled": DIM}
+STATE_STYLES: Final = {
+    "connected": OK,
+    "starting": WARN,
+    "degraded": WARN,
+    "down": BAD,
+    "idle": "",
+    "disabled": DIM,
+}
 WORKING: Final = frozenset({"connected", "idle", "disabled"})
 TRANSPORTS: Final = {"stdio": "stdio", "streamable_http": "http", "http_sse_legacy": "sse"}
-STDERR_LINES: Final = 12
+STDERR_LINES: Final = 40
+"""As many as the hint of a failed start promises."""
 
 
 def render_servers(servers: Sequence[Record]) -> RenderableType:
@@ -170,16 +178,23 @@ def _troubles(servers: Sequence[Record]) -> RenderableType | None:
 
 def _troubles_of(server: Record) -> Iterator[tuple[str, str]]:
     health = health_of(server)
-    if health.get("state") in {"down", "degraded"} and health.get("last_error"):
-        yield STATE_STYLES[health["state"]], health["last_error"]
+    if trouble := _trouble(health):
+        yield STATE_STYLES[health["state"]], trouble
     if health.get("quarantined"):
         refused = count(health["quarantined"], "definition")
         yield WARN, f"{refused} refused; `toolgate servers tools {server['server_id']}` says why"
     for node in server.get("nodes") or ():
-        if node["state"] in {"down", "degraded"} and node["last_error"]:
-            yield STATE_STYLES[node["state"]], f"on {node['node_id']}: {node['last_error']}"
+        if trouble := _trouble(node):
+            yield STATE_STYLES[node["state"]], f"on {node['node_id']}: {trouble}"
     if not server.get("allowed_tools"):
         yield WARN, "no tool is allowed; fill `allowed_tools`"
+
+
+def _trouble(health: Record) -> str:
+    """Why a server does not serve, or not yet. Empty: it does."""
+    if health.get("state") == "starting":
+        return str(health.get("hint") or "")
+    return str(health.get("last_error") or "") if health.get("state") in {"down", "degraded"} else ""
 
 
 def _details(server: Record, health: Record) -> list[tuple[str, Text]]:
@@ -189,6 +204,7 @@ def _details(server: Record, health: Record) -> list[tuple[str, Text]]:
         ("name", cell(server.get("display_name"))),
         ("state", _state(health)),
         ("last error", cell(health.get("last_error"), BAD)),
+        ("hint", cell(health.get("hint"))),
         ("reached by", _launch(server)),
         ("login", cell(_login(server.get("login")))),
         ("environment", names((server.get("stdio") or {}).get("env", {}))),

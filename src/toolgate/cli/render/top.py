@@ -10,7 +10,14 @@ from rich.text import Text
 from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, count, grid
 
 Answer = Mapping[str, Any]
-STATE_STYLES: Final = {"connected": OK, "idle": DIM, "disabled": DIM, "degraded": WARN, "down": BAD}
+STATE_STYLES: Final = {
+    "connected": OK,
+    "starting": WARN,
+    "idle": DIM,
+    "disabled": DIM,
+    "degraded": WARN,
+    "down": BAD,
+}
 MOST_REASONS: Final = 4
 MOST_NODES: Final = 3
 _NAME: Final = 30

@@ -13,7 +13,9 @@ from toolgate.model.revisions import Body, Kind
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 
-_PLAIN_EXTRAS: Final = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm")
+_PLAIN_EXTRAS: Final = (
+    *("tags", "category", "enabled", "sharing", "idle_timeout_s", "start_timeout_s", "prewarm"),
+)
 EXTRAS: Final = (*_PLAIN_EXTRAS, "package", "redaction", "approval_policy.in_place")
 """The members of a server that a client of SPEAR's does not know."""
 _BUDGETS: Final = ("tool_timeout_ms", "max_concurrency", "max_tool_output_bytes")

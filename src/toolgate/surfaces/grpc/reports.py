@@ -146,6 +146,7 @@ def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
         list_state=one_of(get_args(ListState), sent.list_state, otherwise="pending"),
         since_ms=min(sent.since_ms, MAX_COUNT),
         last_error=_text(sent.last_error),
+        hint=_text(sent.hint),
         restarts=min(sent.restarts, MAX_COUNT),
         tools=min(sent.tools, MAX_COUNT),
         quarantined=min(sent.quarantined, MAX_COUNT),

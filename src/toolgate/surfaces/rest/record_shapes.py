@@ -25,6 +25,8 @@ class ServerOnNode(Shown, frozen=True, kw_only=True):
     node_id: str
     state: HealthState
     last_error: str
+    hint: str
+    """What a start is waiting for, or what to do about the newest failure."""
     tools: int
     restarts: int
     since_ms: int

@@ -60,6 +60,7 @@ def _show_on_node(node_id: str, server: ServerReport) -> ServerOnNode:
         node_id=node_id,
         state=server.state,
         last_error=redact_text(server.last_error),
+        hint=redact_text(server.hint),
         tools=server.tools,
         restarts=server.restarts,
         since_ms=server.since_ms,
@@ -71,6 +72,7 @@ def show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> Se
     return replace(
         health,
         last_error=redact_text(health.last_error),
+        hint=redact_text(health.hint),
         stderr_tail=redact_text(health.stderr_tail[-tail_chars:]),
     )
 

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import ssl
 
+from toolgate.model.runners import start_timeout_of
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
 from toolgate.upstream.background import Background
@@ -49,7 +50,8 @@ class StreamableOpener:
     ) -> StreamableLink:
         endpoint, redactor = await self._endpoint(record, capabilities)
         try:
-            hello, session = await self._greet(endpoint, known_era)
+            timeout_s = start_timeout_of(record, self._start_timeout_s)
+            hello, session = await self._greet(endpoint, known_era, timeout_s)
         except StartFailed as exc:
             endpoint.pool.close()
             raise StartFailed(
@@ -76,13 +78,15 @@ class StreamableOpener:
         heads = Heads(reached.target, reached.headers)
         return Endpoint(reached.pool, heads, self._numbers, capabilities), Redactor(reached.credentials)
 
-    async def _greet(self, endpoint: Endpoint, known_era: Era | None) -> tuple[Hello, Session | None]:
+    async def _greet(
+        self, endpoint: Endpoint, known_era: Era | None, timeout_s: float
+    ) -> tuple[Hello, Session | None]:
         """What the server is; and its session, exactly if it is legacy."""
         greeting = Greeting(endpoint)
         try:
-            async with asyncio.timeout(self._start_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 hello = await greeting.hello(known_era=known_era)
         except TimeoutError as exc:
-            reason = f"no answer within {self._start_timeout_s:g} s"
+            reason = f"no answer within {timeout_s:g} s"
             raise StartFailed(reason, state="list_timeout") from exc
         return hello, greeting.session if hello.era == "legacy" else None
