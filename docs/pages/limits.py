@@ -136,7 +136,7 @@ def _lists() -> Rows:
         ("a pattern of prompts or resources", f"{patterns.MAX_KIND_PATTERN:,} characters", "refused"),
         ("patterns in a list of a record", f"{patterns.MAX_LISTED:,}", "`invalid_record`"),
         ("those with wildcards among them", f"{patterns.MAX_LISTED_WILDCARDS}", "`invalid_record`"),
-        ("tools of a scope (setting)", f"{most_tools}", "403 `too_many_tools`"),
+        ("tools that a scope lists (setting)", f"{most_tools}", "searched, or `too_many_tools`"),
         ("how long a client may keep a list", _time(view.TTL_MS / 1000), "it asks again"),
     )
 

@@ -273,11 +273,11 @@ class Settings(Documented, BaseModel):
     """Directory of a sentence embedding model (MiniLM). Set: search also goes by meaning; needs the extra
     `toolgate[semantic]`. Unset: by words alone."""
 
-    on_too_many: OnTooMany = "refuse"
-    """What becomes of a scope with too many tools: `refuse` it, or `find`: show tools to search them with."""
+    on_too_many: OnTooMany = "find"
+    """What clients get of a scope with too many tools: `find`, tools that search it; `refuse`, an error."""
 
     max_tools: int = Field(default=128, ge=1, le=10_000)
-    """The most tools one scope may show before it is refused."""
+    """The most tools one scope may list. `on_too_many` says what happens above it."""
 
     max_definition_tokens: int | None = Field(default=None, ge=1)
     """The most tokens the definitions of one scope may cost. Unset: no limit."""

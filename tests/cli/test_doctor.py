@@ -3,6 +3,7 @@
 import json
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from toolgate.cli.diagnosis import (
     judge_open_files,
     judge_pin,
     judge_port,
+    judge_scope,
     judge_server,
     worst,
 )
@@ -174,12 +176,51 @@ def data(tmp_path: Path) -> str:
     return str(path)
 
 
+def answer_scopes(gateway: FakeGateway, **task: Any) -> None:
+    """One task without a finding, but for what `task` says."""
+    gateway.answer("GET /api/v1/mcp/scope", {"refusal": None, "warnings": []})
+    overview = {"task_id": "ops", "refusal": None, "warnings": []} | task
+    gateway.answer("GET /admin/api/mcp/tasks-overview", {"tasks": [overview]})
+
+
+def test_a_scope_over_the_limit_is_a_warning_and_one_that_is_refused_a_problem() -> None:
+    refusal = {"code": "too_many_tools", "message": "the scope has 131 tools", "hint": "narrow it"}
+    warned = {"refusal": None, "warnings": ["the scope has 131 tools"]}
+    remedy = "see which tools there are and why with `toolgate explain"
+
+    assert judge_scope("task ops", {"refusal": refusal, "warnings": []}) == [
+        Finding("problem", "task ops", "the scope has 131 tools", "narrow it")
+    ]
+    assert judge_scope("task ops", warned) == [
+        Finding("warning", "task ops", "the scope has 131 tools", f"{remedy} --task ops`")
+    ]
+    assert judge_scope("scope without a task", warned) == [
+        Finding("warning", "scope without a task", "the scope has 131 tools", f"{remedy}`")
+    ]
+
+
+def test_a_key_bound_to_tasks_has_no_scope_without_one(gateway: FakeGateway, run: Run, data: str) -> None:
+    gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
+    gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server()]})
+    gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
+    gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
+    gateway.answer("GET /admin/api/lint", {"findings": []})
+    answer_scopes(gateway, warnings=["too many"])
+    gateway.refuse("GET /api/v1/mcp/scope", "not_found", "name a task", status=404)
+
+    ran = run("doctor", "--data", data)
+
+    assert ran.code == 0
+    assert "too many" in ran.out
+
+
 def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data: str) -> None:
     gateway.answer("GET /healthz", {"status": "ok", "version": __version__, "revision": 4})
     gateway.answer("GET /admin/api/mcp/servers", {"revision": 4, "servers": [server()]})
     gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
     gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
     gateway.answer("GET /admin/api/lint", {"findings": []})
+    answer_scopes(gateway)
 
     ran = run("doctor", "--data", data)
 
@@ -209,6 +250,7 @@ def test_problems_come_first_and_end_with_1(gateway: FakeGateway, run: Run, data
     gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
     gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
     gateway.answer("GET /admin/api/lint", {"findings": [finding]})
+    answer_scopes(gateway)
 
     ran = run("doctor", "--data", data)
 
@@ -229,6 +271,7 @@ def test_an_empty_registry_is_worth_a_word(gateway: FakeGateway, run: Run, data:
     gateway.answer("GET /admin/api/nodes", {"revision": 4, "nodes": []})
     gateway.answer("GET /admin/api/pins", {"revision": 4, "pins": []})
     gateway.answer("GET /admin/api/lint", {"findings": []})
+    answer_scopes(gateway)
 
     ran = run("doctor", "--data", data, "--json")
 

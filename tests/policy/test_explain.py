@@ -67,7 +67,11 @@ def test_every_registered_tool_has_one_decision_and_so_has_a_server_that_does_no
 
 def test_a_scope_refused_for_its_size_is_explained_by_what_the_rules_admit() -> None:
     explanation = explain(
-        PLATFORM, Ceiling(), task=None, request=SessionRequest(), limits=Limits(max_tools=1)
+        PLATFORM,
+        Ceiling(),
+        task=None,
+        request=SessionRequest(),
+        limits=Limits(max_tools=1, on_too_many="refuse"),
     )
 
     assert explanation.scope.refusal is not None

@@ -190,8 +190,10 @@ def test_a_request_for_tools_names_tools(item: str) -> None:
 def test_limits_count_tools_only() -> None:
     platform = snapshot(offer("fs", *ALL, allowed=EVERYTHING))
 
-    fits = compose(platform, OPEN, task=None, request=ASK, limits=Limits(max_tools=1))
-    too_large = compose(platform, OPEN, task=None, request=ASK, limits=Limits(max_tools=0))
+    fits = compose(platform, OPEN, task=None, request=ASK, limits=Limits(max_tools=1, on_too_many="refuse"))
+    too_large = compose(
+        platform, OPEN, task=None, request=ASK, limits=Limits(max_tools=0, on_too_many="refuse")
+    )
 
     assert fits.refusal is None
     assert too_large.refusal is not None

@@ -1,12 +1,14 @@
 """How large a scope may be."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.policy.worlds import TOKENS, offer, refs, snapshot
 from toolgate.model.principals import Ceiling
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.limits import Limits
+from toolgate.policy.limits import NO_LIMITS, Limits
 from toolgate.policy.scope import Refusal, Scope
 
 PLATFORM = snapshot(offer("fs", "list", "read", "write"))
@@ -19,7 +21,7 @@ def scope_within(limits: Limits, request: SessionRequest | None = None) -> Scope
 
 
 def test_the_limits_unless_set_otherwise() -> None:
-    assert Limits() == Limits(max_tools=128, max_definition_tokens=None, on_too_many="refuse")
+    assert Limits() == Limits(max_tools=128, max_definition_tokens=None, on_too_many="find")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_a_scope_may_be_as_large_as_its_limit(limits: Limits) -> None:
     ],
 )
 def test_a_larger_scope_is_refused_whole_and_says_by_how_much(limits: Limits, message: str) -> None:
-    scope = scope_within(limits)
+    scope = scope_within(replace(limits, on_too_many="refuse"))
 
     assert scope.refusal == Refusal(code="too_many_tools", message=message, hint=HINT)
     assert (scope.tools, scope.servers, scope.tokens, scope.warnings) == ((), (), 0, ())
@@ -56,17 +58,30 @@ def test_a_larger_scope_is_refused_whole_and_says_by_how_much(limits: Limits, me
 
 
 def test_a_scope_refused_for_its_size_still_shows_what_the_rules_admit() -> None:
-    scope = scope_within(Limits(max_tools=1))
+    scope = scope_within(Limits(max_tools=1, on_too_many="refuse"))
 
     assert scope.admitted == set(TOOLS)
 
 
-def test_a_larger_scope_can_be_made_searchable_and_loses_nothing() -> None:
-    scope = scope_within(Limits(max_tools=1, on_too_many="find"))
+def test_a_larger_scope_is_made_searchable_loses_nothing_and_says_how_to_narrow_it() -> None:
+    scope = scope_within(Limits(max_tools=1))
 
     assert (scope.tools, scope.refusal, scope.is_searchable) == (TOOLS, None, True)
     assert scope.servers == ("fs",)
     assert scope.tokens == 3 * TOKENS
+    assert scope.warnings == (
+        (
+            "the scope has 3 tools, 2 more than `max_tools` 1, so its tools are searched and not listed; "
+            "each can still be called by its name. To have them listed, narrow the scope with `?tools=`, "
+            "`?servers=`, a task or a profile"
+        ),
+    )
+
+
+def test_without_limits_no_scope_is_too_large() -> None:
+    scope = scope_within(NO_LIMITS)
+
+    assert (scope.tools, scope.is_searchable, scope.warnings) == (TOOLS, False, ())
 
 
 def test_a_narrower_request_brings_a_scope_under_its_limit() -> None:

@@ -94,7 +94,9 @@ def test_a_change_to_a_profile_shows_in_the_tasks_that_use_it() -> None:
 
 
 def test_a_change_that_makes_a_scope_too_large_shows_the_refusal_and_what_came_in() -> None:
-    change = plan(BEFORE, snapshot(FS_OPEN, GIT, tasks=TASKS), limits=Limits(max_tools=2)).changes[1]
+    change = plan(
+        BEFORE, snapshot(FS_OPEN, GIT, tasks=TASKS), limits=Limits(max_tools=2, on_too_many="refuse")
+    ).changes[1]
 
     assert change == TaskChange(
         task_id="coder",

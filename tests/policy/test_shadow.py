@@ -128,7 +128,13 @@ def test_a_key_narrows_whether_or_not_the_task_is_enforced() -> None:
 
 
 def test_the_limits_of_a_scope_hold_in_any_case() -> None:
-    scope = compose(PLATFORM, Ceiling(), task=TASK, request=SessionRequest(), limits=Limits(max_tools=2))
+    scope = compose(
+        PLATFORM,
+        Ceiling(),
+        task=TASK,
+        request=SessionRequest(),
+        limits=Limits(max_tools=2, on_too_many="refuse"),
+    )
 
     assert scope.refusal is not None
     assert scope.refusal.code == "too_many_tools"

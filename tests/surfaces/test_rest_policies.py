@@ -18,6 +18,7 @@ from tests.surfaces.rest_house import (
     task,
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
+from toolgate.policy.limits import Limits
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.reload import DirectoryLoader
 
@@ -192,6 +193,7 @@ async def test_the_overview_shows_what_each_task_sees_and_where() -> None:
     net = world()
     net.servers["big"] = big
     async with open_rest(net) as house:
+        house.control.gateway.limits = Limits(max_tools=8, on_too_many="refuse")
         await house.seed(server=[*RECORDS["server"], stdio("big")], task=[*RECORDS["task"], many])
         overview = await house.get(OVERVIEW, key=secret_of("viewer"))
         tokens = {one["task_id"]: one.pop("tokens") for one in overview["tasks"]}

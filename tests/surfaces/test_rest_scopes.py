@@ -128,12 +128,13 @@ async def test_a_scope_that_cannot_be_had_is_refused_with_its_code(
 async def test_a_scope_past_the_limit_is_refused_and_still_explained() -> None:
     net = MemoryNet(big=MemoryServer(tools=[definition(f"t{n}") for n in range(9)]))
     async with open_rest(net) as house:
+        house.control.gateway.limits = Limits(max_tools=8, on_too_many="refuse")
         await house.seed(server=[stdio("big")])
         refused = await house.ask("GET", TOOLS)
         explained = await house.get(EXPLAIN)
         seen = await house.get(SEEN)
 
-        assert error_of(refused) == (403, "too_many_tools")
+        assert error_of(refused) == (422, "too_many_tools")
         assert explained["refusal"]["code"] == "too_many_tools"
         assert [one["allowed"] for one in explained["tools"]] == [True] * 9
         assert [(one["server_id"], one["tools"]) for one in seen["servers"]] == [("big", 9)]
@@ -397,7 +398,7 @@ async def test_a_scope_says_how_its_tools_are_shown() -> None:
 async def test_a_url_to_find_tools_at_has_no_limit() -> None:
     async with open_rest(world()) as house:
         await furnish(house)
-        house.control.gateway.limits = Limits(max_tools=1)
+        house.control.gateway.limits = Limits(max_tools=1, on_too_many="refuse")
         await house.seed(task=[task("more")])  # a new snapshot
         refused = await house.get("/api/v1/mcp/scope")
         found = await house.get("/api/v1/mcp/scope?mode=find")

@@ -104,6 +104,20 @@ def judge_rules(findings: Iterable[Facts]) -> list[Finding]:
     ]
 
 
+def judge_scope(where: str, scope: Facts) -> list[Finding]:
+    """What is wrong with what the callers of a task, or of none, get: too many tools, or no tool."""
+    refusal = scope.get("refusal")
+    if refusal is not None:
+        return [Finding("problem", where, str(refusal["message"]), str(refusal["hint"]))]
+    remedy = f"see which tools there are and why with `toolgate explain{_task_option(where)}`"
+    return [Finding("warning", where, str(one), remedy) for one in scope.get("warnings") or ()]
+
+
+def _task_option(where: str) -> str:
+    kind, _, task_id = where.partition(" ")
+    return f" --task {task_id}" if kind == "task" else ""
+
+
 def judge_data_directory(path: str, mode: int | None, *, is_writable: bool) -> Finding:
     """Whether the registry can be written, and by nobody else. `mode` is None where there is none yet."""
     where = "data"

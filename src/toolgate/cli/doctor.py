@@ -27,6 +27,7 @@ from toolgate.cli.diagnosis import (
     judge_pin,
     judge_port,
     judge_rules,
+    judge_scope,
     judge_server,
     worst,
 )
@@ -107,6 +108,19 @@ def _ask_about_servers(client: RestClient) -> Iterator[Finding]:
     for node in client.get("/admin/api/nodes")["nodes"]:
         yield judge_node(node)
     yield from judge_rules(client.get("/admin/api/lint")["findings"])
+    if servers:
+        yield from _ask_about_scopes(client)
+
+
+def _ask_about_scopes(client: RestClient) -> Iterator[Finding]:
+    """What the callers of each task get, and those of none."""
+    try:
+        yield from judge_scope("scope without a task", client.get("/api/v1/mcp/scope"))
+    except CommandFailed as failure:
+        if failure.code != "not_found":  # a key that is bound to tasks has no other scope
+            raise
+    for task in client.get("/admin/api/mcp/tasks-overview")["tasks"]:
+        yield from judge_scope(f"task {task['task_id']}", task)
 
 
 def _judge_failure(failure: CommandFailed, url: str) -> Finding:

@@ -41,7 +41,7 @@ WIRE: Final[Mapping[str, Wire]] = {
     "missing_capability": Wire(http=400, jsonrpc=-32021, grpc="FAILED_PRECONDITION", errno="ENOTSUP"),
     "unknown_tool": Wire(http=404, jsonrpc=-32602, grpc="NOT_FOUND", errno="ENOENT"),
     "mcp_policy_denied": Wire(http=403, jsonrpc=-31006, grpc="PERMISSION_DENIED", errno="EACCES"),
-    "too_many_tools": Wire(http=403, jsonrpc=-31007, grpc="RESOURCE_EXHAUSTED", errno="EACCES"),
+    "too_many_tools": Wire(http=422, jsonrpc=-31007, grpc="RESOURCE_EXHAUSTED", errno="E2BIG"),
     "conflict": Wire(http=409, jsonrpc=-31008, grpc="ABORTED", errno="EAGAIN"),
     "plan_required": Wire(http=428, jsonrpc=-31013, grpc="FAILED_PRECONDITION", errno="EACCES"),
     "plan_outdated": Wire(http=409, jsonrpc=-31014, grpc="FAILED_PRECONDITION", errno="EAGAIN"),

@@ -56,7 +56,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.policy.allowances import allowances_of
 from toolgate.policy.compose import compose, decide_one
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
-from toolgate.policy.limits import Limits
+from toolgate.policy.limits import NO_LIMITS, Limits
 from toolgate.policy.offers import Registered, registered
 from toolgate.policy.scope import Decision, Refusal, Scope
 from toolgate.registry.source import RegistryState
@@ -231,8 +231,8 @@ class Gateway:
         )
 
     def limits_of(self, caller: Caller) -> Limits:
-        """How large the caller's scope may be. Tools that are found are never too many."""
-        return self.limits if caller.mode == "list" else replace(self.limits, on_too_many="find")
+        """How large the caller's scope may be. A scope that is searched anyway has no limit."""
+        return self.limits if caller.mode == "list" else NO_LIMITS
 
     def view(self, caller: Caller) -> View:
         """The caller's compiled view. Raises what the scope refuses with."""
@@ -244,13 +244,21 @@ class Gateway:
         view = self._views.get(caller)
         return view if view is not None else self._compile(caller)
 
-    async def settled_view(self, caller: Caller) -> View:
-        """As `view`, but waits for servers of the scope that were never listed yet (bounded by those)."""
-        view = self.view(caller)
+    def calling_view(self, caller: Caller) -> View:
+        """As `view`, for a call: where a scope is refused for its size, its tools can still be called."""
+        try:
+            return self.view(caller)
+        except TooManyTools:
+            return self.view(replace(caller, mode="find"))
+
+    async def settled_view(self, caller: Caller, *, for_call: bool = False) -> View:
+        """As `view` or `calling_view`, once all servers of the scope were listed, or took too long."""
+        look = self.calling_view if for_call else self.view
+        view = look(caller)
         if view.is_partial:
             await self.servers.settled(view.scope.servers)
             await asyncio.sleep(0)  # lets a swap that the last listing made due happen first
-            view = self.view(caller)
+            view = look(caller)
         return view
 
     def check_scope(self, caller: Caller) -> None:

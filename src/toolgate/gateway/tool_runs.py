@@ -139,7 +139,7 @@ async def _call(gateway: Gateway, errand: Errand, step: Run) -> Answer:
     try:
         async with asyncio.timeout_at(until_s):
             # Asked for anew: what the caller may do can change while a conversation lasts.
-            view = gateway.view(errand.caller)
+            view = gateway.calling_view(errand.caller)
             params = {"arguments": msgspec.Raw(step.arguments)}
             return await gateway.call(view, step.name, params, trace=trace)
     except TimeoutError as exc:
@@ -182,7 +182,7 @@ def _told(error: CallError) -> Said:
 def _record_unmade(gateway: Gateway, errand: Errand, step: Refused) -> None:
     """A model's call of what its caller does not have, or one too many, is a denial like any other."""
     try:
-        view = gateway.view(errand.caller)
+        view = gateway.calling_view(errand.caller)
     except ToolgateError:  # whoever may see nothing any more has no tool either
         return
     name = meant_name(gateway.snapshot, step.call.name)

@@ -1,6 +1,6 @@
 """A compiled scope made ready to serve: names to what servers have, and lists as bytes encoded once.
 
-Listed ⇔ callable by construction: the same table answers both.
+Listed or found ⇔ callable by construction: the same table answers both.
 """
 
 import base64
@@ -105,10 +105,10 @@ class View:
         admitted = admitting_decisions(scope)
         routes = tool_routes(caller, scope, snapshot, admitted)
         is_finding = caller.mode_of(scope) == "find"
-        self.routes: Mapping[str, Route] = {} if is_finding else routes
-        """The tools that are called by their own names."""
+        self.routes: Mapping[str, Route] = _without_find_tools(routes) if is_finding else routes
+        """The tools that are called by their own names, listed or not: a client may know them from before."""
         self.found = routes if is_finding else None
-        """The tools that are called through the find tools. None: they are listed, and called themselves."""
+        """The tools that the find tools find. None: they are listed."""
         self._names_by_key: Mapping[str, str] | None = None
         self.registered: Registered | None = None
         """What all servers have together. Left out where the caller is not to know."""
@@ -240,6 +240,13 @@ class View:
                 return meta | {PRICE_KEY: FIND_PRICE}
             meta[PRICE_KEY] = _price(self.scope, self.registered)
         return meta | {WARNINGS_KEY: self.warnings} if self.warnings else meta
+
+
+def _without_find_tools(routes: Mapping[str, Route]) -> Mapping[str, Route]:
+    """Where the find tools are listed, a server's own tools of these names are called through them."""
+    if routes.keys().isdisjoint(FIND_ROUTES):
+        return routes
+    return {name: route for name, route in routes.items() if name not in FIND_ROUTES}
 
 
 def _encode_entry(kind: ListKind, name: str, route: Route, era: Era) -> bytes:

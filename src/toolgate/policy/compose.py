@@ -17,7 +17,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
 from toolgate.policy.approvals import needed_approvals
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.limits import DEFAULT_LIMITS, Limits, too_many_tools
+from toolgate.policy.limits import DEFAULT_LIMITS, Limits, searchable_warning, too_many_tools
 from toolgate.policy.offers import is_unlisted, may_hold, offered_names
 from toolgate.policy.resolve import Resolved, resolve
 from toolgate.policy.rules import ToolRule, compiled
@@ -46,7 +46,7 @@ def compose(
       are not there, like any name that does not exist. Servers outside the key's ceiling are left out.
     - An allowed server that is not registered is left out as unknown.
     - A server whose list cannot be had is left out, unless what it has is known from an earlier time.
-    - Enabled with nothing left: a warning. More tools than the limits: a refusal, or a searchable scope.
+    - Enabled with nothing left: a warning. More tools than the limits: a searchable scope, or a refusal.
     """
     resolved = resolve(platform, ceiling, task=task, request=request)
     servers: list[str] = []
@@ -162,7 +162,8 @@ def _bounded(scope: Scope, limits: Limits, task: TaskPolicy | None) -> Scope:
     if excess is None:
         return scope
     if limits.on_too_many == "find":
-        return replace(scope, is_searchable=True)
+        warnings = (*scope.warnings, searchable_warning(excess))
+        return replace(scope, is_searchable=True, warnings=warnings)
     return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=too_many_tools(excess))
 
 

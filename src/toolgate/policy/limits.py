@@ -1,5 +1,6 @@
-"""How large a scope may be. Past it a scope is refused whole or made searchable, never cut silently."""
+"""How large a scope may be. Past that it is made searchable or refused whole, never cut silently."""
 
+import sys
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -15,7 +16,7 @@ class Limits:
 
     max_tools: int = 128
     max_definition_tokens: int | None = None
-    on_too_many: OnTooMany = "refuse"
+    on_too_many: OnTooMany = "find"
 
     def excess(self, tools: int, tokens: int) -> str | None:
         """By how much a scope of that size is too large, or None."""
@@ -28,6 +29,17 @@ class Limits:
 
 
 DEFAULT_LIMITS: Final = Limits()
+NO_LIMITS: Final = Limits(max_tools=sys.maxsize)
+"""For a scope that is not listed whatever its size."""
+
+
+def searchable_warning(excess: str) -> str:
+    """What the callers of a scope that is too large by `excess` get in place of its definitions, and why."""
+    return (
+        f"the scope has {excess}, so its tools are searched and not listed; "
+        "each can still be called by its name. To have them listed, narrow the scope with `?tools=`, "
+        "`?servers=`, a task or a profile"
+    )
 
 
 def too_many_tools(excess: str) -> Refusal:

@@ -137,12 +137,26 @@ async def test_a_server_outside_the_task_is_refused_whole_and_on_record() -> Non
         ] * 2
 
 
-async def test_a_scope_that_is_too_large_is_refused_with_what_to_do() -> None:
-    async with open_house(world(), GIT, NOTES, limits=Limits(max_tools=3)) as house:
-        answer = await house.modern("/api/mcp", "tools/list")
+async def test_try_12_a_list_that_is_refused_for_its_size_says_so_in_a_json_rpc_error() -> None:
+    """No 401 or 403, which clients take for a credential that is missing; and the greeting says it, too."""
+    limits = Limits(max_tools=3, on_too_many="refuse")
+    message = (
+        "the scope has 5 tools, 2 more than `max_tools` 3: narrow it with `?tools=`, `?servers=`, "
+        "a task or a profile, or search it with `?mode=find`"
+    )
+    async with open_house(world(), GIT, NOTES, limits=limits) as house:
+        answers = [await house.modern("/api/mcp", method) for method in ("tools/list", "server/discover")]
+        session = await house.session("/api/mcp")
+        listed = await session.send("tools/list")
+        called = await session.call("git.log")
+        prompts = await session.send("prompts/list")
 
-        assert answer.json["error"]["data"]["code"] == "too_many_tools"
-        assert "5" in answer.json["error"]["message"]
+        for refused in (answers[0], listed):
+            assert (refused.status, refused.json["error"]["message"]) == (200, message)
+            assert refused.json["error"]["data"]["code"] == "too_many_tools"
+        assert answers[1].json["result"]["instructions"] == message
+        assert "isError" not in called.json["result"]
+        assert prompts.json["result"]["prompts"] == []
         assert await modern_tools(house, "/api/mcp?servers=notes") == ["notes.add", "notes.status"]
 
 

@@ -221,17 +221,30 @@ async def test_searches_are_recorded_under_their_own_name() -> None:
         assert house.gateway.metrics.calls["", "search_tools"].calls == 2
 
 
-async def test_listed_is_callable_and_nothing_else() -> None:
-    """SCO-2: a tool that is to be found is not called by its own name."""
+async def test_what_is_found_is_callable_by_its_own_name_and_nothing_else_is() -> None:
+    """SCO-2, for a client that knows a tool from a time when it was listed."""
     async with open_house(world(), GIT) as house:
-        session = await house.session("/mcp/find")
+        session = await house.session("/mcp/find?tools=git.log")
         direct = await house.modern("/mcp/find", "tools/call", {"name": "git.log", "arguments": {}})
         missing = await house.modern("/mcp/find", "tools/call", {"name": "git.lag", "arguments": {}})
         own_at_list = await house.modern("/mcp", "tools/call", {"name": "search_tools", "arguments": {}})
 
-        assert direct.body.replace(b"git.log", b"git.lag") == missing.body
-        assert direct.code == own_at_list.code == (await session.call("git.log")).code == -32602
-        assert house.net["git"].calls == []
+        assert "isError" not in direct.json["result"]
+        assert "isError" not in (await session.call("git.log")).json["result"]
+        assert missing.code == own_at_list.code == (await session.call("git.push")).code == -32602
+        assert [one.params["name"] for one in house.net["git"].calls] == ["log"] * 2
+
+
+async def test_a_find_tool_goes_before_a_tool_of_the_same_name() -> None:
+    net = MemoryNet(odd=MemoryServer(tools=[definition("search_tools"), definition("other")]))
+    async with open_house(net, record("odd", allowed_tools=("*",))) as house:
+        session = await house.session("/mcp/s/odd?mode=find")
+        found = await session.send("tools/call", {"name": "search_tools", "arguments": {"query": ""}})
+        await session.send("tools/call", called("search_tools"))
+        await session.call("other")
+
+        assert found.json["result"]["structuredContent"]["total"] == 2
+        assert [one.params["name"] for one in net["odd"].calls] == ["search_tools", "other"]
 
 
 async def test_a_list_of_find_tools_is_the_same_bytes_whatever_happens() -> None:
@@ -369,9 +382,8 @@ def called(name: str, **arguments: Any) -> dict[str, Any]:
     return {"name": "call_tool", "arguments": {"name": name, "arguments": arguments}}
 
 
-async def test_too_large_a_scope_is_found_instead_where_the_operator_says_so() -> None:
-    limits = Limits(max_tools=2, on_too_many="find")
-    async with open_house(world(), GIT, limits=limits) as house:
+async def test_try_12_a_session_whose_scope_grows_too_large_searches_it_and_calls_go_on() -> None:
+    async with open_house(world(), GIT, limits=Limits(max_tools=2)) as house:
         session = await house.session("/mcp")
         stream = session.stream()
         await stream.status
@@ -380,14 +392,35 @@ async def test_too_large_a_scope_is_found_instead_where_the_operator_says_so() -
         changed = await stream.event()
         large = await session.tools()
         found = await session.send("tools/call", called("mail.send"))
+        known = await session.call("git.log")
+        late = await house.modern("/mcp", "server/discover")
+        asked = await house.modern("/mcp/find", "server/discover")
 
         assert (small, large) == (["git.log", "git.push"], OWN)
         assert changed["method"] == "notifications/tools/list_changed"
         assert "isError" not in found.json["result"]
+        assert "isError" not in known.json["result"]
+        assert "1 more than `max_tools` 2" in late.json["result"]["instructions"]
+        assert "max_tools" not in asked.json["result"]["instructions"]
+
+
+async def test_a_refused_scope_goes_on_with_calls_in_sessions_opened_before() -> None:
+    async with open_house(world(), GIT, limits=Limits(max_tools=2, on_too_many="refuse")) as house:
+        session = await house.session("/mcp")
+        before = await session.tools()
+        house.apply(servers={"git": GIT, "mail": MAIL})
+        await house.gateway.servers.settled(["mail"])
+        refused = await session.send("tools/list")
+        calls = [await session.call("git.log") for _ in range(2)]
+        stateless = await house.modern("/mcp", "tools/call", {"name": "mail.send", "arguments": {}})
+
+        assert before == ["git.log", "git.push"]
+        assert refused.json["error"]["data"]["code"] == "too_many_tools"
+        assert not any("isError" in one.json["result"] for one in [*calls, stateless])
 
 
 async def test_a_find_endpoint_has_no_limit_and_a_list_still_has() -> None:
-    async with open_house(world(), GIT, MAIL, limits=Limits(max_tools=1)) as house:
+    async with open_house(world(), GIT, MAIL, limits=Limits(max_tools=1, on_too_many="refuse")) as house:
         session = await house.session("/mcp/find")
         refused = await house.modern("/mcp", "tools/list")
 

@@ -115,9 +115,7 @@ async def test_too_many_tools_are_refused_or_found() -> None:
             text("done"),
             strict=True,
         ) as model,
-        open_chat_house(
-            MemoryNet(), upstreams=(upstream(model.url),), limits=Limits(max_tools=0, on_too_many="find")
-        ) as house,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),), limits=Limits(max_tools=0)) as house,
     ):
         await house.chat()
 
@@ -127,11 +125,13 @@ async def test_too_many_tools_are_refused_or_found() -> None:
 
     async with (
         scripted_model(text("never")) as model,
-        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),), limits=Limits(max_tools=0)) as house,
+        open_chat_house(
+            MemoryNet(), upstreams=(upstream(model.url),), limits=Limits(max_tools=0, on_too_many="refuse")
+        ) as house,
     ):
         refused = await house.post(asking())
 
-    assert (refused.status, refused.json["error"]["code"]) == (403, "too_many_tools")
+    assert (refused.status, refused.json["error"]["code"]) == (422, "too_many_tools")
     assert not model.requests
 
 

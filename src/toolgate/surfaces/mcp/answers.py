@@ -34,6 +34,12 @@ _RESULTS: Final = frozenset(
 _STATUS: Final = {-32700: 400, -32600: 400, -32020: 400, -32021: 400, -32022: 400}
 _MODERN_STATUS: Final = _STATUS | {-32602: 400, -32601: 404}
 
+# Not about credentials, so HTTP 200 and the hint in the message: with 401 or 403, clients show no text but
+# ask their user to log in.
+_SHOWN_AS_TEXT: Final = frozenset(
+    {"mcp_approval_denied", "mcp_approval_required", "mcp_login_required", "too_many_tools"}
+)
+
 
 class _RpcError(msgspec.Struct):
     """What every client insists on."""
@@ -97,7 +103,7 @@ def send_error(
     is_old_form = isinstance(exc, UnknownResource) and not modern
     error = {
         "code": NO_RESOURCE if is_old_form else exc.wire.jsonrpc,
-        "message": str(exc),
+        "message": f"{exc}: {exc.hint}" if exc.code in _SHOWN_AS_TEXT else str(exc),
         "data": data,
     }
     body = {"jsonrpc": "2.0", "id": msgspec.Raw(request_id or b"null"), "error": error}
@@ -115,4 +121,4 @@ def _status(exc: ToolgateError, *, modern: bool) -> int:
         return exc.wire.http
     if -32768 <= exc.wire.jsonrpc <= -32000:
         return (_MODERN_STATUS if modern else _STATUS).get(exc.wire.jsonrpc, 200)
-    return exc.wire.http
+    return 200 if exc.code in _SHOWN_AS_TEXT else exc.wire.http

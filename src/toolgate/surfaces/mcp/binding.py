@@ -1,10 +1,11 @@
 """A caller bound to a URL or a session, with its newest view at hand."""
 
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from toolgate.errors import PolicyDenied
+from toolgate.errors import PolicyDenied, TooManyTools
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.view import View
@@ -35,19 +36,40 @@ class Binding:
 
     def view(self, gateway: Gateway) -> View:
         """The view of the current snapshot; raises what the scope refuses with."""
-        serial = gateway.snapshot.serial
-        view = None if self._known is None or self._serial != serial else self._known()
-        if view is None:
-            view = self._look_up(gateway)
-            self._known = weakref.ref(view)
-            self._serial = serial
+        view = self._current(gateway)
+        if view is None or view.caller.mode != self.caller.mode:  # kept for calls alone
+            view = self._look_up(gateway, gateway.view)
         return view
 
-    def _look_up(self, gateway: Gateway) -> View:
-        """Whoever asks for more than it may have is on record."""
+    def calling_view(self, gateway: Gateway) -> View:
+        """As `view`, for a call: where a scope is refused for its size, its tools can still be called."""
+        view = self._current(gateway)
+        return self._look_up(gateway, gateway.calling_view) if view is None else view
+
+    def opening_view(self, gateway: Gateway) -> tuple[View, str]:
+        """The view a client is greeted with, and the instructions it gets.
+
+        A scope that is refused for its size refuses its lists: of a refused greeting, clients show no text.
+        """
         try:
-            return gateway.view(self.caller)
+            view = self.view(gateway)
+        except TooManyTools as exc:
+            return self.calling_view(gateway), f"{exc}: {exc.hint}"
+        return view, view.instructions
+
+    def _current(self, gateway: Gateway) -> View | None:
+        is_current = self._known is not None and self._serial == gateway.snapshot.serial
+        return self._known() if is_current and self._known is not None else None
+
+    def _look_up(self, gateway: Gateway, look: Callable[[Caller], View]) -> View:
+        """A caller that asks for more than it may have is audited."""
+        serial = gateway.snapshot.serial
+        try:
+            view = look(self.caller)
         except PolicyDenied as exc:
             task_id = self.caller.effective_task_id
             gateway.record_refused(self.caller.principal, exc, trace=Trace(DOOR), task_id=task_id)
             raise
+        self._known = weakref.ref(view)
+        self._serial = serial
+        return view

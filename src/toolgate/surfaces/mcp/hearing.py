@@ -29,14 +29,14 @@ class Hearing:
             raise MethodNotFound(f"no method `{message.method}`")
 
     async def _subscribe(self, uri: str, session: Session, trace: Trace) -> None:
-        view = await self._gateway.settled_view(session.binding.caller)
+        view = await self._gateway.settled_view(session.binding.caller, for_call=True)
         if not await self._gateway.wishes.subscribe(view, session.watch, [uri], trace=trace):
             raise UnknownResource("Resource not found", data={"uri": uri})
 
     async def _unsubscribe(self, uri: str, session: Session, trace: Trace) -> None:
         """Also of what the client may not see any more."""
         try:
-            view = await self._gateway.settled_view(session.binding.caller)
+            view = await self._gateway.settled_view(session.binding.caller, for_call=True)
         except ToolgateError:  # whoever may see nothing any more need not hear of anything either
             if uri not in session.watch.targets:
                 raise

@@ -227,11 +227,12 @@ class LegacyEra:
         if "tools" in message.params:
             binding = Binding(_narrowed(binding, message.params["tools"]))
         capabilities = carried_capabilities(message.params.get("capabilities"))
-        return Agreed(binding, version, capabilities, _initialized(version, binding.view(self._gateway)))
+        result = _initialized(version, *binding.opening_view(self._gateway))
+        return Agreed(binding, version, capabilities, result)
 
     def check_scope(self, binding: Binding) -> None:
-        """Raise what the scope is refused with, before anything is opened for it."""
-        binding.view(self._gateway)
+        """Raise what the scope is refused with, before anything is opened for it. Its size is for later."""
+        binding.calling_view(self._gateway)
 
     def find_session(self, exchange: Exchange, session_id: bytes) -> Session:
         """The caller's own session of that id. Raises UnknownSession."""
@@ -273,14 +274,14 @@ def _narrowed(binding: Binding, raw: msgspec.Raw) -> Caller:
     return replace(caller, request=replace(caller.request, allow=selection))
 
 
-def _initialized(version: str, view: View) -> bytes:
+def _initialized(version: str, view: View, instructions: str) -> bytes:
     result = {
         "protocolVersion": version,
         "capabilities": announced_capabilities(view),
         "serverInfo": msgspec.Raw(SERVER_INFO),
     }
-    if view.instructions:
-        result["instructions"] = view.instructions
+    if instructions:
+        result["instructions"] = instructions
     return msgspec.json.encode(result)
 
 

@@ -32,9 +32,10 @@ class Methods:
     async def list(self, responder: Responder, message: Message, binding: Binding, *, era: Era) -> None:
         """Answer one of `LISTS` from bytes encoded once per view."""
         gateway, kind = self._gateway, LISTS[message.method]
-        view = binding.view(gateway)
+        is_limited = kind == "tools"
+        view = binding.view(gateway) if is_limited else binding.calling_view(gateway)
         if not view.is_settled(kind):
-            view = await gateway.settled_view(binding.caller)
+            view = await gateway.settled_view(binding.caller, for_call=not is_limited)
         cursor = message.text("cursor")
         page = view.page(kind, era, cursor, SERVER_INFO)
         if cursor is None:  # further pages are of the same list
@@ -54,7 +55,7 @@ class Methods:
 
         Not a coroutine of its own, as a plain call is worth one frame less on the way to its server.
         """
-        view = binding.view(self._gateway)
+        view = binding.calling_view(self._gateway)
         if view.is_partial:
             return self._ask_settled(message, binding, client=client, session=session)
         return self._ask(view, message, client=client, session=session)
@@ -62,7 +63,7 @@ class Methods:
     async def _ask_settled(
         self, message: Message, binding: Binding, *, client: ClientSide | None, session: str
     ) -> Answer:
-        view = await self._gateway.settled_view(binding.caller)
+        view = await self._gateway.settled_view(binding.caller, for_call=True)
         return await self._ask(view, message, client=client, session=session)
 
     def _ask(
@@ -79,7 +80,7 @@ class Methods:
 
     def server_of(self, message: Message, binding: Binding) -> str:
         """Where one of `REQUESTS` would go now. Raises as `ask` does."""
-        view = binding.view(self._gateway)
+        view = binding.calling_view(self._gateway)
         return self._gateway.server_of(view, message.method, message.params, trace=self.trace(message))
 
     def trace(self, message: Message, session: str = "") -> Trace:

@@ -98,11 +98,11 @@ class ModernEra:
             server_of=partial(self._methods.server_of, message, binding),
         )
         if message.method == "tools/call":
-            route = binding.view(self._gateway).routes.get(message.text("name") or "")
+            route = binding.calling_view(self._gateway).routes.get(message.text("name") or "")
             if route is not None and route.tool is not None and route.tool.param_headers:
                 check_arguments(exchange, route.tool, message.params)
         if "requestState" in message.params:
-            await self._gateway.settled_view(binding.caller)
+            await self._gateway.settled_view(binding.caller, for_call=True)
         try:
             if envelope.capabilities == NO_CAPABILITIES and "requestState" not in message.params:
                 answer = await self._methods.ask(message, binding, client=client)
@@ -130,7 +130,7 @@ class ModernEra:
         return self._methods.ask(message, binding, client=client)
 
     def _discover(self, exchange: Exchange, request_id: bytes, binding: Binding) -> None:
-        view = binding.view(self._gateway)
+        view, instructions = binding.opening_view(self._gateway)
         result = {
             "supportedVersions": SUPPORTED,
             "capabilities": announced_capabilities(view),
@@ -139,8 +139,8 @@ class ModernEra:
             "cacheScope": "private",
             "_meta": {SERVER_INFO_KEY: msgspec.Raw(SERVER_INFO)},
         }
-        if view.instructions:
-            result["instructions"] = view.instructions
+        if instructions:
+            result["instructions"] = instructions
         send_result(exchange.responder, request_id, msgspec.json.encode(result))
 
     def _check_envelope(self, exchange: Exchange, message: Message) -> Envelope:

@@ -29,7 +29,6 @@ from toolgate.errors import (
     ServerRefused,
     ServerUnavailable,
     ToolgateError,
-    TooManyTools,
     UnknownTool,
 )
 from toolgate.gateway.caller import Trace
@@ -100,7 +99,7 @@ async def call_tool(serving: Serving, call: Call[Wanted]) -> Answer:
 async def _view(gateway: Gateway, call: Call[Wanted]) -> View:
     caller = parse_caller(call.caller, call.query)
     try:
-        return await gateway.settled_view(caller)
+        return await gateway.settled_view(caller, for_call=True)
     except PolicyDenied as exc:
         task_id = caller.effective_task_id
         gateway.record_refused(call.caller, exc, trace=_trace(gateway, call), task_id=task_id)
@@ -169,7 +168,6 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         errors=(
             NotFound,
             PolicyDenied,
-            TooManyTools,
             UnknownTool,
             InvalidArguments,
             InputNotGiven,

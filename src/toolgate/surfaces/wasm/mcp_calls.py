@@ -179,8 +179,8 @@ def _caller(context: TaskContext, server_id: str) -> Caller:
     return replace(context.caller, request=request, only_server=server_id)
 
 
-async def _view(context: TaskContext, server_id: str) -> View:
-    return await context.gateway.settled_view(_caller(context, server_id))
+async def _view(context: TaskContext, server_id: str, *, for_call: bool = False) -> View:
+    return await context.gateway.settled_view(_caller(context, server_id), for_call=for_call)
 
 
 async def _list(context: TaskContext, server_id: str) -> View:
@@ -195,7 +195,7 @@ async def _note_unmade(context: TaskContext, server_id: str, tool: str, code: st
     if context.calls.denials > MAX_DENIALS_RECORDED:
         return
     try:
-        view = context.gateway.view(_caller(context, server_id))
+        view = context.gateway.calling_view(_caller(context, server_id))
     except ToolgateError:  # whoever may see nothing any more has no tool either
         return
     context.gateway.record_unmade(view, tool, trace=context.trace, code=code)
@@ -218,7 +218,7 @@ async def _call(context: TaskContext, server_id: str, tool: str, arguments: byte
     began_s = clock()
     code = "cancelled"
     try:
-        view = await _view(context, server_id)
+        view = await _view(context, server_id, for_call=True)
         params = {"arguments": msgspec.Raw(arguments)}
         answer = await context.gateway.call(view, tool, params, trace=context.trace)
         result, code = _result(answer)
