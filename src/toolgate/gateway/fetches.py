@@ -17,6 +17,7 @@ from toolgate.errors import (
     UnknownResource,
     UnknownTool,
 )
+from toolgate.gateway.arguments import fill_empty_arguments
 from toolgate.gateway.routes import FIND_ROUTES, Route
 from toolgate.gateway.view import View
 from toolgate.model.member_names import ambiguous, find_clash
@@ -76,11 +77,15 @@ def find_wanted(view: View, method: str, params: Params) -> Wanted:
     return wanted
 
 
-def find_argument_fault(params: Params, tool: ToolDefinition | None) -> str:
-    """What is wrong with `arguments`: not an object, or one can be read as another. Empty: nothing."""
+def find_argument_fault(params: Params, route: Route | None) -> str:
+    """What is wrong with `arguments`: not an object, or one can be read as another. Empty: nothing.
+
+    An empty text or `null` becomes `{}` where `route` leads to what requires nothing.
+    """
     raw = params.get("arguments")
     if not are_members(raw):
-        return NO_ARGUMENTS
+        return "" if fill_empty_arguments(params, route) else NO_ARGUMENTS
+    tool = None if route is None else route.tool
     names = () if raw is None else decode_members(raw).keys()
     clash = find_clash(names)
     if clash is None or (tool is not None and find_clash(names, declared=_declared(tool)) is None):
@@ -88,9 +93,9 @@ def find_argument_fault(params: Params, tool: ToolDefinition | None) -> str:
     return ambiguous(clash, "`arguments`")
 
 
-def check_arguments(params: Params, tool: ToolDefinition | None) -> None:
+def check_arguments(params: Params, route: Route | None) -> None:
     """Raises InvalidArguments for what `find_argument_fault` finds."""
-    if fault := find_argument_fault(params, tool):
+    if fault := find_argument_fault(params, route):
         raise InvalidArguments(fault)
 
 

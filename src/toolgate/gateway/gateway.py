@@ -366,7 +366,7 @@ class Gateway:
                 return self._use(view, name, params, trace=trace, client=client)
             self._recording.unknown(view, name, trace, code="unknown_tool")
             raise UnknownTool(f"Unknown tool: {name}")
-        if fault := find_argument_fault(params, route.tool):
+        if fault := find_argument_fault(params, route):
             raise self._malformed(view, route, trace, fault)
         params.pop("task", None)  # nobody is told that tasks are carried: the call is a plain one
         params["name"] = route.upstream_name
@@ -382,7 +382,7 @@ class Gateway:
                 return self._tell(view, tool, params, trace, search)
             name, meant = parse_meant(tool, params)
             route = view.tools.get(name)
-            check_arguments(meant, None if route is None else route.tool)
+            check_arguments(meant, route)
         except InvalidArguments as exc:
             return self._tell(view, tool, params, trace, partial(_refuse_use, exc))
         if route is None:
@@ -400,7 +400,7 @@ class Gateway:
     ) -> Coroutine[Any, Any, Answer]:
         """Ask for a prompt, a resource or a completion; `params` are those of `method`."""
         route = self._find(view, method, params, trace)
-        if method == "prompts/get" and (fault := find_argument_fault(params, None)):
+        if method == "prompts/get" and (fault := find_argument_fault(params, route)):
             raise self._malformed(view, route, trace, fault)
         return self.sending.send(view, route, method, params, trace=trace, client=client)
 

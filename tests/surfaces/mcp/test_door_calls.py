@@ -11,6 +11,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, reco
 from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
+PICKY_PROMPT = b'{"name":"picky","arguments":[{"name":"to","required":true}]}'
 SECRET = "tg_" + "a" * 40
 
 
@@ -99,7 +100,33 @@ async def test_chd_10_what_a_server_calls_an_error_and_is_none_never_reaches_a_c
         assert (answer.status, answer.code) == (200, -32603)
 
 
-@pytest.mark.parametrize("arguments", ["x", 7, [], None, True])
+@pytest.mark.parametrize("arguments", ["", None])
+async def test_empty_arguments_are_an_empty_object_where_nothing_is_required(arguments: object) -> None:
+    picky = definition("picky", inputSchema={"type": "object", "required": ["path"]})
+    server = MemoryServer(
+        tools=[definition("echo"), picky],
+        capabilities={"tools": {}, "prompts": {}},
+        prompts=[b'{"name":"hello","arguments":[{"name":"to"}]}', PICKY_PROMPT],
+    )
+    async with open_house(MemoryNet(one=server), record("one", allowed_tools=("*", "prompt:*"))) as house:
+        session = await house.session("/api/mcp")
+        params = [{"name": name, "arguments": arguments} for name in ("one.echo", "one.picky")]
+        taken = [await session.send("tools/call", one) for one in params]
+        finding = await house.session("/api/mcp/find")
+        found = [await finding.send("tools/call", {"name": "call_tool", "arguments": one}) for one in params]
+        prompts = [
+            await session.send("prompts/get", {"name": name, "arguments": arguments})
+            for name in ("one.hello", "one.picky")
+        ]
+
+        assert ("result" in taken[0].json, taken[1].code) == (True, -32602)
+        assert [one.json["result"].get("isError", False) for one in found] == [False, True]
+        assert ("result" in prompts[0].json, prompts[1].code) == (True, -32602)
+        sent = [(one.params["name"], one.params["arguments"]) for one in server.calls]
+        assert sent == [("echo", {}), ("echo", {}), ("hello", {})]
+
+
+@pytest.mark.parametrize("arguments", ["x", 7, [], True])
 async def test_cht_2_arguments_that_are_no_object_never_reach_the_server(arguments: object) -> None:
     async with open_house(net_of(), record("one", allowed_tools=("*",))) as house:
         answer = await (await house.session("/api/mcp")).send(

@@ -286,7 +286,7 @@ async def test_a_find_endpoint_says_what_to_do_and_announces_no_change() -> None
         ("call_tool", {"name": ""}),
         ("call_tool", {"name": "n" * 257}),
         ("call_tool", {"name": "git.log", "arguments": "{}"}),
-        ("call_tool", {"name": "git.log", "arguments": None}),
+        ("call_tool", {"name": "git.log", "arguments": [1]}),
     ],
 )
 async def test_arguments_that_do_not_fit_are_a_result_that_says_so(tool: str, arguments: Any) -> None:
