@@ -30,6 +30,7 @@ class Client:
     principal_id: str = "ada"
     capabilities: bytes = b'{"elicitation":{"form":{}},"sampling":{},"roots":{}}'
     log_level: str = ""
+    has_session: bool = True
     told: list[tuple[str, Json]] = field(default_factory=list)
     asked: list[tuple[str, Json]] = field(default_factory=list)
     cut_off: int = 0
@@ -55,6 +56,7 @@ class SilentClient:
     principal_id: str = "ada"
     capabilities: bytes = NO_CAPABILITIES
     log_level: str = ""
+    has_session: bool = True
 
     def notify(self, method: str, params: bytes) -> None:
         raise AssertionError(f"it was told {method}")

@@ -15,14 +15,19 @@ from typing import Final
 from tests.protocol.suite import HANDSHAKE, STATELESS, check_server
 from tests.scenarios.gateway import ROOT
 
-FIXTURES: Final = {"modern": sys.executable, "legacy": str(ROOT / ".venv-legacy/bin/python")}
-"""Which Python has the SDK of each."""
+FIXTURES: Final = {
+    "modern": (sys.executable, "modern"),
+    "legacy": (str(ROOT / ".venv-legacy/bin/python"), "legacy"),
+    "one-way": (sys.executable, "modern", "one-way"),
+}
+"""Which Python has the SDK of each, its module, and what it is told."""
 
 
 @contextmanager
 def serving(name: str, log_file: Path) -> Iterator[str]:
     """The URL of a fixture server while it runs."""
-    command = [FIXTURES[name], "-m", f"tests.protocol.fixtures.{name}"]
+    python, module, *words = FIXTURES[name]
+    command = [python, "-m", f"tests.protocol.fixtures.{module}", *words]
     with log_file.open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log)
     with process:
@@ -34,7 +39,8 @@ def serving(name: str, log_file: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    for name, revision in (("modern", HANDSHAKE), ("modern", STATELESS), ("legacy", HANDSHAKE)):
+    both = [(name, revision) for name in ("modern", "one-way") for revision in (HANDSHAKE, STATELESS)]
+    for name, revision in (*both, ("legacy", HANDSHAKE)):
         with tempfile.TemporaryDirectory() as folder, serving(name, Path(folder, "log")) as url:
             findings = check_server(url, revision, Path(folder))
         objections = [f"  {scenario}: {words}" for scenario, found in findings.items() for words in found]

@@ -57,6 +57,7 @@ FULL: dict[str, Any] = {
     "idle_timeout_s": 60,
     "start_timeout_s": 90,
     "prewarm": True,
+    "protocol": "session",
 }
 
 
@@ -93,6 +94,7 @@ def test_a_full_server_is_read_field_by_field() -> None:
         idle_timeout_s=60,
         start_timeout_s=90,
         prewarm=True,
+        protocol="session",
     )
 
 
@@ -248,6 +250,7 @@ REFUSED = [
     pytest.param(changed(STDIO, "tags", ["a\u200b"]), "tags[0]", id="invisible tag"),
     pytest.param(changed(STDIO, "category", " a"), "category", id="category with a space before it"),
     pytest.param(changed(STDIO, "start_timeout_s", 3_601), "start_timeout_s", id="start of over an hour"),
+    pytest.param(changed(STDIO, "protocol", "2025-11-25"), "protocol", id="a version for a revision"),
     pytest.param(changed(STDIO, "idle_timeout_s", -1), "idle_timeout_s", id="negative idle time"),
     pytest.param(changed(STDIO, "idle_timeout_s", 10**12), "idle_timeout_s", id="endless idle time"),
     pytest.param(changed(STDIO, "enabled", "yes"), "enabled", id="text for a truth value"),

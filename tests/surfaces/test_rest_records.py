@@ -75,6 +75,7 @@ async def test_a_server_is_created_read_replaced_and_deleted() -> None:
             "idle_timeout_s": 0,
             "start_timeout_s": 0,
             "prewarm": False,
+            "protocol": "auto",
             "revision": 2,
             "updated_at_ms": NOW_MS,
             "health": None,

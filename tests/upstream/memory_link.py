@@ -78,6 +78,8 @@ class MemoryServer:
     """What the server does (set these), and what it saw (read those)."""
 
     era: Era = "modern"
+    is_of_both_revisions: bool = False
+    """It is session-based for a link that begins with the handshake."""
     capabilities: Mapping[str, Json] = field(default_factory=lambda: {"tools": {"listChanged": True}})
     tools: Sequence[bytes] = (definition("echo"),)
     prompts: Sequence[bytes] = ()
@@ -162,10 +164,10 @@ async def _echo(members: Json) -> Reply:
 class MemoryLink:
     """A connection to a MemoryServer."""
 
-    def __init__(self, server: MemoryServer, listener: LinkListener, pid: int) -> None:
+    def __init__(self, server: MemoryServer, listener: LinkListener, pid: int, era: Era) -> None:
         self.hello = Hello(
-            era=server.era,
-            version=MODERN_VERSION if server.era == "modern" else LEGACY_VERSIONS[0],
+            era=era,
+            version=MODERN_VERSION if era == "modern" else LEGACY_VERSIONS[0],
             capabilities={
                 name: msgspec.Raw(msgspec.json.encode(value)) for name, value in server.capabilities.items()
             },
@@ -279,4 +281,5 @@ class MemoryNet:
                 await server.on_start()
         finally:
             server.starting -= 1
-        return MemoryLink(server, listener, next(self._pids))
+        era = "legacy" if server.is_of_both_revisions and known_era == "legacy" else server.era
+        return MemoryLink(server, listener, next(self._pids), era)

@@ -27,6 +27,7 @@ class Person:
 
     capabilities: bytes = b'{"elicitation":{}}'
     log_level: str = ""
+    has_session: bool = True
     principal_id: str = "ada"
     told: list[tuple[str, bytes]] = field(default_factory=list)
     answers: asyncio.Event = field(default_factory=asyncio.Event)

@@ -4931,6 +4931,13 @@ export interface components {
             /** @description Stay connected: a connection that ends is opened again at once, not by the next call or list. */
             prewarm?: boolean;
             /**
+             * @description The protocol revision to use. `auto`: 2026-07-28 if the server supports it, and a session-based
+             *     connection as well for clients and tools that need one. `stateless`: 2026-07-28 only. `session`: up to
+             *     2025-11-25 only.
+             * @enum {string}
+             */
+            protocol?: "auto" | "stateless" | "session";
+            /**
              * @description The package it runs from; written by installing one. Its files are where `${PACKAGE_DIR}` stands in
              *     arguments and variables, and a command runs in their directory.
              */
@@ -5047,6 +5054,14 @@ export interface components {
              * @default false
              */
             prewarm: boolean;
+            /**
+             * @description The protocol revision to use. `auto`: 2026-07-28 if the server supports it, and a session-based
+             *     connection as well for clients and tools that need one. `stateless`: 2026-07-28 only. `session`: up to
+             *     2025-11-25 only.
+             * @default auto
+             * @enum {string}
+             */
+            protocol: "auto" | "stateless" | "session";
             /**
              * @description The package it runs from; written by installing one. Its files are where `${PACKAGE_DIR}` stands in
              *     arguments and variables, and a command runs in their directory.

@@ -59,6 +59,8 @@ class Waiting:
 class ParkableCall:
     """One call, and the client behind it as far as it can be reached. Also the call's `ClientSide`."""
 
+    has_session: Final = False
+
     def __init__(
         self,
         principal_id: str,

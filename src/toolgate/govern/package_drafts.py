@@ -29,6 +29,7 @@ KEPT: Final = (
     "idle_timeout_s",
     "start_timeout_s",
     "prewarm",
+    "protocol",
 )
 """The members of a server that another version of its package leaves as they are."""
 SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -9,6 +9,8 @@ from toolgate.model.packages import PackageRef
 
 Transport = Literal["stdio", "streamable_http", "http_sse_legacy"]
 Sharing = Literal["shared", "per_session"]
+Protocol = Literal["auto", "stateless", "session"]
+"""The protocol revision a server is spoken to in: 2026-07-28 (stateless), or up to 2025-11-25 (session)."""
 Approval = Literal["never", "always", "policy"]
 Grant = Literal["client_credentials", "authorization_code"]
 AuditedArguments = Literal["redacted", "none"]
@@ -112,13 +114,15 @@ class ServerRecord:
     start_timeout_s: int = 0
     """0: by what it starts (`model.runners`)."""
     prewarm: bool = False
+    protocol: Protocol = "auto"
+    """`auto`: what the server and its callers speak."""
     package: PackageRef | None = None
     """The package it runs from, where it was installed as one."""
 
     @property
     def launch(self) -> tuple[object, ...]:
         """What a connection depends on: when this changes, the server is reconnected."""
-        return (self.transport, self.stdio, self.http, self.sharing, self.package)
+        return (self.transport, self.stdio, self.http, self.sharing, self.protocol, self.package)
 
     @property
     def is_per_principal(self) -> bool:

@@ -23,6 +23,7 @@ from toolgate.model.servers import (
     Grant,
     HttpEndpoint,
     OAuth,
+    Protocol,
     RedactionRules,
     ServerRecord,
     Sharing,
@@ -352,6 +353,11 @@ class ServerBody(Body):
     prewarm: bool = False
     """Stay connected: a connection that ends is opened again at once, not by the next call or list."""
 
+    protocol: Protocol = "auto"
+    """The protocol revision to use. `auto`: 2026-07-28 if the server supports it, and a session-based
+    connection as well for clients and tools that need one. `stateless`: 2026-07-28 only. `session`: up to
+    2025-11-25 only."""
+
     package: PackageRefBody | None = None
     """The package it runs from; written by installing one. Its files are where `${PACKAGE_DIR}` stands in
     arguments and variables, and a command runs in their directory."""
@@ -365,6 +371,8 @@ class ServerBody(Body):
             raise refuse(f"transport `{self.transport}` has no use for `{other}`")
         if self.transport == "http_sse_legacy" and self.http is not None and self.http.oauth is not None:
             raise refuse("transport `http_sse_legacy` has no use for `http.oauth`")
+        if self.transport == "http_sse_legacy" and self.protocol == "stateless":
+            raise refuse("transport `http_sse_legacy` is session-based: `protocol` cannot be `stateless`")
         return self
 
     def value(self) -> ServerRecord:
@@ -386,6 +394,7 @@ class ServerBody(Body):
             idle_timeout_s=self.idle_timeout_s,
             start_timeout_s=self.start_timeout_s,
             prewarm=self.prewarm,
+            protocol=self.protocol,
             package=self.package.value() if self.package else None,
         )
 

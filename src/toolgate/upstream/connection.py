@@ -26,6 +26,7 @@ from toolgate.upstream.limits import CALL_CEILING_S, PoolLimits
 from toolgate.upstream.link import Link, StartFailed
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.restarts import Restarts
+from toolgate.upstream.revisions import RevisionChoice
 
 Act = Callable[[], Awaitable[None]]
 RUNS: Final = "it runs, and has not answered yet"
@@ -125,6 +126,8 @@ class Connection(ABC):
         self.record = record
         self.common = common
         self.headers = common.headers
+        self.revisions: RevisionChoice | None = None
+        """How calls choose a revision; None if the server, as far as known, supports one only."""
         self.gate = Gate(record.server_id, limit=record.budgets.max_concurrency, queue=limits.queue)
         self.link: Link | None = None
         self.timeout_s = 0.0
@@ -270,7 +273,7 @@ class Connection(ABC):
             async with openers.slot(self.record.transport):
                 with self._starting():
                     link = await openers.open(
-                        self.record, reports, known_era=self.common.known_era, capabilities=self._capabilities
+                        self.record, reports, known_era=self._known_era, capabilities=self._capabilities
                     )
         except StartFailed as exc:
             self._on_start_failed(exc)
@@ -306,14 +309,14 @@ class Connection(ABC):
         self._announce_start_ended()
 
     def _on_started(self, link: Link) -> None:
-        self.common.known_era = link.hello.era
+        self._known_era = link.hello.era
         self.last_used_s = self._clock()
         self._enter("connected")
         self._around.metrics.connects[self.record.server_id, "success"] += 1
         self._announce_start_ended()
 
     def _on_start_failed(self, failure: StartFailed) -> None:
-        self.common.known_era = None
+        self._known_era = None
         self._needs_login = failure.needs_login
         self._restarts.on_failed(self._clock(), is_fatal=failure.fatal, asked_s=failure.retry_after_s or 0.0)
         self._enter("down", error=str(failure), hint=failure.hint)
@@ -331,6 +334,15 @@ class Connection(ABC):
             await self._close(link)
 
     # Small things
+
+    @property
+    def _known_era(self) -> Era | None:
+        """What to try first."""
+        return self.common.known_era
+
+    @_known_era.setter
+    def _known_era(self, era: Era | None) -> None:
+        self.common.known_era = era
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
         self._condition.enter(state, error=error, hint=hint)

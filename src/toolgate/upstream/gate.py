@@ -129,7 +129,7 @@ class AskedOutside:
 
     __slots__ = (
         *("_asked", "_client", "_gate", "_is_over"),
-        *("capabilities", "log_level", "notify", "principal_id"),
+        *("capabilities", "has_session", "log_level", "notify", "principal_id"),
     )
 
     def __init__(self, client: ClientSide, gate: Gate) -> None:
@@ -140,6 +140,7 @@ class AskedOutside:
         self.principal_id = client.principal_id
         self.capabilities = client.capabilities
         self.log_level = client.log_level
+        self.has_session = client.has_session
         self.notify = client.notify
 
     async def ask(self, method: str, params: bytes) -> Reply:

@@ -89,6 +89,10 @@ class ClientSide(Protocol):
     log_level: str
     """The least severe message it wants to hear; empty where it asked for none."""
 
+    @property
+    def has_session(self) -> bool:
+        """Whether it is session-based (up to 2025-11-25): it can be asked while its request runs."""
+
     def notify(self, method: str, params: bytes) -> None:
         """A notification about this request: progress (under the client's own token), or a log message.
 

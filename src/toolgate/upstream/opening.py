@@ -14,6 +14,9 @@ from toolgate.upstream.link import SHARED_CAPABILITIES, Link, LinkListener, Open
 ALL_CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}'
 """What a link claims that only lists a server, so that it lists all that any session could be offered."""
 
+_REQUIRED: Final[Mapping[str, Era]] = {"session": "legacy", "stateless": "modern"}
+"""What `protocol` in a record requires; `auto` requires nothing."""
+
 
 class Openers:
     """The transports of a node, behind one call."""
@@ -42,11 +45,19 @@ class Openers:
         if capabilities is None:
             capabilities = SHARED_CAPABILITIES if record.sharing == "shared" else ALL_CAPABILITIES
         timeout_s = max(self._limits.start_timeout_s, start_timeout_of(record, 0.0) + GRACE_S)
+        era = _REQUIRED.get(record.protocol)
         try:
             async with asyncio.timeout(timeout_s):
-                return await opener(record, listener, known_era=known_era, capabilities=capabilities)
+                link = await opener(record, listener, known_era=era or known_era, capabilities=capabilities)
         except TimeoutError as exc:
             raise StartFailed(f"no connection within {timeout_s:g} s", state="list_timeout") from exc
+        if era is not None and link.hello.era != era:
+            await link.aclose()
+            raise StartFailed(
+                f'it speaks `{link.hello.version}`, and its record says `protocol = "{record.protocol}"`',
+                fatal=True,
+            )
+        return link
 
     @asynccontextmanager
     async def slot(self, transport: Transport) -> AsyncIterator[None]:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from toolgate.errors import LoginRequired, ServerBusy
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
+from toolgate.model.tools import Era
 from toolgate.upstream.connection import Act, Common, Connection, Surroundings
 from toolgate.upstream.link import NO_CAPABILITIES, ClientSide, Link
 
@@ -24,6 +25,8 @@ class Owner(NamedTuple):
 
     session: str = ""
     principal_id: str = ""
+    has_session: bool = False
+    """Whether the clients behind it are session-based. A principal may have clients of both kinds."""
 
 
 class Server(Protocol):
@@ -62,6 +65,17 @@ class SessionLink(Connection):
         self.principal_id = principal_id
         """Who opened it."""
         self._on_idle = on_idle
+        self._own_era: Era | None = "legacy" if owner.has_session and record.protocol == "auto" else None
+        """A server that supports both revisions is spoken to in the one of its client."""
+
+    @property
+    def _known_era(self) -> Era | None:
+        return self._own_era or self.common.known_era
+
+    @_known_era.setter
+    def _known_era(self, era: Era | None) -> None:
+        if self._own_era is None:
+            self.common.known_era = era
 
     def replace_record(self, record: ServerRecord) -> None:
         super().replace_record(_owned(record, self._owner))
@@ -122,11 +136,12 @@ class SessionLinks:
         return self._add(owner, client) if link is None else link
 
     def _owner(self, session: str, client: ClientSide | None) -> Owner:
+        has_session = client is not None and client.has_session
         if not self._is_per_principal:
-            return Owner(session)
+            return Owner(session, has_session=has_session)
         if client is None or not client.principal_id:
             raise LoginRequired(f"server `{self._server.record.server_id}` is used on behalf of its callers")
-        return Owner(session if self._is_per_session else "", client.principal_id)
+        return Owner(session if self._is_per_session else "", client.principal_id, has_session)
 
     def _add(self, owner: Owner, client: ClientSide | None) -> SessionLink:
         principal_id = "" if client is None else client.principal_id
@@ -162,10 +177,11 @@ class SessionLinks:
 
     def end(self, session: str) -> None:
         """Close the link of `session`, if it has one."""
-        if not self._is_per_principal:
-            self._end(Owner(session))
-        elif self._is_per_session:
-            self._end_those(lambda owner: owner.session == session)
+        if self._is_per_session:
+            for has_session in (True, False):
+                self._end(Owner(session, has_session=has_session))
+            if self._is_per_principal:
+                self._end_those(lambda owner: owner.session == session)
 
     def end_all(self, principal_id: str) -> None:
         """Close the links of a principal; those that are no principal's own, where it is empty."""

@@ -189,18 +189,12 @@ class Pool:
 
     def load(self) -> Load:
         """What servers keep busy. Cheap, for gauges."""
-        connections = {server_id: server.connections for server_id, server in self._servers.items()}
-        links = (one.link for every in connections.values() for one in every)
+        links = (one.link for server in self._servers.values() for one in server.connections)
         return Load(
             states={server_id: server.state for server_id, server in self._servers.items()},
             children=sum(link is not None and link.pid is not None for link in links),
-            in_flight={
-                server_id: sum(one.gate.in_flight + one.gate.outside for one in every)
-                for server_id, every in connections.items()
-            },
-            queued={
-                server_id: sum(one.gate.queued for one in every) for server_id, every in connections.items()
-            },
+            in_flight={server_id: server.in_flight for server_id, server in self._servers.items()},
+            queued={server_id: server.queued for server_id, server in self._servers.items()},
         )
 
     async def settled(self, server_ids: Iterable[str]) -> None:
@@ -241,7 +235,7 @@ class Pool:
         session: str = "",
     ) -> Answer:
         """Ask a server, within its budgets. Queueing and connecting count against the call's own time."""
-        server = self._serving(server_id, session, client)
+        server = self._serving(server_id, session, client, method, params)
         clock, gate = self._clock, server.gate
         until_s = clock() + server.timeout_s
         asked: AskedOutside | None = None
@@ -270,6 +264,8 @@ class Pool:
             if asked is not None:
                 asked.end()
             gate.leave()
+        if server.revisions is not None:
+            server.revisions.learn(method, params, era, reply)
         if reply.size > server.max_output_bytes:
             reply = Reply(result=_capped(method, reply.result or b"", server.max_output_bytes))
         return Answer(reply, era)
@@ -310,13 +306,14 @@ class Pool:
         server = self._servers.get(server_id)
         return None if server is None else server.watch(uris)
 
-    def _serving(self, server_id: str, session: str, client: ClientSide | None) -> Connection:
-        """Whom a call goes to. The one place that knows who shares a link."""
+    def _serving(
+        self, server_id: str, session: str, client: ClientSide | None, method: str, params: Params, /
+    ) -> Connection:
         try:
             server = self._servers[server_id]
         except KeyError:
             raise ServerUnavailable(f"server `{server_id}` is not registered") from None
-        return server if server.sessions is None else server.sessions.of(session, client)
+        return server.serving(session, client, method, params)
 
 
 def _handed_on(tracing: Tracing, server: Connection, link: Link) -> Mapping[str, str]:

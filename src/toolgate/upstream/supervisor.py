@@ -17,10 +17,13 @@ from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ListKind, ServerTools
 from toolgate.upstream.connection import Act, Common, Connection, Surroundings
 from toolgate.upstream.discovery import Discovery
+from toolgate.upstream.gate import Gate
 from toolgate.upstream.health import ServerHealth
-from toolgate.upstream.link import Link, StartFailed, Told
+from toolgate.upstream.link import ClientSide, Link, Params, StartFailed, Told
 from toolgate.upstream.lists import FORMS, ListFailed, Read, read_list
 from toolgate.upstream.per_session import SessionLinks
+from toolgate.upstream.revisions import RevisionChoice
+from toolgate.upstream.session_based import SessionBasedConnection
 
 CHANGED: Final[Mapping[str, tuple[ListKind, ...]]] = {
     method: tuple(kind for kind, form in FORMS.items() if form.feature == feature)
@@ -65,6 +68,7 @@ class Supervisor(Connection):
         """None where all callers share the one link; nor has a disabled server any."""
         if record.enabled and (record.sharing == "per_session" or record.is_per_principal):
             self.sessions = SessionLinks(self, around)
+        self._session_based: SessionBasedConnection | None = None
 
     # What the pool asks
 
@@ -74,7 +78,8 @@ class Supervisor(Connection):
 
     @property
     def is_over(self) -> bool:
-        return super().is_over and (self.sessions is None or self.sessions.is_over)
+        is_over = self._session_based is None or self._session_based.is_over
+        return super().is_over and is_over and (self.sessions is None or self.sessions.is_over)
 
     def start(self) -> None:
         """Begin, once; a disabled server is only kept in the picture."""
@@ -87,6 +92,8 @@ class Supervisor(Connection):
         super().stop(drain_s=drain_s)
         if self.sessions is not None:
             self.sessions.stop(drain_s=drain_s)
+        if self._session_based is not None:
+            self._session_based.stop(drain_s=drain_s)
         self.attempted.set()
         self._announce_list_ended()
         _end(self._take_refreshes())
@@ -98,9 +105,22 @@ class Supervisor(Connection):
         self._discovery.replace_record(record)
         if self.sessions is not None:
             self.sessions.replace_record(record)
+        if self._session_based is not None:
+            self._session_based.replace_record(record)
         if is_retry:
             self._restarts.forgive()
             self._discovery.ask(self._clock())
+
+    def serving(self, session: str, client: ClientSide | None, method: str, params: Params) -> Connection:
+        """The connection for a call. The one place that knows who shares one."""
+        if self.sessions is not None:
+            return self.sessions.of(session, client)
+        if self.revisions is None or not self.revisions.needs_session(client, method, params):
+            return self
+        if self._session_based is None:
+            self._session_based = SessionBasedConnection(self, self._around)
+            self._session_based.start()
+        return self._session_based
 
     def watch(self, uris: frozenset[str]) -> Told:
         """Hear of changes to these resources, now and after every reconnect."""
@@ -115,6 +135,7 @@ class Supervisor(Connection):
         if self.sessions is not None:
             self.sessions.end_all(principal_id)
         if not principal_id:
+            self._end_session_based()
             self._let_go()
             self._restarts.forgive()
             self._discovery.ask(self._clock())
@@ -147,7 +168,23 @@ class Supervisor(Connection):
     @property
     def connections(self) -> Collection[Connection]:
         """All to this server: its own, and those of sessions."""
+        if self._session_based is not None:
+            return (self, self._session_based)
         return (self,) if self.sessions is None else (self, *self.sessions)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls at the server, on any connection."""
+        return sum(gate.in_flight + gate.outside for gate in self._gates)
+
+    @property
+    def queued(self) -> int:
+        """Calls that wait for room."""
+        return sum(gate.queued for gate in self._gates)
+
+    @property
+    def _gates(self) -> Collection[Gate]:
+        return (self.gate,) if self.sessions is None else (self.gate, *(one.gate for one in self.sessions))
 
     @property
     def state(self) -> HealthState:
@@ -165,11 +202,11 @@ class Supervisor(Connection):
             era=link.hello.era if link else self.common.known_era,
             version=link.hello.version if link else None,
             stderr_tail=str(self.common.stderr),
-            in_flight=sum(one.gate.in_flight + one.gate.outside for one in all_of_it),
-            queued=sum(one.gate.queued for one in all_of_it),
+            in_flight=self.in_flight,
+            queued=self.queued,
             tools=len(self.tools.tools),
             quarantined=len(self.tools.quarantined),
-            calls=self.calls if self.sessions is None else self.sessions.calls,
+            calls=sum(one.calls for one in all_of_it) if self.sessions is None else self.sessions.calls,
             last_list_ms=self._discovery.last_list_ms,
             session_links=sum(one.link is not None for one in all_of_it if one is not self),
         )
@@ -188,6 +225,11 @@ class Supervisor(Connection):
         # The link that lists may have been closed as idle; nobody calls by it, so nothing else opens it.
         self._discovery.on_used()
         self._wake.set()
+
+    def on_session_refused(self, reason: str) -> None:
+        _logger.info("server `%s` is stateless only: %s", self.record.server_id, reason)
+        self.revisions = None
+        self._end_session_based()
 
     def on_session_failed(self, reason: str) -> None:
         self._condition.note(reason)
@@ -220,6 +262,14 @@ class Supervisor(Connection):
 
     def _on_started(self, link: Link) -> None:
         self._discovery.on_connected(link.hello, self._clock())
+        # `server/discover` names stateless revisions only: a call finds out whether there are sessions.
+        may_do_both = link.hello.era == "modern" and self.record.protocol == "auto"
+        if not may_do_both:
+            self.revisions = None
+        elif self.revisions is None:
+            self.revisions = RevisionChoice(self.record.server_id)
+        else:
+            self.revisions.forget()
         if self._watched:
             link.watch(self._watched)
         super()._on_started(link)
@@ -332,6 +382,11 @@ class Supervisor(Connection):
         if self._discovery.show():
             self.headers.clear()
             self._around.on_change(self.record.server_id)
+
+    def _end_session_based(self) -> None:
+        connection, self._session_based = self._session_based, None
+        if connection is not None:
+            connection.stop()
 
     def _announce_list_ended(self) -> None:
         self._list_ended.set()

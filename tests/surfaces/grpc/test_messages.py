@@ -82,6 +82,7 @@ SERVERS: Final = st.tuples(
         idle_timeout_s=st.integers(0, 1_000_000),
         start_timeout_s=st.integers(0, 3_600),
         prewarm=st.booleans(),
+        protocol=st.sampled_from(["auto", "stateless", "session"]),
         redaction=some(
             hide=st.lists(LABELS, max_size=3),
             show=st.lists(LABELS, max_size=3),

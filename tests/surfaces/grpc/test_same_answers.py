@@ -112,6 +112,7 @@ class Asker:
                 idle_timeout_s=rng.choice((60, 2**40)),
                 start_timeout_s=rng.choice((90, 2**40)),
                 prewarm=True,
+                protocol=rng.choice(("session", "nobody")),
             ),
         }
 
@@ -213,7 +214,16 @@ def grpc_request(ask: Ask) -> Any:
 
 def server_message(body: Json) -> sms.McpServerRecord:
     fields = dict(body)
-    extras = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "start_timeout_s", "prewarm")
+    extras = (
+        "tags",
+        "category",
+        "enabled",
+        "sharing",
+        "idle_timeout_s",
+        "start_timeout_s",
+        "prewarm",
+        "protocol",
+    )
     fields["extras"] = {name: fields.pop(name) for name in extras if name in fields}
     if "transport" in fields:
         fields["transport"] = TRANSPORTS[fields["transport"]]

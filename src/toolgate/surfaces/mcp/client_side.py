@@ -18,6 +18,7 @@ class SessionClient:
     """Behind one request of a session. A client that takes no event stream can be told and asked nothing."""
 
     __slots__ = ("capabilities", "log_level", "principal_id", "responder", "session")
+    has_session: Final = True
 
     def __init__(self, session: Session, responder: Responder, *, hears: bool) -> None:
         self.session = session

@@ -4,6 +4,8 @@ It hears of its request on the stream of the answer. It cannot be asked anything
 its request again.
 """
 
+from typing import Final
+
 from toolgate.errors import MissingCapability
 from toolgate.gateway.inputs import CANNOT, missing_capability
 from toolgate.model.protocol import CAPABILITY_OF, LOG_MESSAGE
@@ -17,6 +19,7 @@ class ModernClient:
     """Behind one request."""
 
     __slots__ = ("_exchange", "capabilities", "log_level", "missing", "principal_id")
+    has_session: Final = False
 
     def __init__(self, exchange: Exchange, capabilities: bytes, log_level: str) -> None:
         self._exchange = exchange

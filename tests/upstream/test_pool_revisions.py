@@ -1,0 +1,126 @@
+"""Servers of both protocol revisions: each call is sent on one connection, chosen before."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.contract.link_clients import SilentClient
+from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, params, pool_of, record
+from tests.upstream.virtual_time import VIRTUAL
+from toolgate.errors import ServerUnavailable
+from toolgate.upstream.link import Reply, StartFailed
+from toolgate.upstream.pool import Pool
+
+pytestmark = pytest.mark.anyio
+
+FORMS = b'{"elicitation":{}}'
+SESSION = SilentClient(capabilities=FORMS)
+STATELESS = SilentClient(capabilities=FORMS, has_session=False)
+NO_BACK_CHANNEL = Reply(error=b'{"code":-32600,"message":"no back-channel for server-initiated requests"}')
+
+
+@pytest.fixture
+def anyio_backend() -> object:
+    return VIRTUAL
+
+
+@pytest.fixture
+def net() -> MemoryNet:
+    return MemoryNet(one=MemoryServer(is_of_both_revisions=True))
+
+
+async def start(pool: Pool, **fields: Any) -> None:
+    pool.apply({"one": record(**fields)})
+    await pool.settled(["one"])
+
+
+async def era_of(pool: Pool, client: SilentClient | None, tool: str = "echo") -> str:
+    return (await pool.call("one", "tools/call", params(tool), client=client)).era
+
+
+async def test_a_call_uses_the_revision_of_a_client_that_can_be_asked(net: MemoryNet) -> None:
+    async with pool_of(net) as pool:
+        await start(pool)
+        eras = [await era_of(pool, client) for client in (None, STATELESS, SESSION, SilentClient(), SESSION)]
+        health = pool.health()["one"]
+
+    assert eras == ["modern", "modern", "legacy", "modern", "legacy"]
+    assert (health.era, health.calls, health.session_links, len(net["one"].starts_s)) == ("modern", 5, 1, 2)
+
+
+async def test_only_the_own_connection_of_a_server_lists(net: MemoryNet) -> None:
+    async with pool_of(net) as pool:
+        await start(pool)
+        await era_of(pool, SESSION)
+
+        assert len(net["one"].lists) == 1
+
+
+async def test_a_server_that_refuses_sessions_is_called_on_its_own_connection() -> None:
+    net = MemoryNet()
+    async with pool_of(net) as pool:
+        await start(pool)
+        eras = [await era_of(pool, SESSION) for _ in range(3)]
+        health = pool.health()["one"]
+
+        assert (eras, net["one"].known_eras) == (["modern"] * 3, [None, "legacy"])
+        assert (health.state, health.last_error, len(net["one"].links)) == ("connected", "", 1)
+
+
+async def test_a_session_that_cannot_be_opened_now_is_tried_again_later(net: MemoryNet) -> None:
+    async def fail() -> None:
+        raise StartFailed("it answered with status 503")
+
+    async with pool_of(net) as pool:
+        await start(pool)
+        net["one"].on_start = fail
+        meanwhile = await era_of(pool, SESSION)
+        net["one"].on_start = None
+        await asyncio.sleep(60)
+
+        assert (meanwhile, await era_of(pool, SESSION)) == ("modern", "legacy")
+
+
+async def test_both_connections_share_the_room_of_the_record(net: MemoryNet) -> None:
+    leave = asyncio.Event()
+
+    async def wait(_arguments: Json) -> Reply:
+        await leave.wait()
+        return Reply(result=b"{}")
+
+    net["one"].on_call = {"wait": wait}
+    async with pool_of(net) as pool:
+        await start(pool, concurrency=1)
+        calls = [asyncio.ensure_future(era_of(pool, client, "wait")) for client in (STATELESS, SESSION)]
+        await asyncio.sleep(1)
+        load = pool.load()
+        leave.set()
+
+        assert (load.in_flight["one"], load.queued["one"], net["one"].most_in_flight) == (1, 1, 1)
+        assert await asyncio.gather(*calls) == ["modern", "legacy"]
+
+
+async def test_a_tool_that_needs_a_session_gets_one_from_its_next_call_on_and_is_sent_once(
+    net: MemoryNet,
+) -> None:
+    async def refuse(_arguments: Json) -> Reply:
+        return NO_BACK_CHANNEL
+
+    net["one"].on_call = {"ask": refuse}
+    async with pool_of(net) as pool:
+        await start(pool)
+        eras = [await era_of(pool, STATELESS, tool) for tool in ("ask", "ask", "echo")]
+
+        assert (eras, len(net["one"].calls)) == (["modern", "legacy", "modern"], 3)
+
+
+async def test_a_server_that_cannot_do_what_its_record_forces_is_down(net: MemoryNet) -> None:
+    net = MemoryNet()
+    async with pool_of(net) as pool:
+        await start(pool, protocol="session")
+        health = pool.health()["one"]
+        with pytest.raises(ServerUnavailable):
+            await era_of(pool, SESSION)
+
+    assert (health.state, 'its record says `protocol = "session"`' in health.last_error) == ("down", True)
