@@ -16,6 +16,7 @@ from toolgate.govern.watches import Watches
 from toolgate.packages.artifacts import Artifacts
 from toolgate.packages.modules import Modules
 from toolgate.packages.uploads import Uploads
+from toolgate.policy.plan import Planner
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.store import Store
 from toolgate.upstream.models.trial import TryModels
@@ -56,5 +57,7 @@ class Control(Serving):
     """Held while a write is checked and committed, so that those who write here do not hinder each other."""
     watches: Watches = field(default_factory=Watches)
     marks: InvocationMarks = field(default_factory=InvocationMarks)
+    planner: Planner = field(default_factory=Planner)
+    """Makes plans, and remembers what of the last ones still holds."""
     visibility: Visibility = field(default_factory=Visibility)
     """What callers see of the catalog, remembered."""

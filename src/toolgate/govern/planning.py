@@ -17,7 +17,7 @@ from toolgate.govern.foresight import foresee
 from toolgate.model.revisions import Body
 from toolgate.model.servers import ServerRecord
 from toolgate.policy.offers import is_unlisted
-from toolgate.policy.plan import TaskChange, plan
+from toolgate.policy.plan import TaskChange
 
 _encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
@@ -39,9 +39,10 @@ class ChangePlan:
 async def plan_edits(control: Control, edits: Sequence[Edit]) -> ChangePlan:
     """The effect of `edits` on what is served now. Changes nothing."""
     before = control.gateway.snapshot
-    # Every task is composed twice: too long for the event loop when there are many.
     after = foresee(before, edits)
-    changes = (await asyncio.to_thread(plan, before, after, limits=control.gateway.limits)).changes
+    # In a thread: a task that reaches many servers takes longer than the event loop may stand still.
+    planned = await asyncio.to_thread(control.planner.plan, before, after, limits=control.gateway.limits)
+    changes = planned.changes
     noticed = tuple(one for one in changes if one.has_effect)
     return ChangePlan(
         id=_identify(edits, noticed),

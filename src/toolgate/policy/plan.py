@@ -1,19 +1,31 @@
 """What a change to the registry would do to every task, before it is applied.
 
-Both sides are composed as a caller of the task would have them; nothing is predicted by other means.
+Both sides are composed as a caller of the task would have them; nothing is predicted by other means. Servers
+that are the same on both sides cannot differ in what a task has of them, so only the others are composed.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
-from toolgate.model.names import ToolRef
+from toolgate.model.names import ToolRef, kind_of
+from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
+from toolgate.model.tasks import Profile, Task
+from toolgate.model.tools import ServerTools
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.limits import DEFAULT_LIMITS, Limits
+from toolgate.policy.limits import DEFAULT_LIMITS, NO_LIMITS, Limits, too_many_tools
 from toolgate.policy.reach import within_reach
+from toolgate.policy.resolve import bind_task
 from toolgate.policy.scope import Refusal, Scope
+
+MAX_TALLIES: Final = 50_000
+"""Counts of a task's tools on one server that are remembered: about 8 MiB. Then it begins again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +60,10 @@ class TaskChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One entry for the plain URL, then one for each task of either side, sorted."""
+    """One entry for the plain URL, then one for each task of either side, sorted.
+
+    The entry of a task that the change cannot touch says nothing, not even why it is refused.
+    """
 
     changes: tuple[TaskChange, ...]
 
@@ -57,9 +72,14 @@ class Plan:
         return any(change.has_effect for change in self.changes)
 
 
+def plan(before: Snapshot, after: Snapshot, *, limits: Limits = DEFAULT_LIMITS) -> Plan:
+    """The difference from `before` to `after`, for each task and for callers without one."""
+    return Planner().plan(before, after, limits=limits)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One task on one side of the change."""
+    """One task on one side of the change, as far as it is looked at."""
 
     tools: frozenset[ToolRef] = frozenset()
     reach: frozenset[ToolRef] = frozenset()
@@ -67,18 +87,184 @@ class _Side:
     problem: str | None = None
 
 
-def plan(before: Snapshot, after: Snapshot, *, limits: Limits = DEFAULT_LIMITS) -> Plan:
-    """The difference from `before` to `after`, for each task and for callers without one."""
-    tasks = sorted(before.tasks.keys() | after.tasks.keys())
-    return Plan(
-        changes=tuple(
-            _change(task_id, _side(before, task_id, limits), _side(after, task_id, limits))
-            for task_id in (None, *tasks)
+class _Task(NamedTuple):
+    """A task on one side, or callers without one."""
+
+    policy: TaskPolicy | None = None
+    is_there: bool = True
+    problem: str | None = None
+    """Why its config cannot be read."""
+
+    @property
+    def has_policy(self) -> bool:
+        """Whether there is something to compose."""
+        return self.is_there and self.problem is None
+
+
+class _Size(NamedTuple):
+    tools: int
+    tokens: int
+
+
+class _Tally(NamedTuple):
+    """How much a task has of one server, and the state of the server for which that holds."""
+
+    offer: ServerTools
+    pin: Pin | None
+    size: _Size
+
+
+class _Tallies(NamedTuple):
+    """What is remembered of a task, as long as it and its profile are the same."""
+
+    made_for: tuple[Task | None, Profile | None, str]
+    servers: Mapping[str, _Tally]
+
+
+class _Comparison(NamedTuple):
+    """Two snapshots, and what of them differs."""
+
+    before: Snapshot
+    after: Snapshot
+    limits: Limits
+    servers: AbstractSet[str]
+    profiles: AbstractSet[str]
+
+    def is_same_task(self, task_id: str | None, task: _Task) -> bool:
+        """Whether the task has the same rules on both sides."""
+        if self.before.environment != self.after.environment:
+            return False
+        profile = None if task.policy is None else task.policy.profile
+        is_same = task_id is None or self.before.tasks.get(task_id) == self.after.tasks.get(task_id)
+        return is_same and profile not in self.profiles
+
+
+class Planner:
+    """Makes plans. It remembers how many tools the tasks have of servers that stay the same."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[str | None, _Tallies] = {}
+        self.composed = 0
+        """Servers that were composed so far: the work that plans were."""
+
+    def plan(self, before: Snapshot, after: Snapshot, *, limits: Limits = DEFAULT_LIMITS) -> Plan:
+        """See the function `plan`. May be called in any thread."""
+        if sum(len(one.servers) for one in self._tallies.values()) > MAX_TALLIES:
+            self._tallies = {}
+        pins = {
+            one
+            for one in before.pins.keys() | after.pins.keys()
+            if before.pins.get(one) != after.pins.get(one)
+        }
+        servers = {
+            one
+            for one in before.servers.keys() | after.servers.keys()
+            if before.servers.get(one) is not after.servers.get(one)
+        }
+        profiles = {
+            one
+            for one in before.profiles.keys() | after.profiles.keys()
+            if before.profiles.get(one) != after.profiles.get(one)
+        }
+        compared = _Comparison(before, after, limits, servers | pins, profiles)
+        tasks = sorted(before.tasks.keys() | after.tasks.keys())
+        return Plan(changes=tuple(self._change(compared, task_id) for task_id in (None, *tasks)))
+
+    def _change(self, compared: _Comparison, task_id: str | None) -> TaskChange:
+        before, after = compared.before, compared.after
+        old, new = _read_task(before, task_id), _read_task(after, task_id)
+        if not compared.is_same_task(task_id, new):
+            return _compare(
+                task_id, self._side(before, old, compared.limits), self._side(after, new, compared.limits)
+            )
+        touched = compared.servers & (_reach(before, old) | _reach(after, new))
+        if not touched:
+            return TaskChange(task_id=task_id)
+        sides = (
+            self._side(_only(before, touched), old, NO_LIMITS),
+            self._side(_only(after, touched), new, NO_LIMITS),
         )
-    )
+        if compared.limits.on_too_many == "find":
+            return _compare(task_id, *sides)
+        return self._bounded(compared, task_id, new, sides, self._untouched(after, task_id, new, touched))
+
+    def _bounded(
+        self,
+        compared: _Comparison,
+        task_id: str | None,
+        task: _Task,
+        sides: tuple[_Side, _Side],
+        rest: _Size,
+        /,
+    ) -> TaskChange:
+        """The change of a task that is refused where it has too many tools. `rest`: of untouched servers."""
+        platforms = (compared.before, compared.after)
+        excesses = [
+            compared.limits.excess(rest.tools + size.tools, rest.tokens + size.tokens)
+            for size in map(_size, platforms, (side.tools for side in sides))
+        ]
+        if (excesses[0] is None) is not (excesses[1] is None):  # all its tools come, or go
+            sides = (
+                self._side(compared.before, task, compared.limits),
+                self._side(compared.after, task, compared.limits),
+            )
+        elif excesses[0] is not None and excesses[1] is not None:
+            sides = (
+                replace(sides[0], tools=frozenset(), refusal=too_many_tools(excesses[0])),
+                replace(sides[1], tools=frozenset(), refusal=too_many_tools(excesses[1])),
+            )
+        return _compare(task_id, *sides)
+
+    def _untouched(
+        self, platform: Snapshot, task_id: str | None, task: _Task, touched: AbstractSet[str]
+    ) -> _Size:
+        """How much a task has of the servers that are the same on both sides."""
+        profile = None if task.policy is None or task.policy.profile is None else task.policy.profile
+        made_for = (
+            None if task_id is None else platform.tasks.get(task_id),
+            None if profile is None else platform.profiles.get(profile),
+            platform.environment,
+        )
+        known = self._tallies.get(task_id)
+        tallies = dict(known.servers) if known is not None and known.made_for == made_for else {}
+        ids = (_reach(platform, task) & platform.servers.keys()) - touched
+        missing = [one for one in ids if not _holds(tallies.get(one), platform, one)]
+        tallies |= self._count(platform, task, missing)
+        kept = {one: tally for one, tally in tallies.items() if one in platform.servers}
+        self._tallies[task_id] = _Tallies(made_for, kept)
+        sizes = [tallies[one].size for one in ids]
+        return _Size(sum(one.tools for one in sizes), sum(one.tokens for one in sizes))
+
+    def _count(self, platform: Snapshot, task: _Task, server_ids: Collection[str]) -> Mapping[str, _Tally]:
+        found: dict[str, list[ToolRef]] = {one: [] for one in server_ids}
+        if server_ids:
+            for ref in self._side(_only(platform, server_ids), task, NO_LIMITS).tools:
+                found[ref.server_id].append(ref)
+        return {
+            one: _Tally(platform.servers[one], platform.pins.get(one), _size(platform, refs))
+            for one, refs in found.items()
+        }
+
+    def _side(self, platform: Snapshot, task: _Task, limits: Limits) -> _Side:
+        if not task.has_policy:
+            return _Side(problem=task.problem)
+        policy = task.policy
+        platform = platform if policy is None else within_reach(platform, policy)
+        scope = self._compose(platform, policy, SessionRequest(), limits)
+        reach = scope.admitted
+        if policy is not None and policy.allowed is not None:
+            widest = SessionRequest(servers=policy.allowed)
+            reach |= self._compose(platform, policy, widest, limits).admitted
+        return _Side(tools=frozenset(scope.refs), reach=reach, refusal=scope.refusal)
+
+    def _compose(
+        self, platform: Snapshot, policy: TaskPolicy | None, request: SessionRequest, limits: Limits
+    ) -> Scope:
+        self.composed += len(platform.servers)
+        return compose(platform, Ceiling(), task=policy, request=request, limits=limits)
 
 
-def _change(task_id: str | None, before: _Side, after: _Side) -> TaskChange:
+def _compare(task_id: str | None, before: _Side, after: _Side) -> TaskChange:
     return TaskChange(
         task_id=task_id,
         added=tuple(sorted(after.tools - before.tools)),
@@ -92,28 +278,40 @@ def _change(task_id: str | None, before: _Side, after: _Side) -> TaskChange:
     )
 
 
-def _side(platform: Snapshot, task_id: str | None, limits: Limits) -> _Side:
+def _read_task(platform: Snapshot, task_id: str | None) -> _Task:
     if task_id is None:
-        return _composed(platform, None, limits)
+        return _Task()
     if task_id not in platform.tasks:
-        return _Side()
+        return _Task(is_there=False)
     try:
-        task = parse_task_policy(platform.tasks[task_id])
+        return _Task(parse_task_policy(platform.tasks[task_id]))
     except InvalidRecord as exc:
-        return _Side(problem=str(exc))
-    return _composed(platform, task, limits)
+        return _Task(problem=str(exc))
 
 
-def _composed(platform: Snapshot, task: TaskPolicy | None, limits: Limits) -> _Side:
-    platform = platform if task is None else within_reach(platform, task)
-    scope = _ask(platform, task, SessionRequest(), limits)
-    widest = SessionRequest(servers=None if task is None else task.allowed)
-    return _Side(
-        tools=frozenset(scope.refs),
-        reach=scope.admitted | _ask(platform, task, widest, limits).admitted,
-        refusal=scope.refusal,
+def _reach(platform: Snapshot, task: _Task) -> AbstractSet[str]:
+    """The servers that the task could ever have, registered or not."""
+    if not task.has_policy:
+        return frozenset()
+    if task.policy is None:
+        return platform.servers.keys()
+    bound = bind_task(platform, task.policy)
+    return bound.default | bound.allowed
+
+
+def _only(platform: Snapshot, server_ids: Iterable[str]) -> Snapshot:
+    servers = {one: platform.servers[one] for one in server_ids if one in platform.servers}
+    return replace(platform, servers=MappingProxyType(servers))
+
+
+def _holds(tally: _Tally | None, platform: Snapshot, server_id: str) -> bool:
+    return (
+        tally is not None
+        and tally.offer is platform.servers[server_id]
+        and tally.pin == platform.pins.get(server_id)
     )
 
 
-def _ask(platform: Snapshot, task: TaskPolicy | None, request: SessionRequest, limits: Limits) -> Scope:
-    return compose(platform, Ceiling(), task=task, request=request, limits=limits)
+def _size(platform: Snapshot, refs: Iterable[ToolRef]) -> _Size:
+    tools = [ref for ref in refs if not kind_of(ref.name)]
+    return _Size(len(tools), sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools))
