@@ -25,6 +25,7 @@ _EXITS: Final = {
     Exit.USAGE: "the command was not understood",
     Exit.AUTH: "the gateway wants a key, or another one",
     Exit.UNREACHABLE: "no gateway answers",
+    Exit.INCOMPLETE: "nothing was found wrong, and part of it could not be judged (`lint`)",
 }
 _KINDS: Final = {Path: "path", int: "number"}
 _SHARED: Final = {

@@ -388,6 +388,18 @@ def test_lint_ends_with_1_when_it_finds_something(gateway: FakeGateway, run: Run
     assert run("lint").code == 0
 
 
+def test_lint_ends_with_5_when_some_rules_could_not_be_judged(gateway: FakeGateway, run: Run) -> None:
+    open_rule = {"where": "server web", "rule": "allowed_tools", "message": "not listed yet: `web` (failed)"}
+    gateway.answer("GET /admin/api/lint", {"findings": [], "unjudged": [open_rule]})
+
+    ran = run("lint")
+
+    assert ran.code == 5
+    assert "every rule matches something" not in ran.out
+    assert ran.lines[0] == "1 rule could not be judged"
+    assert "not listed yet: `web` (failed)" in ran.out
+
+
 def test_reload_can_be_a_dry_run_and_ends_with_1_on_problems(gateway: FakeGateway, run: Run) -> None:
     route = "POST /admin/api/registry/reload"
     gateway.answer(route, {"applied": ["added git (git.toml)"], "warnings": [], "problems": []})

@@ -9,7 +9,7 @@ from toolgate.model.allowances import TimeBudgets
 from toolgate.model.principals import Ceiling, Key
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Environment, Profile, Selection, Task
-from toolgate.policy.lint import Finding, FindingCode, lint
+from toolgate.policy.lint import Finding, FindingCode, lint, lint_all
 
 SERVERS = (
     offer("fs", "read", "write", tags=("local",)),
@@ -261,3 +261,29 @@ def test_a_budget_that_another_is_always_used_up_before_is_found(
     expected = [] if subject is None else [("shadowed", subject)]
     assert [(one.code, one.subject) for one in of_key] == expected
     assert [(one.code, one.subject) for one in of_task] == expected
+
+
+def test_a_rule_that_only_unlisted_servers_could_match_is_not_judged() -> None:
+    platform = snapshot(
+        offer("fs", "read"),
+        offer("slow", state="pending"),
+        offer("late", state="list_failed"),
+        offer("off", state="pending", enabled=False),
+        tasks=(
+            Task(
+                task_id="t",
+                config={
+                    "mcp.enabled": "true",
+                    "mcp.default_server_ids": '["fs", "slow", "late", "off"]',
+                    "mcp.tool_allowlist": '["read", "slow/*", "write", "off/*"]',
+                },
+            ),
+        ),
+    )
+
+    unjudged = [one for one in lint_all(platform).unjudged if one.kind == "task"]
+
+    assert [(one.code, one.subject, one.message) for one in unjudged] == [
+        ("not_judged", "slow/*", "server `slow` has not listed its tools (pending)"),
+        ("not_judged", "write", "servers `late`, `slow` have not listed their tools"),
+    ]

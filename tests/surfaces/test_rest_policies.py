@@ -21,6 +21,7 @@ from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.policy.limits import Limits
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.reload import DirectoryLoader
+from toolgate.upstream.link import StartFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -172,6 +173,29 @@ async def test_lint_names_the_rule_that_does_nothing() -> None:
         assert [(one["code"], one["where"], one["rule"], one["subject"]) for one in findings] == [
             ("unknown_server", "task review", "mcp.default_server_ids", "gone")
         ]
+
+
+async def test_lint_says_which_rules_it_could_not_judge_while_a_server_is_down() -> None:
+    async def fail() -> None:
+        raise StartFailed("it does not start")
+
+    net = world()
+    net.servers["down"] = MemoryServer(on_start=fail)
+    async with open_rest(net) as house:
+        await house.seed(
+            server=[stdio("git"), stdio("down", allowed_tools=["read_*"]), stdio("off", enabled=False)],
+            task=[task("review", default_server_ids=["git", "down"], tool_allowlist=["log", "down/write_*"])],
+        )
+        answer = await house.get(LINT)
+
+    assert answer["findings"] == []
+    assert [(one["where"], one["rule"], one["subject"]) for one in answer["unjudged"]] == [
+        ("server down", "allowed_tools", "read_*"),
+        ("task review", "mcp.tool_allowlist", "down/write_*"),
+    ]
+    assert {one["message"] for one in answer["unjudged"]} == {
+        "server `down` has not listed its tools (list failed)"
+    }
 
 
 async def test_a_write_tells_of_rules_that_do_nothing_in_what_was_written() -> None:

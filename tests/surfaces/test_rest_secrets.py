@@ -219,3 +219,55 @@ async def test_sec_9_the_last_words_of_a_server_are_shown_without_what_looks_lik
         assert [text for text in texts if token in text] == []
         assert (len(alone) > 6_000, alone.endswith("using ***")) == (True, True)
         assert (len(among) <= 1_024, among.endswith("using ***")) == (True, True)
+
+
+TOKEN = "kJ8sQ2pLx0VbN7mZ"
+
+
+async def test_sec_1_a_bare_positional_token_is_masked_wherever_its_record_is_shown() -> None:
+    launch = {"command": "serve", "args": ["--stdio", TOKEN, "/srv/data"], "env": {"SEED": TOKEN}}
+    async with open_rest() as house:
+        first = await house.ask("PUT", f"{SERVERS}/git", stdio("git", stdio=launch))
+        shown = await house.get(f"{SERVERS}/git")
+        again = await house.ask("PUT", f"{SERVERS}/git", {**shown, "display_name": "Git"})
+        moved = {**shown["stdio"], "args": ["/srv/data", "***"]}
+        await house.put(f"{SERVERS}/git", {**shown, "stdio": moved})
+        stored = await house.store.get("server", "git")
+        plan = await house.ask(
+            "POST", "/admin/api/plan", {"changes": [{"kind": "server", "id": "git", "body": stdio("git")}]}
+        )
+        texts = [first.text, again.text, plan.text, str(shown), str(house.audited)]
+        texts += [
+            (await house.ask("GET", path)).text
+            for path in (SERVERS, f"{SERVERS}/git/history", "/admin/api/lint", f"{SERVERS}/git/server.json")
+        ]
+
+    assert shown["stdio"]["args"] == ["--stdio", "***", "/srv/data"]
+    assert shown["stdio"]["env"] == {"SEED": "***"}
+    assert stored is not None
+    assert stored.body["stdio"]["args"] == ["/srv/data", TOKEN]
+    assert stored.body["stdio"]["env"] == {"SEED": TOKEN}
+    assert "`stdio.args[1]`: a secret stands here itself" in first.text
+    assert [text for text in texts if TOKEN in text] == []
+
+
+async def test_lint_names_literals_that_may_be_secrets_and_are_shown() -> None:
+    hook = "https://mcp.example/s/NWVmYjg0YjctZGQ1Yi00/mcp"
+    async with open_rest() as house:
+        await house.seed(
+            server=[
+                stdio("git", stdio={"args": ["--stdio", "kX9mP2vL", TOKEN], "env": {"MODE": "Tr0ub4dor&3"}}),
+                http("web", http={"url": hook, "headers": {"X-Mode": "kX9mP2vL"}}),
+                stdio("tidy", stdio={"args": ["-y", "@scope/server@1.2.3", "${ENV:KX9MP2VL}"]}),
+            ]
+        )
+        findings = (await house.get("/admin/api/lint"))["findings"]
+
+    found = [(one["id"], one["rule"]) for one in findings if one["code"] == "possible_secret"]
+    assert found == [
+        ("git", "stdio.args[1]"),
+        ("git", "stdio.env.MODE"),
+        ("web", "http.headers.X-Mode"),
+        ("web", "http.url"),
+    ]
+    assert "kX9mP2vL" not in str(findings)

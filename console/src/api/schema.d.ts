@@ -1247,7 +1247,9 @@ export interface paths {
         };
         /**
          * Find rules that do nothing
-         * @description Rules that match nothing, name what is not there, or cancel out.
+         * @description Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
+         *
+         *     `unjudged` has the rules that only a server could match which has not listed its tools.
          *
          *     For the role `viewer` and those above it.
          */
@@ -3552,7 +3554,7 @@ export interface components {
          */
         FindingShown: {
             /** @enum {string} */
-            code: "disabled_server" | "invalid_record" | "matches_nothing" | "no_servers" | "not_enforced" | "shadowed" | "unknown_profile" | "unknown_server" | "unknown_task";
+            code: "disabled_server" | "invalid_record" | "matches_nothing" | "no_servers" | "not_enforced" | "not_judged" | "possible_secret" | "shadowed" | "unknown_profile" | "unknown_server" | "unknown_task";
             /** @description Kind and id of the record. */
             where: string;
             /** @enum {string} */
@@ -3963,6 +3965,8 @@ export interface components {
         LintAnswer: {
             revision: number;
             findings: components["schemas"]["FindingShown"][];
+            /** @description Rules that may match something of a server that has not listed its tools. */
+            unjudged: components["schemas"]["FindingShown"][];
         };
         /**
          * Login

@@ -1,4 +1,4 @@
-/** Rules of a record that cannot do what their author meant, where that record is shown. */
+/** What lint finds in a record, where that record is shown. */
 import { Alert, List } from "@mantine/core";
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { api, type Shapes, take } from "@/api/client";
@@ -24,7 +24,7 @@ export function useFindings(kind: Finding["kind"]): ReadonlyMap<string, readonly
 export function Findings({ findings }: { readonly findings: readonly Finding[] | undefined }) {
   if (!findings?.length) return null;
   return (
-    <Alert color="yellow" title="Rules that do nothing">
+    <Alert color="yellow" title="Lint findings">
       <List size="sm">
         {findings.map((one) => (
           <List.Item key={`${one.rule} ${one.subject} ${one.code}`}>

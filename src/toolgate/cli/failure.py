@@ -13,6 +13,8 @@ class Exit(IntEnum):
     USAGE = 2
     AUTH = 3
     UNREACHABLE = 4
+    INCOMPLETE = 5
+    """Nothing was found wrong, and part of it could not be judged."""
 
 
 class CommandFailed(Exception):

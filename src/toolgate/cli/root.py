@@ -66,7 +66,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "watch": "Print each change of the registry, a line a transaction, until Ctrl-C.",
     "top": "Show calls a second, p95, errors and queues of each server, and what is denied, until Ctrl-C.",
     "audit": "Show what happened: calls, denials, changes, refused credentials, runs, approvals, processes.",
-    "lint": "Find rules that match nothing; exit code 1 if there are any.",
+    "lint": "Find rules that match nothing, and literals in records that may be secrets.",
     "learn": (
         "Work out the least policy by what a task used: what stays, what goes, and when that was used last."
     ),

@@ -1,7 +1,7 @@
 """Rules that do not do what their author thought: they match nothing, name what is not there, or cancel out.
 
-A finding never changes a scope. What a server has not listed yet is not known to be missing, so rules
-about such servers are not complained of.
+A finding never changes a scope. What a server has not listed yet is not known to be missing: rules that only
+such a server could match are returned as not judged.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection, Task
 from toolgate.model.tools import ServerTools
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
-from toolgate.policy.offers import may_hold, offered_names
+from toolgate.policy.offers import is_unlisted, may_hold, offered_names
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.resolve import KEY_NAMES, OVERRIDE_NAMES, bind_task, selected_servers
 from toolgate.policy.rules import Names
@@ -28,6 +28,8 @@ FindingCode = Literal[
     "matches_nothing",
     "no_servers",
     "not_enforced",
+    "not_judged",
+    "possible_secret",
     "shadowed",
     "unknown_profile",
     "unknown_server",
@@ -54,8 +56,22 @@ class Finding:
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linted:
+    """What was found, and what could not be judged. Both are sorted by kind of record, id and rule."""
+
+    findings: tuple[Finding, ...]
+    unjudged: tuple[Finding, ...]
+    """Rules that may match something of a server that has not listed what it has."""
+
+
 def lint(platform: Snapshot) -> tuple[Finding, ...]:
-    """Every finding, sorted by kind of record, id and rule."""
+    """Every finding about rules that could be judged."""
+    return lint_all(platform).findings
+
+
+def lint_all(platform: Snapshot) -> Linted:
+    """Every rule of every record, judged or not."""
     found: list[Finding] = []
     for server_id, offer in platform.servers.items():
         at = _At("server", server_id)
@@ -66,7 +82,11 @@ def lint(platform: Snapshot) -> tuple[Finding, ...]:
         found.extend(_lint_profile(platform, profile))
     for key in platform.keys.values():
         found.extend(_lint_key(platform, key))
-    return tuple(sorted(found, key=lambda one: (one.kind, one.id, one.rule, one.subject, one.code)))
+    found.sort(key=lambda one: (one.kind, one.id, one.rule, one.subject, one.code))
+    return Linted(
+        findings=tuple(one for one in found if one.code != "not_judged"),
+        unjudged=tuple(one for one in found if one.code == "not_judged"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +200,19 @@ def _lint_patterns(
 ) -> Iterator[Finding]:
     for text in texts:
         patterns = Patterns.of((text,))
-        if text not in _WHATEVER_IT_HAS and not any(may_hold(offer, patterns) for offer in offers):
+        holding = [offer for offer in offers if may_hold(offer, patterns)]
+        unlisted = [offer for offer in holding if is_unlisted(offer)]
+        if text not in _WHATEVER_IT_HAS and not holding:
             yield at.find("matches_nothing", rule, text, f"nothing it speaks of matches `{text}`")
+        elif len(unlisted) == len(holding) and (awaited := [one for one in unlisted if one.record.enabled]):
+            yield at.find("not_judged", rule, text, _explain_unlisted(awaited))
+
+
+def _explain_unlisted(offers: Sequence[ServerTools]) -> str:
+    first, *others = (f"`{one.record.server_id}`" for one in offers)
+    if others:
+        return f"servers {', '.join((first, *others))} have not listed their tools"
+    return f"server {first} has not listed its tools ({offers[0].state.replace('_', ' ')})"
 
 
 def _matching(patterns: Patterns, offers: Iterable[ServerTools]) -> Iterator[ToolRef]:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
+from toolgate.model.random_words import random_spans
 from toolgate.model.references import REFERENCE
 from toolgate.model.revisions import Body, Kind
 from toolgate.model.secret_names import looks_secret
@@ -114,25 +115,44 @@ def _redact_endpoint(endpoint: Body, *, url_field: str) -> dict[str, Any]:
     if isinstance(headers := endpoint.get("headers"), Mapping):
         shown["headers"] = _redact_named(headers)
     if isinstance(url := endpoint.get(url_field), str):
-        shown[url_field] = redact_text(url)
+        shown[url_field] = _redact_random(redact_text(url))
     return shown
 
 
 def _redact_named(values: Mapping[str, Any]) -> dict[str, str]:
     return {
-        name: _mask(str(value)) if looks_secret(name) else redact_text(str(value))
+        name: _mask(str(value)) if looks_secret(name) else _redact_random(redact_text(str(value)), name)
         for name, value in values.items()
     }
 
 
+def _redact_random(text: str, name: str = "") -> str:
+    """`text` without words that chance has made. References stay, but not such a word as their default."""
+    shown, upto = [], 0
+    for found in REFERENCE.finditer(text):
+        begin, end = found.span(2) if found[2] else (found.end(), found.end())
+        shown += [_mask_random(text[upto : found.start()], name), text[found.start() : begin]]
+        shown += [_mask_random(text[begin:end], name), text[end : found.end()]]
+        upto = found.end()
+    return "".join([*shown, _mask_random(text[upto:], name)])
+
+
+def _mask_random(text: str, name: str) -> str:
+    shown, upto = [], 0
+    for start, end in random_spans(text, name):
+        shown += [text[upto:start], MASK]
+        upto = end
+    return "".join([*shown, text[upto:]])
+
+
 def _redact_args(command: str, args: list[str]) -> list[str]:
-    """Masks what follows a flag like `--token`, and what an argument like `API_KEY=…` assigns."""
+    """Masks what follows a flag like `--token`, what one like `API_KEY=…` assigns, and random words."""
     shown = []
-    is_value_of_secret = False
+    flag = ""
     for at, arg in enumerate(args):
-        is_hidden = is_value_of_secret or hides_word(command, args, at)
-        shown.append(_mask(arg) if is_hidden else _redact_arg(arg))
-        is_value_of_secret = bool(_FLAG.fullmatch(arg)) and looks_secret(arg)
+        is_hidden = looks_secret(flag) or hides_word(command, args, at)
+        shown.append(_mask(arg) if is_hidden else _redact_random(_redact_arg(arg), flag))
+        flag = arg if _FLAG.fullmatch(arg) else ""
     return shown
 
 

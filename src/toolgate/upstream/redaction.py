@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from toolgate.model.random_words import random_spans
 from toolgate.model.secret_names import looks_secret
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
 from toolgate.upstream.link import Reply
@@ -61,11 +62,13 @@ class Redactor:
 def credentials_of_child(launch: StdioLaunch, env: Mapping[str, str]) -> list[str]:
     """What in the resolved environment of a child must not be shown: what was referred to, or is named so."""
     declared = {name: env[name] for name in (*launch.env, *launch.env_from)}
-    return [
+    named = [
         value
         for name, value in declared.items()
         if name in launch.env_from or value != launch.env[name] or _is_telling(name)
     ]
+    texts = (*launch.args, *launch.env.values())
+    return [*named, *(text[start:end] for text in texts for start, end in random_spans(text))]
 
 
 def credentials_of(endpoint: HttpEndpoint, url: str, headers: Mapping[str, str]) -> list[str]:

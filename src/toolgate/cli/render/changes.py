@@ -37,11 +37,19 @@ def render_rolled_back(kind: Kind, record_id: str, to: int, answer: Answer) -> R
     return _done(kind, record_id, f" is as it was at {to:,} (revision {answer['revision']})", answer)
 
 
-def render_lint(findings: Sequence[Answer]) -> RenderableType:
-    """Rules that do not do what their author meant."""
-    if not findings:
+def render_lint(findings: Sequence[Answer], unjudged: Sequence[Answer] = ()) -> RenderableType:
+    """Rules that do not do what their author meant, and those that could not be judged."""
+    if not findings and not unjudged:
         return Text("✓ every rule matches something", style=OK)
-    table = grid("WHERE", "RULE", "FINDING", flexible={"FINDING"})
+    return stack(
+        _finding_table("FINDING", findings) if findings else None,
+        Text(f"{count(len(unjudged), 'rule')} could not be judged", style=BAD) if unjudged else None,
+        _finding_table("WHY", unjudged) if unjudged else None,
+    )
+
+
+def _finding_table(heading: str, findings: Sequence[Answer]) -> RenderableType:
+    table = grid("WHERE", "RULE", heading, flexible={heading})
     for one in findings:
         table.add_row(cell(one["where"], "bold"), cell(one["rule"]), cell(one["message"]))
     return table

@@ -4,13 +4,14 @@ import asyncio
 from typing import Any, Final
 
 from toolgate.govern.control import Control
+from toolgate.govern.literals import find_literals
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Task
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.limits import Limits
-from toolgate.policy.lint import Finding, lint
+from toolgate.policy.lint import Finding, lint_all
 from toolgate.policy.offers import registered
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.collection import Collection, collection_endpoints
@@ -53,10 +54,20 @@ PROFILES: Final = Collection(
 
 
 async def lint_policy(control: Control, _call: Call[None]) -> Answer:
-    """Rules that match nothing, name what is not there, or cancel out."""
+    """Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
+
+    `unjudged` has the rules that only a server could match which has not listed its tools.
+    """
     snapshot = control.gateway.snapshot
-    findings = await asyncio.to_thread(lint, snapshot)
-    return Answer(LintAnswer(revision=snapshot.revision, findings=[_show_finding(one) for one in findings]))
+    linted = await asyncio.to_thread(lint_all, snapshot)
+    literals = await asyncio.to_thread(find_literals, snapshot.servers.values())
+    return Answer(
+        LintAnswer(
+            revision=snapshot.revision,
+            findings=[_show_finding(one) for one in (*linted.findings, *literals)],
+            unjudged=[_show_finding(one) for one in linted.unjudged],
+        )
+    )
 
 
 def _show_finding(finding: Finding) -> FindingShown:

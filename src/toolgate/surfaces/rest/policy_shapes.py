@@ -44,6 +44,8 @@ class LintAnswer(Shown, frozen=True, kw_only=True):
 
     revision: Revision
     findings: list[FindingShown]
+    unjudged: list[FindingShown]
+    """Rules that may match something of a server that has not listed its tools."""
 
 
 class TaskOverview(Shown, frozen=True, kw_only=True):

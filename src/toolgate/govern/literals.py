@@ -1,0 +1,45 @@
+"""Literals in server records that may be secrets and are shown: `lint` names them, so that an admin looks.
+
+What is certainly a secret is masked wherever a record is shown (`registry/redaction`), and not named here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from toolgate.model.random_words import suspects
+from toolgate.model.references import REFERENCE
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tools import ServerTools
+from toolgate.policy.lint import Finding
+from toolgate.registry.records import encode_record
+from toolgate.registry.redaction import redact_server
+
+
+def find_literals(offers: Iterable[ServerTools]) -> list[Finding]:
+    """One finding for each argument, variable, header or URL that is shown and may hold a secret."""
+    return [
+        Finding(
+            code="possible_secret",
+            kind="server",
+            id=offer.record.server_id,
+            rule=field,
+            subject=field,
+            message="may hold a secret, and is shown as it is: use a reference, `${ENV:NAME}`",
+        )
+        for offer in sorted(offers, key=lambda one: one.record.server_id)
+        for field, text in _literals(offer.record)
+        if any(suspects(REFERENCE.sub(" ", text)))
+    ]
+
+
+def _literals(record: ServerRecord) -> Iterator[tuple[str, str]]:
+    shown = redact_server(encode_record(record))
+    stdio, http = shown.get("stdio") or {}, shown.get("http") or {}
+    yield from ((f"stdio.args[{at}]", arg) for at, arg in enumerate(stdio.get("args", ())))
+    yield from _named("stdio.env", stdio.get("env", {}))
+    yield from _named("http.headers", http.get("headers", {}))
+    if "url" in http:
+        yield "http.url", http["url"]
+
+
+def _named(field: str, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((f"{field}.{name}", value) for name, value in values.items())
