@@ -9,7 +9,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel
 
-server = MCPServer("both")
+server = MCPServer("both", instructions="Say who you are.")
 
 
 class Name(BaseModel):

@@ -103,3 +103,15 @@ def test_a_record_may_force_the_revision_for_all_clients(
 ) -> None:
     assert call(gateway, revision, server_id, tool) == ["ada"]
     assert gateway.health(server_id)["session_links"] == 0
+
+
+@pytest.mark.parametrize("revision", MODES)
+def test_a_client_gets_the_instructions_of_the_servers_in_its_scope(gateway: Gateway, revision: str) -> None:
+    async def greeted(path: str) -> str | None:
+        async with Client(f"{gateway.url}{path}", mode=MODES[revision]) as client:
+            return client.instructions
+
+    assert asyncio.run(greeted("/mcp/s/stdio")) == "Say who you are."
+    assert asyncio.run(greeted("/mcp?servers=stdio,http")) == (
+        "Server `http`:\nSay who you are.\n\nServer `stdio`:\nSay who you are."
+    )

@@ -78,6 +78,7 @@ class MemoryServer:
     """What the server does (set these), and what it saw (read those)."""
 
     era: Era = "modern"
+    instructions: str = ""
     is_of_both_revisions: bool = False
     """It is session-based for a link that begins with the handshake."""
     capabilities: Mapping[str, Json] = field(default_factory=lambda: {"tools": {"listChanged": True}})
@@ -168,6 +169,7 @@ class MemoryLink:
         self.hello = Hello(
             era=era,
             version=MODERN_VERSION if era == "modern" else LEGACY_VERSIONS[0],
+            instructions=server.instructions,
             capabilities={
                 name: msgspec.Raw(msgspec.json.encode(value)) for name, value in server.capabilities.items()
             },

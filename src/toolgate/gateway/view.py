@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.catalog.find_tools import FIND_TOOLS, INSTRUCTIONS
+from toolgate.catalog.instructions import ServerInstructions, compose_instructions
 from toolgate.catalog.naming import door_name
 from toolgate.catalog.pages import encode_definition, encode_listing, encode_page
 from toolgate.errors import InvalidParams
@@ -53,6 +54,7 @@ class View:
 
     __slots__ = (
         "__weakref__",
+        "_instructing",
         "_names_by_key",
         "_on_growth",
         "_pages",
@@ -121,9 +123,14 @@ class View:
             "templates": self._resources.templates,
         }
         servers = [snapshot.servers[server_id] for server_id in scope.servers]
+        self._instructing = tuple(
+            ServerInstructions(offer.record.server_id, offer.record.display_name, offer.instructions)
+            for offer in servers
+            if offer.instructions
+        )
         self.is_partial = any(offer.state == "pending" for offer in servers)
+        # What came of each server in question when its tools are listed: for metrics.
         self.injections = () if is_finding else tuple(_injections(scope, servers))
-        """What came of each server in question when its tools are listed: for metrics."""
         self.features = frozenset(feature for offer in servers for feature in _shown_features(offer))
         """What the servers of the view can do, as far as the caller can have it."""
         self.session_key = _session_key(caller)
@@ -143,8 +150,14 @@ class View:
 
     @property
     def instructions(self) -> str:
-        """What a client is told before anything else; empty where there is nothing to tell."""
-        return " ".join(self.warnings if self.found is None else (INSTRUCTIONS, *self.warnings))
+        """What a client is told before anything else; empty if there is nothing to tell."""
+        notes = self.warnings if self.found is None else (INSTRUCTIONS, *self.warnings)
+        if not self._instructing:
+            return " ".join(notes)
+        tables = (self.tools, self.prompts, self.resources, self.templates)
+        seen = {route.server_id for table in tables for route in table.values()}
+        servers = [one for one in self._instructing if one.server_id in seen]
+        return compose_instructions(notes, servers, is_single=bool(self.caller.only_server))
 
     @property
     def tools(self) -> Mapping[str, Route]:

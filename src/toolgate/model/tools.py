@@ -64,6 +64,8 @@ class ServerTools:
     """What the server announced when it was last connected, of FEATURES."""
     era: Era | None = None
     """What the server spoke when it was last connected."""
+    instructions: str = ""
+    """What the server then said about itself, bounded."""
     is_stale: bool = False
     """Something here is last-known-good: the newest attempt to list it failed. `detail` says what."""
     detail: str = ""

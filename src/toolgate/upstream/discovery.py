@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from toolgate.catalog.instructions import clean_instructions
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import FEATURES, Era, ListKind, ListState, ServerTools
 from toolgate.upstream.limits import PoolLimits
@@ -57,6 +58,7 @@ class Discovery:
         self._before = before
         self._era: Era | None = None if before is None else before.era
         self._features = frozenset[str]() if before is None else before.features
+        self._instructions = "" if before is None else before.instructions
         self.tools = (
             ServerTools(record=record) if before is None else replace(before, record=record, state="pending")
         )
@@ -77,6 +79,7 @@ class Discovery:
         """List everything: it may be another server by now."""
         self._era = hello.era
         self._features = FEATURES & hello.capabilities.keys()
+        self._instructions = clean_instructions(hello.instructions)
         self.ask(now_s)
 
     def ask(self, now_s: float) -> None:
@@ -147,6 +150,7 @@ class Discovery:
             quarantined={name: why for read in reads.values() for name, why in read.quarantined.items()},
             features=self._features,
             era=self._era,
+            instructions=self._instructions,
             is_stale=self._state == "ready" and any(part.failure for part in parts.values()),
             detail="; ".join(_told(kind, part.detail) for kind, part in parts.items() if part.detail),
             **{kind: read.entries for kind, read in reads.items()},

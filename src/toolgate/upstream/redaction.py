@@ -6,6 +6,7 @@ merely looks like a word in them must not change data.
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -14,7 +15,7 @@ import msgspec
 from toolgate.model.random_words import random_spans
 from toolgate.model.secret_names import looks_secret
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
-from toolgate.upstream.link import Reply
+from toolgate.upstream.link import Hello, Reply
 from toolgate.upstream.wire import is_tool_error
 
 _MASK: Final = b"[redacted]"
@@ -43,6 +44,10 @@ class Redactor:
     def text(self, text: str) -> str:
         """`text` without credentials."""
         return self.raw(text.encode()).decode()
+
+    def hello(self, hello: Hello) -> Hello:
+        """`hello` with instructions without credentials: they are shown to clients."""
+        return replace(hello, instructions=self.text(hello.instructions)) if hello.instructions else hello
 
     def raw(self, raw: bytes) -> bytes:
         """`raw` without credentials."""

@@ -79,7 +79,7 @@ class SseLink:
 
     def open(self, hello: Hello) -> None:
         """From now on it is a link: requests carry the envelope of their era, and the listener is told."""
-        self.hello = hello
+        self.hello = self._redactor.hello(hello)
         self.is_open = True
         self._relay.era = hello.era
         self._orders = orders_on_one_stream(hello, self.exchange, self._background)

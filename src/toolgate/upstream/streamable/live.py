@@ -29,7 +29,7 @@ class StreamableLink:
         listener: LinkListener,
         redactor: Redactor,
     ) -> None:
-        self.hello = hello
+        self.hello = redactor.hello(hello)
         self.pid: int | None = None
         self._dialect = dialect
         self._pool = pool
