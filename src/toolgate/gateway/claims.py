@@ -7,6 +7,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from toolgate.errors import Forbidden, InvalidRecord, StartRefused, Unauthenticated
+from toolgate.gateway.identity import OF_ISSUER
 from toolgate.model.names import parse_task_id
 from toolgate.model.principals import Ceiling, Principal, Role
 from toolgate.registry.key_bodies import CeilingBody
@@ -64,7 +65,7 @@ class OidcConfig:
 def principal_of_claims(claims: Mapping[str, Any], config: OidcConfig) -> Principal:
     """Whom verified claims prove. Raises Unauthenticated; Forbidden where they give no role."""
     return Principal(
-        id=f"oidc:{_subject(claims)}",
+        id=f"{OF_ISSUER}{_subject(claims)}",
         role=_role(claims, config),
         ceiling=_ceiling(claims, config),
         default_task=_default_task(claims, config.task_claim),

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple, Protocol
 
+import msgspec
+
 from toolgate.errors import NotReady, Unauthenticated
 from toolgate.gateway.refusals import Refusals
 from toolgate.gateway.tenures import Proof, Tenures
@@ -18,6 +20,8 @@ from toolgate.model.principals import Key, Principal
 MIN_KEY_CHARS: Final = 32
 MAX_TOKENS: Final = 10_000
 """Verified tokens remembered; past it the one verified first is verified anew."""
+OF_ISSUER: Final = "oidc:"
+"""How the id of a principal begins whose tokens an issuer makes."""
 LOCAL_ADMIN: Final = Principal(id="local", role="admin")
 KEYED_ADMIN: Final = Principal(id="admin", role="admin")
 
@@ -185,6 +189,17 @@ def principal_of(key: Key) -> Principal:
         expires_at_s=key.expires_at_s,
         budgets=key.budgets,
     )
+
+
+def fingerprint_of(principal: Principal) -> str:
+    """Tells credentials apart, on every node alike: for what is kept between one request and the next.
+
+    A key is its id, also when its rights change. Tokens of one subject share its id, and what they may do
+    tells them apart.
+    """
+    if not principal.id.startswith(OF_ISSUER):
+        return principal.id
+    return f"{principal.id}#{sha256(msgspec.json.encode(principal)).hexdigest()}"
 
 
 def may_come(principal_id: str, keys: Container[str]) -> bool:

@@ -77,6 +77,8 @@ class ParkableCall:
         self.asking: Asking | None = None
         """What the client is to be asked before the call is made: it was refused for now."""
         self.principal_id = principal_id
+        self.credential = principal_id
+        """Who may go on with it: another token of the same subject may not."""
         self.capabilities = capabilities
         self.log_level = log_level
         self.rounds = 0
@@ -179,11 +181,11 @@ class Parking:
         return await self._attend(call, listener)
 
     async def resume(
-        self, handle: str, principal_id: str, responses: Mapping[str, msgspec.Raw], listener: Notify
+        self, handle: str, credential: str, responses: Mapping[str, msgspec.Raw], listener: Notify
     ) -> Answer | Waiting:
         """Go on with a parked call. Raises InputStateRefused for a handle that is no longer one."""
         parked = self._parked.get(handle)
-        if parked is None or parked[0].principal_id != principal_id:
+        if parked is None or parked[0].credential != credential:
             raise InputStateRefused(
                 "no call waits for this input here",
                 hint="it has ended, or another node has it: send the request again without `requestState`",

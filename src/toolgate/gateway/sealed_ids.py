@@ -28,7 +28,7 @@ class SealedIds:
         self._purpose = purpose
 
     def seal(self, prefix: str, data: bytes, *, principal_id: str) -> str:
-        """An id that begins with `prefix` and holds `data`, for this principal."""
+        """An id that begins with `prefix` and holds `data`, for this principal: see `fingerprint_of`."""
         sealed = _Sealed(principal_id, int(self._wall_s()) + LIFETIME_S, data)
         token = self._signer.sign(self._purpose + prefix.encode(), msgspec.msgpack.encode(sealed))
         return prefix + token.decode("ascii")

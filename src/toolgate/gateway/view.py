@@ -19,6 +19,7 @@ from toolgate.catalog.naming import door_name
 from toolgate.catalog.pages import encode_definition, encode_listing, encode_page
 from toolgate.errors import InvalidParams
 from toolgate.gateway.caller import Caller, Mode
+from toolgate.gateway.identity import fingerprint_of
 from toolgate.gateway.resources import Decide, Resources
 from toolgate.gateway.routes import FIND_ROUTES, Route, admitting_decisions, prompt_routes, tool_routes
 from toolgate.gateway.tokens import TaskTokens
@@ -305,7 +306,7 @@ def _injection(server_id: str, status: str) -> tuple[str, str]:
 
 
 def _session_key(caller: Caller) -> str:
-    asked = [caller.principal.id, caller.effective_task_id, caller.only_server, caller.request]
+    asked = [fingerprint_of(caller.principal), caller.effective_task_id, caller.only_server, caller.request]
     return f"~{hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:32]}"
 
 

@@ -270,6 +270,7 @@ async def open_house(
     trusts_local = options.pop("trusts_local", True)
     discovery = options.pop("discovery", None)
     tracing = options.pop("tracing", None)
+    verifier = options.pop("verifier", None)
 
     def changed(server_id: str) -> None:
         gateway.on_tools_changed(server_id)
@@ -289,7 +290,9 @@ async def open_house(
         if tracing is not None:
             pool.tracing = tracing
             gateway.trace(tracing)
-        identities = Identities(admin_key=None, trusts_local=trusts_local, clock_s=lambda: 0.0)
+        identities = Identities(
+            admin_key=None, trusts_local=trusts_local, clock_s=lambda: 0.0, verifier=verifier
+        )
         clock = asyncio.get_running_loop().time
         sessions = Sessions(b"k" * 32, clock_s=clock, wall_s=clock)
         door = McpDoor(gateway, identities, sessions=sessions, discovery=discovery)

@@ -25,9 +25,9 @@ class Clock:
 
 
 def test_a_state_comes_back_as_it_was_sealed_on_any_node_with_the_key() -> None:
-    state = Seals(Signer(KEY), Clock()).seal("server", "théirs", principal_id="ada", request="r")
+    state = Seals(Signer(KEY), Clock()).seal("server", "théirs", credential="ada", request="r")
 
-    opened = Seals(Signer(KEY), Clock()).open(raw(state), principal_id="ada", request="r")
+    opened = Seals(Signer(KEY), Clock()).open(raw(state), credential="ada", request="r")
 
     assert opened == State("server", "théirs", "ada", "r", 1_000 + LIFETIME_S)
 
@@ -37,40 +37,40 @@ def test_a_state_comes_back_as_it_was_sealed_on_any_node_with_the_key() -> None:
 )
 def test_a_state_of_another_principal_or_request_is_refused(principal: str, request_: str) -> None:
     seals = Seals(Signer(KEY), Clock())
-    state = seals.seal("parked", "handle", principal_id="ada", request="r")
+    state = seals.seal("parked", "handle", credential="ada", request="r")
 
     with pytest.raises(InputStateRefused):
-        seals.open(raw(state), principal_id=principal, request=request_)
+        seals.open(raw(state), credential=principal, request=request_)
 
 
 def test_a_state_lasts_for_a_while() -> None:
     clock = Clock()
     seals = Seals(Signer(KEY), clock)
-    state = raw(seals.seal("again", "", principal_id="ada", request="r"))
+    state = raw(seals.seal("again", "", credential="ada", request="r"))
     clock.now_s += LIFETIME_S
-    seals.open(state, principal_id="ada", request="r")
+    seals.open(state, credential="ada", request="r")
     clock.now_s += 1
 
     with pytest.raises(InputStateRefused, match="expired"):
-        seals.open(state, principal_id="ada", request="r")
+        seals.open(state, credential="ada", request="r")
 
 
 @pytest.mark.parametrize("value", [None, 7, "", "x", "ünsigned", {"a": 1}, "A" * 100])
 def test_what_was_never_sealed_is_refused(value: object) -> None:
     with pytest.raises(InputStateRefused):
-        Seals(Signer(KEY), Clock()).open(raw(value), principal_id="ada", request="r")
+        Seals(Signer(KEY), Clock()).open(raw(value), credential="ada", request="r")
 
 
 @given(position=st.integers(min_value=0), replacement=st.sampled_from("ABab09-_"))
 def test_a_state_with_any_character_changed_is_refused(position: int, replacement: str) -> None:
     seals = Seals(Signer(KEY), Clock())
-    state = seals.seal("server", "theirs", principal_id="ada", request="r")
+    state = seals.seal("server", "theirs", credential="ada", request="r")
     at = position % len(state)
     if state[at] == replacement:
         return
 
     with pytest.raises(InputStateRefused):
-        seals.open(raw(state[:at] + replacement + state[at + 1 :]), principal_id="ada", request="r")
+        seals.open(raw(state[:at] + replacement + state[at + 1 :]), credential="ada", request="r")
 
 
 def test_a_token_signed_for_another_purpose_or_with_another_key_is_no_state() -> None:
@@ -79,12 +79,12 @@ def test_a_token_signed_for_another_purpose_or_with_another_key_is_no_state() ->
 
     for token in (Signer(KEY).sign(b"session", payload), Signer(b"x" * 32).sign(b"requestState", payload)):
         with pytest.raises(InputStateRefused):
-            seals.open(raw(token.decode()), principal_id="ada", request="r")
+            seals.open(raw(token.decode()), credential="ada", request="r")
 
 
 def test_a_server_cannot_make_clients_carry_a_load() -> None:
     with pytest.raises(ServerUnavailable, match="longer"):
-        Seals(Signer(KEY), Clock()).seal("server", "x" * (MAX_STATE_BYTES + 1), principal_id="a", request="r")
+        Seals(Signer(KEY), Clock()).seal("server", "x" * (MAX_STATE_BYTES + 1), credential="a", request="r")
 
 
 def test_a_digest_tells_requests_apart_and_not_the_rounds_of_one() -> None:

@@ -54,7 +54,7 @@ def test_a_session_is_found_again_with_its_caller(clock: Clock) -> None:
 
     session = sessions.find(sessions.issue(CALLER, "2025-11-25"), ADA)
 
-    assert (session.binding.caller, session.version) == (CALLER, "2025-11-25")
+    assert (session.bind(ADA).caller, session.version) == (CALLER, "2025-11-25")
 
 
 def test_rep_1_what_its_client_can_do_is_known_on_every_node(clock: Clock) -> None:
@@ -105,7 +105,7 @@ def test_lod_1_a_selection_too_long_for_a_header_opens_no_session(clock: Clock) 
 def test_rep_1_another_node_with_the_key_serves_it_with_the_same_scope(clock: Clock) -> None:
     session_id = sessions_on(clock).issue(CALLER, "2025-06-18")
 
-    assert sessions_on(clock).find(session_id, ADA).binding.caller == CALLER
+    assert sessions_on(clock).find(session_id, ADA).bind(ADA).caller == CALLER
 
 
 def test_a_node_with_another_key_does_not(clock: Clock) -> None:
@@ -122,7 +122,7 @@ def test_sco_13_another_principal_does_not_find_it_on_any_node(clock: Clock) -> 
     for node in (sessions, sessions_on(clock)):
         with pytest.raises(UnknownSession):
             node.find(session_id, BOB)
-    assert sessions.find(session_id, ADA).binding.caller == CALLER
+    assert sessions.find(session_id, ADA).bind(ADA).caller == CALLER
 
 
 def test_sco_14_an_id_that_was_never_issued_is_unknown(clock: Clock) -> None:
@@ -193,7 +193,7 @@ def test_lod_9_a_full_table_refuses_new_sessions_and_keeps_the_old(
 
     with pytest.raises(SessionLimit):
         sessions.issue(CALLER, "2025-11-25")
-    assert sessions.find(first, ADA).binding.caller == CALLER
+    assert sessions.find(first, ADA).bind(ADA).caller == CALLER
     clock.now += IDLE_S + 1
     assert sessions.issue(CALLER, "2025-11-25")
     assert len(sessions) == 1
@@ -215,7 +215,7 @@ def test_nobody_takes_the_whole_table(clock: Clock, monkeypatch: pytest.MonkeyPa
         sessions.issue(CALLER, "2025-11-25")
 
     # Those that had to go come back when they are used: none is lost.
-    assert all(sessions.find(session_id, ADA).binding.caller == CALLER for session_id in (oldest, *others))
+    assert all(sessions.find(session_id, ADA).bind(ADA).caller == CALLER for session_id in (oldest, *others))
     assert all(sessions.find(session_id, BOB) for session_id in bobs)
     assert len(sessions) == 20
 
@@ -236,7 +236,7 @@ def test_a_key_whose_ceiling_changed_takes_its_sessions_along(clock: Clock) -> N
     session_id = sessions.issue(CALLER, "2025-11-25")
     narrowed = replace(ADA, ceiling=Ceiling(servers=("time",)))
 
-    assert sessions.find(session_id, narrowed).binding.caller.principal == narrowed
+    assert sessions.find(session_id, narrowed).bind(narrowed).caller.principal == narrowed
 
 
 def test_rep_1_nodes_that_were_given_the_same_key_know_each_others_sessions(clock: Clock) -> None:
@@ -246,7 +246,7 @@ def test_rep_1_nodes_that_were_given_the_same_key_know_each_others_sessions(cloc
 
     session = two.find(one.issue(CALLER, "2025-11-25"), ADA)
 
-    assert session.binding.caller == CALLER
+    assert session.bind(ADA).caller == CALLER
 
 
 def test_rep_1_a_session_signed_with_a_key_that_was_replaced_is_unknown(clock: Clock) -> None:
@@ -258,7 +258,7 @@ def test_rep_1_a_session_signed_with_a_key_that_was_replaced_is_unknown(clock: C
 
     with pytest.raises(UnknownSession):
         sessions.find(old, ADA)
-    assert sessions.find(kept, ADA).binding.caller == CALLER
+    assert sessions.find(kept, ADA).bind(ADA).caller == CALLER
     assert len(sessions) == 1
 
 

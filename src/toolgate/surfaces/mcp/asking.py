@@ -11,6 +11,8 @@ from typing import Final
 import msgspec
 
 from toolgate.errors import InvalidRequest
+from toolgate.gateway.identity import fingerprint_of
+from toolgate.model.principals import Principal
 from toolgate.model.protocol import CANCELLED
 from toolgate.surfaces.http.events import KEEPALIVE, KEEPALIVE_S
 from toolgate.surfaces.http.messages import Responder
@@ -32,15 +34,18 @@ class Asks:
     __slots__ = ("_open",)
 
     def __init__(self) -> None:
-        self._open: dict[bytes, asyncio.Future[Reply]] = {}
+        self._open: dict[bytes, tuple[Principal, asyncio.Future[Reply]]] = {}
 
-    async def put(self, responder: Responder, method: str, params: bytes) -> Reply:
-        """Ask ahead of an answer, and wait for what comes back. A question that is given up is taken back."""
+    async def put(self, responder: Responder, method: str, params: bytes, *, principal: Principal) -> Reply:
+        """Ask ahead of an answer, and wait for what comes back. A question that is given up is taken back.
+
+        Only the credential of `principal` can answer: another token of the same subject may be allowed less.
+        """
         if len(self._open) >= MAX_OPEN:
             return TOO_MANY
         ask_id = b'%b%b"' % (_ID_PREFIX, secrets.token_urlsafe(16).encode())
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._open[ask_id] = answer
+        self._open[ask_id] = principal, answer
         try:
             if not responder.say(encode_request(ask_id, method, params)):
                 return GONE
@@ -55,13 +60,14 @@ class Asks:
         finally:
             del self._open[ask_id]
 
-    def take(self, answer: ClientAnswer) -> None:
-        """Bring an answer to who waits for it. One that comes too late, or twice, has no effect.
+    def take(self, answer: ClientAnswer, principal: Principal) -> None:
+        """Bring an answer to the request that waits for it. A late or second answer has no effect.
 
-        Raises InvalidRequest for an answer to what was never asked here.
+        Raises InvalidRequest for an answer to what `principal` was never asked here.
         """
-        asked = self._open.get(answer.id)
-        if asked is not None and not asked.done():
+        asked_principal, asked = self._open.get(answer.id, (principal, None))
+        is_own = asked_principal is principal or fingerprint_of(asked_principal) == fingerprint_of(principal)
+        if asked is not None and is_own and not asked.done():
             asked.set_result(answer.reply)
-        elif not answer.id.startswith(_ID_PREFIX):
+        elif not (is_own and answer.id.startswith(_ID_PREFIX)):
             raise InvalidRequest("this answers nothing that was asked", hint="answer with the request's `id`")

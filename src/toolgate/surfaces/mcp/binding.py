@@ -1,4 +1,4 @@
-"""A caller bound to a URL or a session, with its newest view at hand."""
+"""One credential's caller, bound to a URL or a session, with its newest view at hand."""
 
 import weakref
 from collections.abc import Callable
@@ -18,6 +18,8 @@ DOOR: Final = "mcp"
 class Binding:
     """Saves looking a view up by its caller as long as the snapshot stays the same.
 
+    Its caller never changes: two tokens of one subject have two bindings, so that a request which waits is
+    still decided by the credential it came with.
     Only the gateway keeps views, and bounds them: here one is merely known while it is kept there.
     """
 
@@ -28,11 +30,12 @@ class Binding:
         self._serial = -1
         self._known: weakref.ref[View] | None = None
 
-    def keep_principal(self, principal: Principal) -> None:
-        """Follow a key whose rights changed since the caller was bound."""
-        if self.caller.principal is not principal and self.caller.principal != principal:
-            self.caller = replace(self.caller, principal=principal)
-            self._serial = -1
+    def for_principal(self, principal: Principal) -> "Binding":
+        """What the same URL or session is for `principal`."""
+        bound = self.caller.principal
+        if bound is principal or bound == principal:
+            return self
+        return Binding(replace(self.caller, principal=principal))
 
     def view(self, gateway: Gateway) -> View:
         """The view of the current snapshot; raises what the scope refuses with."""

@@ -6,6 +6,7 @@ from toolgate.gateway.inputs import CANNOT, can_answer
 from toolgate.model.protocol import LOG_MESSAGE
 from toolgate.surfaces.http.messages import Responder
 from toolgate.surfaces.mcp.answers import encode_notification
+from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.levels import is_heard
 from toolgate.surfaces.mcp.session import Session
 from toolgate.upstream.link import NO_CAPABILITIES, Reply
@@ -17,12 +18,14 @@ DEFAULT_LEVEL: Final = "info"
 class SessionClient:
     """Behind one request of a session. A client that takes no event stream can be told and asked nothing."""
 
-    __slots__ = ("capabilities", "log_level", "principal_id", "responder", "session")
+    __slots__ = ("binding", "capabilities", "log_level", "principal_id", "responder", "session")
     has_session: Final = True
 
-    def __init__(self, session: Session, responder: Responder, *, hears: bool) -> None:
+    def __init__(self, session: Session, responder: Responder, *, binding: Binding, hears: bool) -> None:
         self.session = session
         self.responder = responder
+        self.binding = binding
+        """By which its request is decided, however long that takes."""
         self.principal_id = session.principal_id
         self.capabilities = session.capabilities if hears else NO_CAPABILITIES
         self.log_level = session.log_level or DEFAULT_LEVEL if hears else ""
@@ -34,4 +37,5 @@ class SessionClient:
     async def ask(self, method: str, params: bytes) -> Reply:
         if not can_answer(self.capabilities, method, params):
             return CANNOT
-        return await self.session.asks.put(self.responder, method, params)
+        principal = self.binding.caller.principal
+        return await self.session.asks.put(self.responder, method, params, principal=principal)

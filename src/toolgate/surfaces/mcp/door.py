@@ -35,7 +35,7 @@ from toolgate.telemetry.spans import Tracing
 
 MAX_BINDINGS: Final = 1_024
 MAX_KNOWN_URL: Final = 1_024
-"""URLs remembered, per principal, so that a known one is not parsed again; and how long one may be."""
+"""URLs remembered, per credential, so that a known one is not parsed again; and how long one may be."""
 
 
 class McpDoor:
@@ -58,7 +58,7 @@ class McpDoor:
         rounds = Rounds(self._parking, Seals(sessions.signer, sessions.wall_s))
         self._modern = ModernEra(gateway, streams=self._streams, rounds=rounds)
         self._sse = SseTransport(self._legacy, sessions, tracing=gateway.tracing)
-        self._bindings: dict[tuple[str, str, bytes], Binding] = {}
+        self._bindings: dict[tuple[int, str, bytes], Binding] = {}
         self._take = self._post if gateway.tracing is None else partial(self._post_traced, gateway.tracing)
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class McpDoor:
     async def _get(self, exchange: Exchange) -> None:
         binding = self._bind(exchange)  # a path that does not exist has no stream either
         if b"mcp-session-id" not in exchange.headers and wants_stream(exchange):
-            await self._sse.stream(exchange, Binding(binding.caller))
+            await self._sse.stream(exchange, binding)
         else:
             await self._legacy.stream(exchange)
 
@@ -110,7 +110,7 @@ class McpDoor:
         is_on_stream = exchange.request.query.startswith(SESSION_QUERY)
         if isinstance(message, ClientAnswer):
             session = self._sse.session(exchange) if is_on_stream else self._legacy.session(exchange)
-            session.asks.take(message)
+            session.asks.take(message, exchange.principal)
             send_empty(exchange.responder, 202)
         elif is_on_stream:
             return self._sse.post(exchange, message)
@@ -120,7 +120,10 @@ class McpDoor:
             self._legacy.initialize(exchange, message, self._bind(exchange))
         else:
             session = self._legacy.session(exchange)
-            return self._legacy.answer(exchange.responder, message, session, hears=exchange.hears)
+            binding = session.bind(exchange.principal)
+            return self._legacy.answer(
+                exchange.responder, message, session, binding=binding, hears=exchange.hears
+            )
         return nothing_more()
 
     async def _post_traced(
@@ -160,7 +163,8 @@ class McpDoor:
 
     def _bind(self, exchange: Exchange) -> Binding:
         request = exchange.request
-        key = (exchange.principal.id, request.path, request.query)
+        # By identity: a binding holds its principal, so that no other object can have its address meanwhile.
+        key = (id(exchange.principal), request.path, request.query)
         binding = self._bindings.get(key)
         if binding is None:
             target = parse_target(request.path, request.query)
@@ -170,10 +174,9 @@ class McpDoor:
             binding = Binding(caller)
             if len(request.path) + len(request.query) <= MAX_KNOWN_URL:
                 self._remember(key, binding)
-        binding.keep_principal(exchange.principal)
         return binding
 
-    def _remember(self, key: tuple[str, str, bytes], binding: Binding) -> None:
+    def _remember(self, key: tuple[int, str, bytes], binding: Binding) -> None:
         if len(self._bindings) >= MAX_BINDINGS:
             self._bindings.pop(next(iter(self._bindings)))
         self._bindings[key] = binding

@@ -6,6 +6,7 @@ It holds for the session on this node, for as long as the node knows it.
 from toolgate.errors import InvalidParams, MethodNotFound, ToolgateError, UnknownResource
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.gateway import Gateway
+from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import Message
 from toolgate.surfaces.mcp.levels import parse_level
 from toolgate.surfaces.mcp.session import Session
@@ -17,26 +18,26 @@ class Hearing:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def change(self, message: Message, session: Session, *, trace: Trace) -> None:
+    async def change(self, message: Message, session: Session, *, binding: Binding, trace: Trace) -> None:
         """`logging/setLevel`, `resources/subscribe` and `resources/unsubscribe`. Raises MethodNotFound."""
         if message.method == "logging/setLevel":
             session.log_level = parse_level(message.text("level"))
         elif message.method == "resources/subscribe":
-            await self._subscribe(_uri(message), session, trace)
+            await self._subscribe(_uri(message), session, binding, trace)
         elif message.method == "resources/unsubscribe":
-            await self._unsubscribe(_uri(message), session, trace)
+            await self._unsubscribe(_uri(message), session, binding, trace)
         else:
             raise MethodNotFound(f"no method `{message.method}`")
 
-    async def _subscribe(self, uri: str, session: Session, trace: Trace) -> None:
-        view = await self._gateway.settled_view(session.binding.caller, for_call=True)
+    async def _subscribe(self, uri: str, session: Session, binding: Binding, trace: Trace, /) -> None:
+        view = await self._gateway.settled_view(binding.caller, for_call=True)
         if not await self._gateway.wishes.subscribe(view, session.watch, [uri], trace=trace):
             raise UnknownResource("Resource not found", data={"uri": uri})
 
-    async def _unsubscribe(self, uri: str, session: Session, trace: Trace) -> None:
+    async def _unsubscribe(self, uri: str, session: Session, binding: Binding, trace: Trace, /) -> None:
         """Also of what the client may not see any more."""
         try:
-            view = await self._gateway.settled_view(session.binding.caller, for_call=True)
+            view = await self._gateway.settled_view(binding.caller, for_call=True)
         except ToolgateError:  # whoever may see nothing any more need not hear of anything either
             if uri not in session.watch.targets:
                 raise

@@ -73,28 +73,39 @@ class LegacyEra:
         sessions.on_dropped = self._let_go
 
     def answer(
-        self, responder: Responder, message: Message, session: Session, *, hears: bool = True
+        self,
+        responder: Responder,
+        message: Message,
+        session: Session,
+        *,
+        binding: Binding,
+        hears: bool = True,
     ) -> Awaitable[None]:
-        """One message of an open session, however it came. `hears`: it takes messages ahead of an answer."""
+        """One message of an open session, however it came. `hears`: it takes messages ahead of an answer.
+
+        `binding` is the session's for the credential that the message came with.
+        """
+        client = SessionClient(session, responder, binding=binding, hears=hears)
         is_known = session.revision <= self._gateway.snapshot.revision
         if is_known and message.id is not None and message.method in REQUESTS:
-            return self._ask(message, SessionClient(session, responder, hears=hears))
-        return self._answer(responder, message, session, hears=hears)
+            return self._ask(message, client)
+        return self._answer(message, client)
 
-    async def _answer(self, responder: Responder, message: Message, session: Session, *, hears: bool) -> None:
+    async def _answer(self, message: Message, client: SessionClient) -> None:
+        session, responder = client.session, client.responder
         if session.revision > self._gateway.snapshot.revision:
             await self._catch_up(session)
         if message.id is None:
             _notified(session, message)
             send_empty(responder, 202)
         elif message.method in REQUESTS:
-            await self._ask(message, SessionClient(session, responder, hears=hears))
+            await self._ask(message, client)
         elif message.method in LISTS:
-            await self._methods.list(responder, message, session.binding, era="legacy")
+            await self._methods.list(responder, message, client.binding, era="legacy")
         else:
             if message.method != "ping":
                 trace = self._methods.trace(message, session.nonce)
-                await self._hearing.change(message, session, trace=trace)
+                await self._hearing.change(message, session, binding=client.binding, trace=trace)
             send_result(responder, message.id, b"{}")
 
     async def _catch_up(self, session: Session) -> None:
@@ -115,7 +126,7 @@ class LegacyEra:
         try:
             try:
                 answer = await self._methods.ask(
-                    message, session.binding, client=client, session=session.nonce
+                    message, client.binding, client=client, session=session.nonce
                 )
                 send_answer(responder, message, answer, era="legacy")
             except InputNeeded as needed:
@@ -139,7 +150,7 @@ class LegacyEra:
             message.params = asked | await answer_inputs(client, needed)
             try:
                 answer = await self._methods.ask(
-                    message, session.binding, client=client, session=session.nonce
+                    message, client.binding, client=client, session=session.nonce
                 )
                 send_answer(client.responder, message, answer, era="legacy")
             except InputNeeded as again:
@@ -167,7 +178,7 @@ class LegacyEra:
             if last_id is not None:
                 # After a restart the lists are not known at once, and what is not known has not changed.
                 with suppress(ToolgateError):
-                    await self._gateway.settled_view(session.binding.caller)
+                    await self._gateway.settled_view(subscription.caller)
                 subscription.catch_up(seen)
             await announce_changes(responder, subscription, encoder_of(subscription))
             responder.end()
@@ -177,7 +188,9 @@ class LegacyEra:
         """Have one of the places for streams, as the one stream of the session."""
         try:
             with (
-                self._streams.open(exchange, session.binding.caller, watch=session.watch) as subscription,
+                self._streams.open(
+                    exchange, session.bind(exchange.principal).caller, watch=session.watch
+                ) as subscription,
                 session.listening(subscription),
             ):
                 yield subscription

@@ -7,6 +7,7 @@ its request again.
 from typing import Final
 
 from toolgate.errors import MissingCapability
+from toolgate.gateway.identity import fingerprint_of
 from toolgate.gateway.inputs import CANNOT, missing_capability
 from toolgate.model.protocol import CAPABILITY_OF, LOG_MESSAGE
 from toolgate.surfaces.mcp.answers import encode_notification
@@ -28,6 +29,11 @@ class ModernClient:
         self.log_level = log_level
         self.missing: MissingCapability | None = None
         """Why the request was broken off: its server wants what this client does not offer."""
+
+    @property
+    def credential(self) -> str:
+        """With which it came: see `fingerprint_of`."""
+        return fingerprint_of(self._exchange.principal)
 
     @property
     def can_visit(self) -> bool:

@@ -78,7 +78,7 @@ class Rounds:
             came = await self._begin(request)
         else:
             # Decided anew, also where the call runs already.
-            opened = self._seals.open(state, principal_id=request.client.principal_id, request=request.digest)
+            opened = self._seals.open(state, credential=request.client.credential, request=request.digest)
             request.rounds = opened.rounds
             came = await self._go_on(request, opened)
         if isinstance(came, Answer):
@@ -113,6 +113,7 @@ class Rounds:
         call = ParkableCall(
             client.principal_id, client.capabilities, client.log_level, size=size, agreement=agreement
         )
+        call.credential = client.credential
         try:
             return await self._parking.run(call, request.ask(call), client.notify)
         except ApprovalRequired:
@@ -129,7 +130,7 @@ class Rounds:
         if state.kind == "parked":
             responses = _parse_responses(params.get("inputResponses"))
             return await self._parking.resume(
-                state.payload, request.client.principal_id, responses, request.client.notify
+                state.payload, request.client.credential, responses, request.client.notify
             )
         if state.kind == "again":
             params.pop("inputResponses", None)
@@ -178,7 +179,7 @@ class Rounds:
         return self._seals.seal(
             kind,
             payload,
-            principal_id=request.client.principal_id,
+            credential=request.client.credential,
             request=request.digest,
             # Whether the call may be made is asked before it is, so it is no round of its own.
             rounds=request.rounds + (kind != "approval"),

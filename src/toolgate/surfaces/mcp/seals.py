@@ -1,7 +1,7 @@
 """The `requestState` that clients of the stateless era hand back: ours, around what a server put into it.
 
-A state is good for the principal, the request and the time it was made for, at any node. Nothing in it is
-taken at its word before its seal is checked.
+A state is good for the credential (`fingerprint_of`), the request and the time it was made for, at any node.
+Nothing in it is taken at its word before its seal is checked.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class State(msgspec.Struct, array_like=True, frozen=True):
 
     kind: Kind
     payload: str
-    principal: str
+    credential: str
     request: str
     expires_s: int
     rounds: int = 1
@@ -48,18 +48,18 @@ class Seals:
         self._signer = signer
         self._wall_s = wall_s
 
-    def seal(self, kind: Kind, payload: str, *, principal_id: str, request: str, rounds: int = 1) -> str:
-        """A state for this principal's next round of this request. Raises ServerUnavailable if too long."""
+    def seal(self, kind: Kind, payload: str, *, credential: str, request: str, rounds: int = 1) -> str:
+        """A state for this credential's next round of this request. Raises ServerUnavailable if too long."""
         if len(payload) > MAX_STATE_BYTES:
             raise ServerUnavailable(f"the server's `requestState` is longer than {MAX_STATE_BYTES} bytes")
         expires_s = int(self._wall_s()) + LIFETIME_S
-        state = State(kind, payload, principal_id, request, expires_s, rounds)
+        state = State(kind, payload, credential, request, expires_s, rounds)
         return self._signer.sign(_PURPOSE, msgspec.json.encode(state)).decode("ascii")
 
-    def open(self, raw: msgspec.Raw, *, principal_id: str, request: str) -> State:
+    def open(self, raw: msgspec.Raw, *, credential: str, request: str) -> State:
         """The state as it was sealed. Raises InputStateRefused, which does not say what was wrong."""
         state = self._read(raw)
-        if state is None or state.principal != principal_id or state.request != request:
+        if state is None or state.credential != credential or state.request != request:
             raise InputStateRefused("this `requestState` does not belong to this request")
         if state.expires_s < self._wall_s():
             raise InputStateRefused("this `requestState` has expired")

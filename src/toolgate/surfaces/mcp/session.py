@@ -58,8 +58,8 @@ class Session:
     """One legacy session as this node knows it."""
 
     __slots__ = (
+        "_binding",
         "asks",
-        "binding",
         "calls",
         "capabilities",
         "has_ended",
@@ -82,7 +82,7 @@ class Session:
         """What the client can do, as far as it is carried to servers."""
         self.revision = claims.revision
         """Of the registry, when the session was opened: a node that is behind has to catch up first."""
-        self.binding = binding
+        self._binding = binding
         self.last_used = now
         self.calls: dict[bytes, asyncio.Task[None]] = {}
         self.asks = Asks()
@@ -94,6 +94,17 @@ class Session:
         """The one stream it listens on."""
         self.has_ended = False
         """Nobody can come back to it here."""
+
+    def bind(self, principal: Principal) -> Binding:
+        """What the session is for a request that came with a credential of `principal`."""
+        binding = self._binding
+        if binding.caller.principal is not principal:
+            binding = self._binding = binding.for_principal(principal)
+        return binding
+
+    def rebind(self, binding: Binding) -> None:
+        """Have the session be for what `binding` asks for, from now on."""
+        self._binding = binding
 
     @property
     def is_busy(self) -> bool:
@@ -171,14 +182,13 @@ class Sessions:
         session = self._open.get(session_id)
         if session is None:
             session = self._revive(session_id, principal)
-        elif session.binding.caller.principal.id != principal.id:
+        elif session.principal_id != principal.id:
             raise _unknown()
         now = self._clock_s()
         if now - session.last_used > IDLE_S and not session.is_busy:
             self._forget(session_id)
             raise _unknown()
         session.last_used = now
-        session.binding.keep_principal(principal)
         return session
 
     def end(self, session_id: bytes, principal: Principal) -> None:

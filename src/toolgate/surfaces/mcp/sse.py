@@ -120,15 +120,16 @@ class SseTransport:
     async def post(self, exchange: Exchange, message: Message) -> None:
         """POST: take a message; its answer, if any, comes on the stream."""
         stream = self._find(exchange)
+        binding = stream.session.bind(exchange.principal)
         if message.id is None:
-            await self._legacy.answer(exchange.responder, message, stream.session)
+            await self._legacy.answer(exchange.responder, message, stream.session, binding=binding)
             return
         if stream.unanswered >= MAX_UNANSWERED:
             raise SessionLimit(
                 f"{MAX_UNANSWERED} requests on this stream have no answer yet", hint="wait for some of them"
             )
         stream.unanswered += 1
-        stream.requests.create_task(self._answer(stream, message, message.id))
+        stream.requests.create_task(self._answer(stream, message, message.id, binding=binding))
         send_empty(exchange.responder, 202)
 
     def session(self, exchange: Exchange) -> Session:
@@ -158,28 +159,35 @@ class SseTransport:
                 "the stream of this session is not open on this node",
                 hint="open it again with GET; with several nodes, send all of a client's to the same one",
             )
-        stream.session.binding.keep_principal(exchange.principal)
         return stream
 
-    async def _answer(self, stream: _Stream, message: Message, request_id: bytes) -> None:
+    async def _answer(
+        self, stream: _Stream, message: Message, request_id: bytes, *, binding: Binding
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None  # a coroutine of the stream's task group
         responder = _EventResponder(stream.responder, task)
         try:
-            await self._serve(stream, message, request_id, responder)
+            await self._serve(stream, message, request_id, responder, binding=binding)
             await responder.flush()
         finally:
             stream.unanswered -= 1
 
     async def _serve(
-        self, stream: _Stream, message: Message, request_id: bytes, responder: _EventResponder
+        self,
+        stream: _Stream,
+        message: Message,
+        request_id: bytes,
+        responder: _EventResponder,
+        *,
+        binding: Binding,
     ) -> None:
         try:
             if self._tracing is None:
-                await self._dispatch(stream, message, request_id, responder)
+                await self._dispatch(stream, message, request_id, responder, binding=binding)
             else:
                 with served(self._tracing, message, stream.session.principal_id):
-                    await self._dispatch(stream, message, request_id, responder)
+                    await self._dispatch(stream, message, request_id, responder, binding=binding)
         except CallCancelled:
             return  # on this transport nobody waits for an answer to what was taken back
         except ToolgateError as exc:
@@ -189,17 +197,25 @@ class SseTransport:
             send_error(responder, ToolgateError("internal error"), request_id=request_id)
 
     async def _dispatch(
-        self, stream: _Stream, message: Message, request_id: bytes, responder: _EventResponder
+        self,
+        stream: _Stream,
+        message: Message,
+        request_id: bytes,
+        responder: _EventResponder,
+        *,
+        binding: Binding,
     ) -> None:
         if message.method == "initialize":
-            agreed = self._legacy.agree(message, stream.binding, LEGACY_VERSIONS)
+            opened = stream.binding.for_principal(binding.caller.principal)
+            agreed = self._legacy.agree(message, opened, LEGACY_VERSIONS)
             session = stream.session
-            session.binding, session.version = agreed.binding, agreed.version
+            session.rebind(agreed.binding)
+            session.version = agreed.version
             session.capabilities = agreed.capabilities
             send_result(responder, request_id, agreed.result)
         else:
             _check_era(message)
-            await self._legacy.answer(responder, message, stream.session)
+            await self._legacy.answer(responder, message, stream.session, binding=binding)
 
 
 def wants_stream(exchange: Exchange) -> bool:

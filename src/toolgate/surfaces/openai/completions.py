@@ -10,6 +10,7 @@ from toolgate.chat.requests import ChatRequest, parse_chat_request
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.gateway.chats import Opening, check_single, offer
+from toolgate.gateway.identity import fingerprint_of
 from toolgate.surfaces.http.intake import parse_aside
 from toolgate.surfaces.openai import passthrough
 from toolgate.surfaces.openai.conversation import DOOR, Conversation
@@ -49,6 +50,6 @@ class Completions:
 
     async def _whole(self, exchange: Exchange, request: ChatRequest) -> ChatRequest:
         """With what was hidden of earlier turns back in its place."""
-        open_turn = partial(self._parts.turns.open, principal_id=exchange.principal.id)
+        open_turn = partial(self._parts.turns.open, principal_id=fingerprint_of(exchange.principal))
         spliced = await parse_aside(lambda _: splice(request.messages, open_turn), exchange.request.body)
         return replace(request, messages=spliced)

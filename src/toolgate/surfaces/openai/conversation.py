@@ -8,6 +8,7 @@ from toolgate.chat.loop import AskModel
 from toolgate.errors import ToolgateError
 from toolgate.gateway.chats import Chat, Opening
 from toolgate.gateway.conversing import Heard, Outcome, converse
+from toolgate.gateway.identity import fingerprint_of
 from toolgate.gateway.view import View
 from toolgate.model.raw import Members, encode_raw
 from toolgate.surfaces.openai.exchange import Exchange
@@ -85,7 +86,7 @@ class Conversation:
         hidden = self._chat.transcript.hidden(outcome.handed)
         if hidden.is_empty:
             return None
-        return self._parts.turns.seal(hidden, principal_id=self._exchange.principal.id)
+        return self._parts.turns.seal(hidden, principal_id=fingerprint_of(self._exchange.principal))
 
     def _extension(self, outcome: Outcome) -> dict[str, Any]:
         said = self._chat.remarks(outcome, self._view)

@@ -32,6 +32,7 @@ from toolgate.errors import InvalidChat, ToolgateError
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.chat_scope import ChatScope
 from toolgate.gateway.conversing import Outcome, Talk, converse
+from toolgate.gateway.identity import fingerprint_of
 from toolgate.gateway.metering import metered
 from toolgate.gateway.tool_runs import Errand, run_tools
 from toolgate.model.raw import Members, encode_raw
@@ -191,7 +192,7 @@ class ResponsesConversation:
             gateway,
             Talk(loop=talk.loop, history=talk, ask=talk.ask, errand=errand, upstream_id=upstream_id),
         )
-        talk.close(outcome, partial(self._seals.seal, principal_id=self._exchange.principal.id))
+        talk.close(outcome, partial(self._seals.seal, principal_id=fingerprint_of(self._exchange.principal)))
         gateway.metrics.chat_rounds.add(talk.loop.rounds)
         body = talk.finish(self._beside(outcome))
         self._remember()
@@ -248,7 +249,7 @@ class ResponsesConversation:
 
     def _open(self, sent: str) -> Carried | None:
         prefix = APPROVAL if sent.startswith(APPROVAL) else ID_PREFIX
-        return self._seals.open(prefix, sent, principal_id=self._exchange.principal.id)
+        return self._seals.open(prefix, sent, principal_id=fingerprint_of(self._exchange.principal))
 
     def _beside(self, outcome: Outcome) -> Mapping[str, Any]:
         """What the gateway itself has to say; nothing where that is nothing."""
