@@ -148,3 +148,88 @@ def test_a_log_without_seals_is_no_broken_one(log: Path, run: Run) -> None:
 
     assert ran.code == 0
     assert "No seal holds." in ran.lines
+
+
+def swap(one: Path, other: Path) -> None:
+    between = one.with_name("between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
+def go_on(log: Path) -> None:
+    """Another process writes one event more."""
+
+    async def write() -> None:
+        journal = Journal(log)
+        journal.log.record(CALL)
+        journal.close()
+
+    asyncio.run(write())
+
+
+@pytest.mark.parametrize(("one", "other"), [(0, 1), (0, 2), (1, 2)])
+def test_try_8_swapped_files_are_found_before_and_after_a_start(
+    log: Path, run: Run, one: int, other: int
+) -> None:
+    files = [log, rotated(log), rotated(log, 2)]
+    swap(files[one], files[other])
+    contents = {file.read_bytes() for file in files}
+
+    before = run("audit", "verify", "--data", str(log.parent), "--json")
+    go_on(log)
+    after = run("audit", "verify", "--data", str(log.parent), "--json")
+
+    assert (before.code, after.code) == (1, 1)
+    assert {found["kind"] for found in before.json["breaks"]} == {"out_of_place"}
+    assert {found["file"] for found in before.json["breaks"]} == {files[one].name, files[other].name}
+    assert {found["kind"] for found in after.json["breaks"]} == {"out_of_place"}
+    assert after.json["last_seq"] == 10
+    untouched = {file.read_bytes() for file in log.parent.glob("audit.jsonl*")}
+    assert len(contents & untouched) == (3 if one == 0 else 2)  # in order at the end, it is gone on with
+
+
+@pytest.mark.parametrize("source", [1, 2])
+def test_try_8_an_older_file_copied_over_the_newest_is_not_gone_on_with(
+    log: Path, run: Run, source: int
+) -> None:
+    copied = rotated(log, source).read_bytes()
+    log.write_bytes(copied)
+
+    before = run("audit", "verify", "--data", str(log.parent), "--json")
+    go_on(log)
+    after = run("audit", "verify", "--data", str(log.parent), "--json")
+
+    assert (before.code, after.code) == (1, 1)
+    assert rotated(log).read_bytes() == copied
+    assert [line.split(b",")[0] for line in log.read_bytes().splitlines()] == [b'{"seq":7'] * 2
+
+
+def test_try_8_the_newest_file_copied_over_an_older_one_is_found_and_gone_on_with(
+    log: Path, run: Run
+) -> None:
+    rotated(log).write_bytes(log.read_bytes())
+
+    before = run("audit", "verify", "--data", str(log.parent))
+    go_on(log)
+
+    assert before.code == 1
+    assert log.read_bytes().count(b'"seq":10') == 2  # the event, and its seal
+
+
+def test_try_8_a_renamed_newest_file_is_found_and_the_numbers_go_on_after_it(log: Path, run: Run) -> None:
+    log.rename(rotated(log, 7))
+
+    before = run("audit", "verify", "--data", str(log.parent), "--json")
+    go_on(log)
+    after = run("audit", "verify", "--data", str(log.parent), "--json")
+
+    assert (before.code, after.code) == (1, 1)
+    assert after.json["last_seq"] == 10
+    assert log.read_bytes().startswith(b'{"seq":10,')
+
+
+def test_try_8_swapped_copies_are_found_by_their_names(log: Path, run: Run) -> None:
+    swap(rotated(log), rotated(log, 2))
+
+    assert run("audit", "verify", str(log), str(rotated(log, 2)), str(rotated(log))).code == 1

@@ -81,13 +81,31 @@ def open_after(path: Path, after: int) -> BinaryIO | None:
 
 
 def last_sequence(path: Path) -> int:
-    """The newest number in a log, or 0: where it goes on."""
-    files = open_files(path)
-    try:
-        return next((number for file in files if (number := last_number(file))), 0)
-    finally:
-        for file in files:
-            file.close()
+    """The newest number in a log, or 0: where it goes on. Names are not trusted: it may be in any file."""
+    with ExitStack() as opened:
+        files = [opened.enter_context(file) for file in open_files(path)]
+        return max(map(last_number, files), default=0)
+
+
+def is_misplaced(path: Path) -> bool:
+    """Whether `path` is not the newest file by its numbers: files were renamed, swapped or copied."""
+    with ExitStack() as opened:
+        files = [opened.enter_context(file) for file in open_files(path)]
+        if not files or Path(files[0].name) != path:
+            return False
+        newest, *older = files
+        return 0 < first_number(newest) <= max(map(last_number, older), default=0)
+
+
+def shift_files(path: Path, *, keep: int | None = None) -> None:
+    """Move each file on by one age, so that a new one can begin; those beyond `keep` are removed."""
+    # The oldest first: a crash in between leaves a gap in the row, and none is written over.
+    for file in reversed(list_files(path)):
+        age = age_of(path, file) + 1
+        if keep is not None and age > keep:
+            file.unlink()
+        else:
+            file.replace(rotated(path, age))
 
 
 def last_number(file: BinaryIO) -> int:

@@ -1,13 +1,14 @@
 """The audit log of one process with all that belongs to it: its files, its name, and a way to read along."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from toolgate.audit.ahead import open_ahead
-from toolgate.audit.files import last_sequence
+from toolgate.audit.files import is_misplaced, last_sequence, shift_files
 from toolgate.audit.log import AuditLog
 from toolgate.audit.recovery import recover
 from toolgate.audit.sinks import KEEP_FILES, ROTATE_BYTES, JsonLinesSink
@@ -16,6 +17,7 @@ from toolgate.audit.tail import LogTail
 NAME_CHARS: Final = 32
 _LINE_BYTES: Final = 600
 """About what a line has."""
+_log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -27,6 +29,13 @@ class Journal:
         """Another one for each log that begins anew, so that a number in it never means two events."""
         self.kept_lines = rotate_bytes * keep // _LINE_BYTES
         """About how many lines there are before the oldest go."""
+        if is_misplaced(path):
+            _log.error(
+                "the audit files were renamed, swapped or copied: `%s` is not the newest. A new file begins; "
+                "run `toolgate audit verify`",
+                path.name,
+            )
+            shift_files(path)
         sink = JsonLinesSink(path, rotate_bytes=rotate_bytes, keep=keep)
         ahead = path.with_suffix(".ahead")
         recover(path, ahead, sink)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from toolgate.audit.chain import GENESIS, encode_seal, find_last_seal, make_seal
-from toolgate.audit.files import age_of, list_files, number_of, rotated
+from toolgate.audit.files import list_files, number_of, shift_files
 from toolgate.audit.lines import Line, Written, parse_line
 
 ROTATE_BYTES: Final = 64 * 1024 * 1024
@@ -71,8 +71,8 @@ class JsonLinesSink:
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
             self._append(fd, b"\n")  # a crash tore the last line: what follows is not part of it
-        seals = (find_last_seal(file).seal for file in list_files(self._path))
-        last = next(filter(None, seals), None)
+        seals = filter(None, (find_last_seal(file).seal for file in list_files(self._path)))
+        last = max(seals, key=lambda seal: seal.upto, default=None)
         self._prev = GENESIS if last is None else last.sha256
         rest = [line + b"\n" for line in find_last_seal(self._path).rest.split(b"\n")[:-1]]
         if rest:
@@ -89,11 +89,5 @@ class JsonLinesSink:
 
     def _rotate(self) -> int:
         self.close()
-        # The oldest first: a crash in between leaves a gap in the row, and none is written over.
-        for file in reversed(list_files(self._path)):
-            age = age_of(self._path, file) + 1
-            if age > self._keep:
-                file.unlink()
-            else:
-                file.replace(rotated(self._path, age))
+        shift_files(self._path, keep=self._keep)
         return self._open()

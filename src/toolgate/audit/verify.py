@@ -97,6 +97,16 @@ class Verifier:
                 lines = []
         self._end(report, lines)
 
+    def expect_names(self, by_age: Sequence[str]) -> None:
+        """The files are called so, from the oldest to the newest: their numbers must be in that order."""
+        numbered = [report for report in self.files if report.first_seq]
+        names = [name for name in by_age if any(report.file == name for report in numbered)]
+        for report, name in zip(numbered, names, strict=True):
+            if report.file != name:
+                what = f"it holds what belongs into {name}: files were renamed, swapped or copied"
+                numbers = (report.first_seq, report.last_seq)
+                self._break("out_of_place", report, (1, report.lines), numbers, what)
+
     def expect_number(self, last_seq: int, who: str) -> None:
         """Somebody has events up to `last_seq`."""
         if last_seq > self.last_seq:

@@ -1,6 +1,7 @@
 """What `toolgate audit verify` reads: the files of a log, and what the index beside them knows of it."""
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -22,6 +23,7 @@ from toolgate.cli.failure import CommandFailed
 from toolgate.settings import load_settings
 
 _INDEX: Final = "the audit index"
+_AGE: Final = re.compile(r"\.([0-9]{1,4})\Z")
 _NO_LOG_HINT: Final = (
     "name the gateway's data directory with --data: what it was given as --data, else `.toolgate` where it "
     "was started; the demo's is `demo` in that, or in `~/.cache/toolgate`"
@@ -73,7 +75,17 @@ def _read(files: Sequence[BinaryIO]) -> Verifier:
     for file in sorted(files, key=first_number):
         file.seek(0)
         verifier.read(Path(file.name).name, file)
+    paths = [Path(file.name) for file in files]
+    if len({path.with_name(_AGE.sub("", path.name)) for path in paths}) == 1:
+        ordered = sorted(paths, key=_age, reverse=True)
+        verifier.expect_names([path.name for path in ordered])
     return verifier
+
+
+def _age(path: Path) -> int:
+    """How many newer files a log has, by the name of one of its files."""
+    found = _AGE.search(path.name)
+    return 0 if found is None else int(found[1])
 
 
 def _unreadable(path: str, exc: OSError) -> CommandFailed:
