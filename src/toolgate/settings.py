@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from toolgate.errors import StartRefused
-from toolgate.model.addresses import is_loopback, parse_address
+from toolgate.model.addresses import is_loopback, parse_address, parse_origin
 from toolgate.model.principals import Role
 from toolgate.model.servers import AuditedArguments
 from toolgate.model.tasks import Environment
@@ -33,6 +33,8 @@ PREFIX: Final = "TOOLGATE_"
 ALIASES: Final = {"SMS_MCP_DIR": "mcp_registry_dir", "SMS_MCP_REGISTRY_DIR": "mcp_registry_dir"}
 REGISTRY_DIR_NAMES: Final = ("registry_dir", "dir")
 """What SPEAR calls the directory in its section `[mcp]`: by its design, and in its code."""
+INSPECTOR_ORIGINS: Final = ("http://localhost:6274", "http://127.0.0.1:6274")
+"""Where the MCP Inspector serves its page, unless it is told otherwise."""
 OTLP_PROTOCOL: Final = "http/protobuf"
 OnTooMany = Literal["refuse", "find"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -193,6 +195,9 @@ class Settings(Documented, BaseModel):
     allowed_hosts: tuple[str, ...] = ()
     """Host names clients may call this gateway by, besides its own address and loopback."""
 
+    allowed_origins: tuple[str, ...] = INSPECTOR_ORIGINS
+    """Origins whose pages may call this gateway from a browser. By default the MCP Inspector, on loopback."""
+
     admin_key_file: Path | None = None
     """File that holds an administrator's key of at least 32 characters, for the first start off loopback."""
 
@@ -300,6 +305,7 @@ class Settings(Documented, BaseModel):
 
     @field_validator(
         "allowed_hosts",
+        "allowed_origins",
         "allowed_commands",
         "allowed_upstream_hosts",
         "control",
@@ -316,6 +322,11 @@ class Settings(Documented, BaseModel):
     def _decode(cls, value: Any) -> Any:
         """A variable holds a table as JSON."""
         return json.loads(value) if isinstance(value, str) else value
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(parse_origin, value))
 
     @field_validator("listen", "grpc_listen")
     @classmethod

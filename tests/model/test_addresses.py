@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolgate.model.addresses import is_loopback, parse_address
+from toolgate.model.addresses import is_loopback, parse_address, parse_origin
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,37 @@ def test_sec_this_machine_is_known_by_its_loopback_addresses(host: str) -> None:
 @pytest.mark.parametrize("host", ["10.0.0.1", "0.0.0.0", "::", "localhost.example", "127.0.0.1.example", ""])
 def test_sec_whoever_may_be_another_machine_is_not_this_one(host: str) -> None:
     assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("text", "origin"),
+    [
+        ("http://localhost:6274", "http://localhost:6274"),
+        ("https://App.Example.com/", "https://app.example.com"),
+        (" https://app.example.com:443", "https://app.example.com"),
+        ("http://app.example.com:443", "http://app.example.com:443"),
+        ("http://[::1]:80", "http://[::1]"),
+    ],
+)
+def test_an_origin_is_written_as_browsers_send_it(text: str, origin: str) -> None:
+    assert parse_origin(text) == origin
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*",
+        "null",
+        "localhost:6274",
+        "https://*.example.com",
+        "https://app.example.com/path",
+        "https://app.example.com?q",
+        "https://user@app.example.com",
+        "https://app.example.com:port",
+        "file://",
+        "",
+    ],
+)
+def test_what_is_not_the_origin_of_one_page_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"origin|[Pp]ort"):
+        parse_origin(text)

@@ -116,7 +116,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         yield App(
             settings=settings,
             gateway=gateway,
-            front=Guard(rest, own_hosts(settings)),
+            front=Guard(rest, own_hosts(settings), settings.allowed_origins),
             console=rest.path,
             loader=loader,
             end_streams=control.watches.close,

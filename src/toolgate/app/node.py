@@ -118,7 +118,7 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
         yield App(
             settings=settings,
             gateway=gateway,
-            front=Guard(Doors(mcp, chat, AsgiDoor(rest)), own_hosts(settings)),
+            front=Guard(Doors(mcp, chat, AsgiDoor(rest)), own_hosts(settings), settings.allowed_origins),
             end_streams=end_streams,
             on_listening=following.on_listening,
         )

@@ -36,7 +36,7 @@ from toolgate.registry.store import Store
 from toolgate.settings import Settings
 from toolgate.surfaces.console.door import ConsoleDoor
 from toolgate.surfaces.console.files import find_console, load_console
-from toolgate.surfaces.http.guard import LOOPBACK_NAMES
+from toolgate.surfaces.http.cors import LOOPBACK_NAMES
 from toolgate.surfaces.http.messages import Door
 from toolgate.telemetry import Metrics
 from toolgate.upstream.egress import Egress

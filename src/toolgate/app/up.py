@@ -126,7 +126,7 @@ async def _open_app(
         yield App(
             settings=settings,
             gateway=gateway,
-            front=Guard(Doors(mcp, chat, rest), own_hosts(settings)),
+            front=Guard(Doors(mcp, chat, rest), own_hosts(settings), settings.allowed_origins),
             console=rest.path,
             loader=control.loader,
             end_streams=end_streams,

@@ -104,13 +104,17 @@ class Identities:
             return None
         return proof.principal
 
-    async def admit(self, authorization: str | None, *, peer: str = "", place: str = "") -> Principal:
+    async def admit(
+        self, authorization: str | None, *, peer: str = "", place: str = "", trusts_local: bool = True
+    ) -> Principal:
         """The principal behind an `Authorization` header that came from address `peer` to `place`, a path.
 
+        Without one it is the local administrator where callers are trusted, unless `trusts_local` is false.
         Raises Unauthenticated; NotReady while keys are awaited; TooManyAttempts where wrong ones keep coming
         from there; and what `TokenVerifier.verify` raises.
         """
-        principal = self.known(authorization)
+        is_trusted = authorization is not None or trusts_local
+        principal = self.known(authorization) if is_trusted else None
         if principal is not None:
             return principal
         if self._awaits_keys:

@@ -69,8 +69,12 @@ class Stream:
         self.chunks: asyncio.Queue[bytes] = asyncio.Queue()
         self.last_event_id = ""
         self._messages: deque[Any] = deque()
+        self._added: dict[bytes, bytes] = {}
 
     # The responder's side
+
+    def add_headers(self, headers: Headers) -> None:
+        self._added = dict(headers)
 
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
         if self.status.done():
@@ -80,7 +84,7 @@ class Stream:
             self.chunks.put_nowait(body)
 
     def start(self, status: int, headers: Headers) -> None:
-        self.headers = {name.decode(): value.decode() for name, value in headers}
+        self.headers = {name.decode(): value.decode() for name, value in (*headers, *self._added.items())}
         self.status.set_result(status)
 
     def say(self, message: bytes) -> bool:
@@ -269,6 +273,7 @@ async def open_house(
     page_size = options.pop("page_size", 500)
     trusts_local = options.pop("trusts_local", True)
     discovery = options.pop("discovery", None)
+    origins = options.pop("origins", ())
     tracing = options.pop("tracing", None)
     verifier = options.pop("verifier", None)
 
@@ -296,7 +301,7 @@ async def open_house(
         clock = asyncio.get_running_loop().time
         sessions = Sessions(b"k" * 32, clock_s=clock, wall_s=clock)
         door = McpDoor(gateway, identities, sessions=sessions, discovery=discovery)
-        guard = Guard(door, {"127.0.0.1", "localhost"})
+        guard = Guard(door, {"127.0.0.1", "localhost"}, origins)
         state = RegistryState(revision=0, epoch="test")
         house = House(net, gateway, door, guard, identities, sink, state, sessions)
         house.apply(

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from toolgate.surfaces.http.messages import Request, Responder
+
+IS_FROM_ELSEWHERE: Final = "toolgate.is_from_elsewhere"
+"""In the scope of a request: as in `Request`."""
 
 AsgiScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -35,6 +38,7 @@ def _scope(request: Request) -> AsgiScope:
         "root_path": "",
         "client": (request.peer, 0),
         "headers": list(request.headers.items()),
+        IS_FROM_ELSEWHERE: request.is_from_elsewhere,
     }
 
 

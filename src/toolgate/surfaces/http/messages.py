@@ -25,6 +25,8 @@ class Request(msgspec.Struct):
     """The address the connection comes from, whatever the headers say."""
     repeated: frozenset[bytes] = frozenset()
     """Names of the headers that stood more than once."""
+    is_from_elsewhere: bool = False
+    """Sent by a page that is not of this machine: the trust in local callers is not for it."""
 
 
 class Responder(Protocol):
@@ -35,6 +37,9 @@ class Responder(Protocol):
 
     task: "asyncio.Task[None]"
     """The task that answers this request."""
+
+    def add_headers(self, headers: Headers) -> None:
+        """Send these with the answer, whatever it is. To be called before it."""
 
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
         """The whole answer, JSON unless `headers` say otherwise."""

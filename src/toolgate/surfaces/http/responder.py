@@ -54,7 +54,7 @@ def encode_answer(status: int, body: bytes, headers: Headers = (), *, close: boo
 class HttpResponder:
     """Answers one request. Once ended it has no effect: a late word cannot reach the next answer."""
 
-    __slots__ = ("_has_body", "_says", "_wire", "has_started", "is_over", "keeps_alive", "task")
+    __slots__ = ("_added", "_has_body", "_says", "_wire", "has_started", "is_over", "keeps_alive", "task")
 
     task: "asyncio.Task[None]"
 
@@ -62,10 +62,14 @@ class HttpResponder:
         self._wire = wire
         self.keeps_alive = keeps_alive
         self._has_body = has_body
+        self._added: Headers = ()
         self._says = False
         """Messages came ahead of the answer, which is the last of them."""
         self.has_started = False
         self.is_over = False
+
+    def add_headers(self, headers: Headers) -> None:
+        self._added = (*self._added, *headers)
 
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
         if self.has_started:
@@ -73,6 +77,8 @@ class HttpResponder:
                 self._say_last(body)
             return
         self.has_started = self.is_over = True
+        if self._added:
+            headers = (*headers, *self._added)
         if status == 200 and not headers and self.keeps_alive and self._has_body:
             if len(body) < _LONG_BYTES:
                 self._wire.write_answer(_OK_JSON % len(body) + body)
@@ -100,7 +106,7 @@ class HttpResponder:
         if self.has_started:
             return
         self.has_started = True
-        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        lines = b"".join(b"%b: %b\r\n" % header for header in (*headers, *self._added))
         close = b"" if self.keeps_alive else b"connection: close\r\n"
         head = b"%b%b%btransfer-encoding: chunked\r\n\r\n" % (_status_line(status), lines, close)
         self._wire.write_answer(head)

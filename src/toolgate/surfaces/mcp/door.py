@@ -73,8 +73,10 @@ class McpDoor:
             sent = request.headers.get(b"authorization")
             authorization = None if sent is None else sent.decode("latin-1")
             # Whoever is known is not waited for: this is every call of a busy client.
-            principal = self._identities.known(authorization) or await self._identities.admit(
-                authorization, peer=request.peer, place=request.path
+            is_page = request.is_from_elsewhere
+            known = None if is_page else self._identities.known(authorization)
+            principal = known or await self._identities.admit(
+                authorization, peer=request.peer, place=request.path, trusts_local=not is_page
             )
             if not reaches(principal.role, "agent"):
                 raise Forbidden(f"a credential of role `{principal.role}` calls no tools")

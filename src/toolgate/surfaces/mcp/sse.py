@@ -56,6 +56,9 @@ class _EventResponder:
         self._answer = b""
         self.task = task
 
+    def add_headers(self, headers: Headers) -> None:
+        """The stream has its own."""
+
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
         del status, headers
         self._answer = encode_event(body) if body else b""

@@ -133,7 +133,10 @@ class OpenAiDoor:
 
     async def _admit(self, request: Request) -> Principal:
         principal = await self._identities.admit(
-            authorization_of(request), peer=request.peer, place=request.path
+            authorization_of(request),
+            peer=request.peer,
+            place=request.path,
+            trusts_local=not request.is_from_elsewhere,
         )
         if not reaches(principal.role, "agent"):
             raise Forbidden(f"a credential of role `{principal.role}` asks no models")
