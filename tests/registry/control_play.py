@@ -48,18 +48,18 @@ class MemoryControl:
     async def newest(self) -> Position:
         self.polls_s.append(_now_s())
         self._check()
-        return Position(self.store.epoch, self.store.revision)
+        return Position(self.store.epoch, self.store.revision, self.store.digest)
 
     @asynccontextmanager
-    async def watch_records(self, epoch: str, since: int) -> AsyncIterator[AsyncIterator[Batch]]:
-        self.watches.append((_now_s(), since))
+    async def watch_records(self, since: Position) -> AsyncIterator[AsyncIterator[Batch]]:
+        self.watches.append((_now_s(), since.revision))
         self._check()
         if self.watch_failure is not None:
             raise self.watch_failure
-        if epoch != self.store.epoch:
+        if since.epoch != self.store.epoch:
             raise Compacted("this is another history")
-        async with self.store.watch(since) as batches:
-            watching = _Watching(self, batches, since)
+        async with self.store.watch(since.revision, since.digest) as batches:
+            watching = _Watching(self, batches, since.revision)
             self._open.add(watching)
             try:
                 yield watching

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, create_engine, inspect
 
-from tests.contract.stores import Clock, execute, put
+from tests.contract.stores import DEADLINE_S, Clock, execute, put, read_watch
 from tests.postgres import shared_server
-from toolgate.errors import StartRefused
+from toolgate.errors import Compacted, StartRefused
 from toolgate.model.revisions import Change, Listing, Stored
 from toolgate.registry.engines import open_store
 from toolgate.registry.migrations import upgrade
@@ -87,6 +87,46 @@ async def test_sto_8_a_database_of_the_first_release_is_migrated_on_start(old: s
             await check_release_0_1(store)
     async with open_store(old, Clock()) as store:
         assert await store.write([put("new")], actor="ada") == 4
+
+
+async def test_wat_12_a_log_without_digests_begins_a_chain_where_it_stands(old: str | Path) -> None:
+    async with open_store(old, Clock()) as store:
+        first = store.digest
+        async with store.watch(3, first):
+            pass
+        with pytest.raises(Compacted):
+            async with store.watch(3, "0" * 64):
+                pass
+        await store.write([put("new")], actor="ada")
+    async with open_store(old, Clock()) as store:
+        seen = await read_watch(store, 1, upto=4)
+
+        assert [batch.digest for batch in seen] == ["", first, store.digest, store.digest]
+        assert "" != first != store.digest
+
+
+async def test_wat_12_a_replica_of_the_release_before_may_write_without_a_digest(old: str | Path) -> None:
+    async with open_store(old, Clock()) as store:
+        await store.write([put("new")], actor="ada")
+    forget_digests(old)
+    async with asyncio.timeout(DEADLINE_S), open_store(old, Clock()) as store:
+        unknown = store.digest
+        async with store.watch(4, unknown) as batches:
+            await anext(batches)
+            committed = await store.commit([put("newer")], actor="ada")
+            told = await anext(batches)
+
+        assert (unknown, told.digest) == ("", committed.digest)
+        assert committed.digest == store.digest != ""
+
+
+def forget_digests(old: str | Path) -> None:
+    """The rows that a replica of an earlier release does not write."""
+    if isinstance(old, Path):
+        execute(old, "DELETE FROM digests")
+    else:
+        with closing(psycopg.connect(old, autocommit=True)) as connection:
+            connection.execute("DELETE FROM digests")
 
 
 async def test_replicas_that_start_together_migrate_once(old_database: str) -> None:

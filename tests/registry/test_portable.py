@@ -105,6 +105,19 @@ async def test_a_running_store_exports_itself_and_goes_on(name: str, tmp_path: P
         assert await contents(store) == before
 
 
+async def test_wat_12_an_imported_log_can_be_watched_from_each_of_its_revisions(export: Path) -> None:
+    target = export.with_name("restored.db")
+    import_store(export, target)
+    async with asyncio.timeout(DEADLINE_S), open_store(target, Clock()) as store:
+        seen = await read_watch(store, check_export(export).compacted, upto=store.revision)
+        for batch in seen:
+            async with store.watch(batch.revision, batch.digest):
+                pass
+
+        assert seen[-1].digest == store.digest
+        assert all(batch.digest for batch in seen)
+
+
 @pytest.mark.parametrize("name", STORES)
 async def test_an_export_during_writes_is_of_one_moment(name: str, tmp_path: Path) -> None:
     async with asyncio.timeout(DEADLINE_S), STORES[name](tmp_path, Clock()) as store:

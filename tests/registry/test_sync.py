@@ -258,7 +258,7 @@ async def test_an_older_revision_of_the_same_history_is_not_believed_at_once(
     async with following(control, jitter=0.1) as node:
         control.store = restored
         control.cut()
-        await pass_time(25)
+        await pass_time(8)
         early = (sorted(node.state.servers), node.status.is_degraded, node.status.last_error)
         await pass_time(20)
 

@@ -60,8 +60,8 @@ async def test_a_poll_may_find_something_while_the_watch_is_being_given_up(store
             return await super().newest()
 
         @asynccontextmanager
-        async def watch_records(self, epoch: str, since: int) -> AsyncIterator[AsyncIterator[Batch]]:
-            async with super().watch_records(epoch, since) as batches:
+        async def watch_records(self, since: Position) -> AsyncIterator[AsyncIterator[Batch]]:
+            async with super().watch_records(since) as batches:
                 try:
                     yield batches
                 finally:

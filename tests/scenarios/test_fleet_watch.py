@@ -20,7 +20,7 @@ from toolgate.errors import Compacted, ControlUnavailable, WatchLagged
 from toolgate.model.revisions import Batch, Write
 from toolgate.registry.control_link import ControlAddress, open_control_link
 from toolgate.registry.postgresql import open_postgres_store
-from toolgate.registry.sync import ControlLink
+from toolgate.registry.sync import ControlLink, Position
 
 pytestmark = [pytest.mark.anyio, pytest.mark.soak]
 
@@ -110,7 +110,7 @@ class Recorder:
     async def _watch(self, recording: Recording) -> bool:
         """Whether it is to be taken up again where it ended."""
         try:
-            async with self.link.watch_records(self.epoch, recording.newest) as batches:
+            async with self.link.watch_records(Position(self.epoch, recording.newest)) as batches:
                 async for batch in batches:
                     recording.seen.append(batch)
                     if END in [change.id for change in batch.changes]:

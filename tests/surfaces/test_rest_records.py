@@ -142,13 +142,19 @@ async def test_lists_are_sorted_and_stand_at_one_revision() -> None:
         assert [one["server_id"] for one in servers["servers"]] == ["a", "b"]
         assert tasks == {
             "revision": 2,
+            "digest": house.store.digest,
             "tasks": [
                 {"task_id": name, "display_name": "", "config": {"mcp.enabled": "true"}, "revision": 2}
                 for name in ("y", "z")
             ],
             "next_cursor": None,
         }
-        assert profiles == {"revision": 2, "profiles": [], "next_cursor": None}
+        assert profiles == {
+            "revision": 2,
+            "digest": house.store.digest,
+            "profiles": [],
+            "next_cursor": None,
+        }
 
 
 async def test_config_values_may_be_json_and_are_stored_as_their_text() -> None:

@@ -2034,8 +2034,9 @@ export interface paths {
          * @description Changes as they are committed, one event a transaction.
          *
          *     First comes `start`, with the `epoch` of the registry. Then `change`, whose id is its revision, with the
-         *     `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been told. `error` is
-         *     the last event of a watch that cannot go on: list again, and watch from the revision listed.
+         *     `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been told. Both have
+         *     the `digest` of the log up to there. `error` is the last event of a watch that cannot go on: list again,
+         *     and watch from the revision listed.
          *
          *     For the role `viewer` and those above it.
          */
@@ -3186,6 +3187,11 @@ export interface components {
          */
         ChatUpstreamList: {
             revision: number;
+            /**
+             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @default
+             */
+            digest: string;
             chat_upstreams: components["schemas"]["ChatUpstreamShown"][];
             /** @description Where the next page begins; null: there is none. */
             next_cursor: string | null;
@@ -3824,6 +3830,11 @@ export interface components {
          */
         KeyList: {
             revision: number;
+            /**
+             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @default
+             */
+            digest: string;
             keys: components["schemas"]["KeyShown"][];
             /** @description Where the next page begins; null: there is none. */
             next_cursor: string | null;
@@ -4406,6 +4417,11 @@ export interface components {
          */
         PinList: {
             revision: number;
+            /**
+             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @default
+             */
+            digest: string;
             pins: components["schemas"]["PinShown"][];
             /** @description Where the next page begins; null: there is none. */
             next_cursor: string | null;
@@ -4528,6 +4544,11 @@ export interface components {
          */
         ProfileList: {
             revision: number;
+            /**
+             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @default
+             */
+            digest: string;
             profiles: components["schemas"]["ProfileShown"][];
             /** @description Where the next page begins; null: there is none. */
             next_cursor: string | null;
@@ -4844,6 +4865,11 @@ export interface components {
          */
         ServerList: {
             revision: number;
+            /**
+             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @default
+             */
+            digest: string;
             servers: components["schemas"]["ServerShown"][];
             /** @description Where the next page begins; null: there is none. */
             next_cursor: string | null;
@@ -5149,6 +5175,11 @@ export interface components {
          */
         TaskList: {
             revision: number;
+            /**
+             * @description Of the change log up to `revision`: another one there is another history; see `watch`.
+             * @default
+             */
+            digest: string;
             tasks: components["schemas"]["TaskShown"][];
             /** @description Where the next page begins; null: there is none. */
             next_cursor: string | null;
@@ -8845,6 +8876,8 @@ export interface operations {
                 since?: number;
                 /** @description The epoch `since` is of: another one is refused as `compacted`. */
                 epoch?: string;
+                /** @description The digest that was told with `since`: another one is refused likewise. */
+                digest?: string;
                 /** @description Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`. */
                 kinds?: string;
             };

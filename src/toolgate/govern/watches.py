@@ -11,18 +11,15 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from toolgate.errors import Compacted, SessionLimit, ToolgateError
+from toolgate.errors import SessionLimit, ToolgateError
 from toolgate.gateway.roles import reaches
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import Batch, Kind
-from toolgate.registry.store import Store
 
 MAX_WATCHES: Final = 100
 """Open at once, of each principal."""
 WATCHED: Final[tuple[Kind, ...]] = ("server", "task", "profile", "pin", "chat_upstream")
 """The kinds every reader of the registry may follow."""
-CATCH_UP_S: Final = 1.0
-"""How long a replica may take to read a revision that another one has committed."""
 
 T = TypeVar("T")
 
@@ -34,23 +31,8 @@ def watchable_kinds(principal: Principal) -> frozenset[Kind]:
 
 def narrow_batch(batch: Batch, kinds: Collection[Kind]) -> Batch:
     """What the batch says about `kinds`: a bookmark, where that is nothing."""
-    return Batch(
-        revision=batch.revision, changes=tuple(change for change in batch.changes if change.kind in kinds)
-    )
-
-
-async def check_reached(store: Store, since: int, *, within_s: float = CATCH_UP_S) -> None:
-    """Raises Compacted when the registry has no revision `since`, and gets none within that time.
-
-    Such a watch would get no event until the registry passes a revision of another history.
-    """
-    if since <= store.revision:
-        return
-    try:
-        async with asyncio.timeout(within_s), store.watch(since) as batches:
-            await anext(batches, None)
-    except TimeoutError:
-        raise Compacted(f"revision {since} is ahead of this registry, which is at {store.revision}") from None
+    changes = tuple(change for change in batch.changes if change.kind in kinds)
+    return Batch(revision=batch.revision, changes=changes, digest=batch.digest)
 
 
 class Watch:

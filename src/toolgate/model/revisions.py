@@ -1,7 +1,7 @@
 """What the registry stores and says about it: records, changes, events. To the store all kinds are one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["server", "task", "profile", "key", "pin", "package", "chat_upstream", "secret"]
@@ -59,6 +59,8 @@ class Batch:
 
     revision: int
     changes: tuple[Change, ...] = ()
+    digest: str = field(default="", compare=False)
+    """Of the log up to `revision`: another one at the same revision is another history. Empty: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,3 +70,5 @@ class Listing:
     epoch: str
     revision: int
     records: tuple[Stored, ...]
+    digest: str = field(default="", compare=False)
+    """Of the log up to `revision`; see `Batch`."""

@@ -172,34 +172,40 @@ class McpPackageRef(_message.Message):
     def __init__(self, version: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class ListMcpServersRequest(_message.Message):
-    __slots__ = ("since_revision", "may_omit_unchanged", "epoch")
+    __slots__ = ("since_revision", "may_omit_unchanged", "epoch", "digest")
     SINCE_REVISION_FIELD_NUMBER: _ClassVar[int]
     MAY_OMIT_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     since_revision: int
     may_omit_unchanged: bool
     epoch: str
-    def __init__(self, since_revision: _Optional[int] = ..., may_omit_unchanged: _Optional[bool] = ..., epoch: _Optional[str] = ...) -> None: ...
+    digest: str
+    def __init__(self, since_revision: _Optional[int] = ..., may_omit_unchanged: _Optional[bool] = ..., epoch: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class ListMcpServersResponse(_message.Message):
-    __slots__ = ("revision", "servers", "epoch", "unchanged")
+    __slots__ = ("revision", "servers", "epoch", "unchanged", "digest")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     revision: int
     servers: _containers.RepeatedCompositeFieldContainer[McpServerRecord]
     epoch: str
     unchanged: bool
-    def __init__(self, revision: _Optional[int] = ..., servers: _Optional[_Iterable[_Union[McpServerRecord, _Mapping]]] = ..., epoch: _Optional[str] = ..., unchanged: _Optional[bool] = ...) -> None: ...
+    digest: str
+    def __init__(self, revision: _Optional[int] = ..., servers: _Optional[_Iterable[_Union[McpServerRecord, _Mapping]]] = ..., epoch: _Optional[str] = ..., unchanged: _Optional[bool] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class WatchMcpServersRequest(_message.Message):
-    __slots__ = ("since_revision", "epoch")
+    __slots__ = ("since_revision", "epoch", "digest")
     SINCE_REVISION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     since_revision: int
     epoch: str
-    def __init__(self, since_revision: _Optional[int] = ..., epoch: _Optional[str] = ...) -> None: ...
+    digest: str
+    def __init__(self, since_revision: _Optional[int] = ..., epoch: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class WatchMcpServersResponse(_message.Message):
     __slots__ = ("event",)
@@ -208,14 +214,16 @@ class WatchMcpServersResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[McpRegistryEvent, _Mapping]] = ...) -> None: ...
 
 class McpRegistryEvent(_message.Message):
-    __slots__ = ("revision", "upserts", "deletes")
+    __slots__ = ("revision", "upserts", "deletes", "digest")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     UPSERTS_FIELD_NUMBER: _ClassVar[int]
     DELETES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     revision: int
     upserts: _containers.RepeatedScalarFieldContainer[str]
     deletes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, revision: _Optional[int] = ..., upserts: _Optional[_Iterable[str]] = ..., deletes: _Optional[_Iterable[str]] = ...) -> None: ...
+    digest: str
+    def __init__(self, revision: _Optional[int] = ..., upserts: _Optional[_Iterable[str]] = ..., deletes: _Optional[_Iterable[str]] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class UpsertMcpServerRequest(_message.Message):
     __slots__ = ("record", "if_revision", "plan")

@@ -11,16 +11,18 @@ class ListRecordsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListRecordsResponse(_message.Message):
-    __slots__ = ("epoch", "revision", "records", "is_last")
+    __slots__ = ("epoch", "revision", "records", "is_last", "digest")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     epoch: str
     revision: int
     records: _containers.RepeatedCompositeFieldContainer[Record]
     is_last: bool
-    def __init__(self, epoch: _Optional[str] = ..., revision: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., is_last: _Optional[bool] = ...) -> None: ...
+    digest: str
+    def __init__(self, epoch: _Optional[str] = ..., revision: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., is_last: _Optional[bool] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("kind", "id", "body")
@@ -33,20 +35,24 @@ class Record(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class WatchRecordsRequest(_message.Message):
-    __slots__ = ("epoch", "since_revision")
+    __slots__ = ("epoch", "since_revision", "digest")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SINCE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     epoch: str
     since_revision: int
-    def __init__(self, epoch: _Optional[str] = ..., since_revision: _Optional[int] = ...) -> None: ...
+    digest: str
+    def __init__(self, epoch: _Optional[str] = ..., since_revision: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class WatchRecordsResponse(_message.Message):
-    __slots__ = ("revision", "changes")
+    __slots__ = ("revision", "changes", "digest")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     revision: int
     changes: _containers.RepeatedCompositeFieldContainer[Record]
-    def __init__(self, revision: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
+    digest: str
+    def __init__(self, revision: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class ServerReport(_message.Message):
     __slots__ = ("server_id", "state", "list_state", "since_ms", "last_error", "restarts", "tools", "quarantined", "calls", "is_stale", "definitions", "changed", "hint")

@@ -136,58 +136,68 @@ class Pin(_message.Message):
     def __init__(self, server_id: _Optional[str] = ..., tools: _Optional[_Mapping[str, str]] = ..., revision: _Optional[int] = ..., updated_at_ms: _Optional[int] = ..., changed: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("since_revision", "may_omit_unchanged", "epoch")
+    __slots__ = ("since_revision", "may_omit_unchanged", "epoch", "digest")
     SINCE_REVISION_FIELD_NUMBER: _ClassVar[int]
     MAY_OMIT_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     since_revision: int
     may_omit_unchanged: bool
     epoch: str
-    def __init__(self, since_revision: _Optional[int] = ..., may_omit_unchanged: _Optional[bool] = ..., epoch: _Optional[str] = ...) -> None: ...
+    digest: str
+    def __init__(self, since_revision: _Optional[int] = ..., may_omit_unchanged: _Optional[bool] = ..., epoch: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class ListTasksResponse(_message.Message):
-    __slots__ = ("revision", "epoch", "unchanged", "tasks")
+    __slots__ = ("revision", "epoch", "unchanged", "tasks", "digest")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     revision: int
     epoch: str
     unchanged: bool
     tasks: _containers.RepeatedCompositeFieldContainer[Task]
-    def __init__(self, revision: _Optional[int] = ..., epoch: _Optional[str] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ...) -> None: ...
+    digest: str
+    def __init__(self, revision: _Optional[int] = ..., epoch: _Optional[str] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class ListProfilesResponse(_message.Message):
-    __slots__ = ("revision", "epoch", "unchanged", "profiles")
+    __slots__ = ("revision", "epoch", "unchanged", "profiles", "digest")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     PROFILES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     revision: int
     epoch: str
     unchanged: bool
     profiles: _containers.RepeatedCompositeFieldContainer[Profile]
-    def __init__(self, revision: _Optional[int] = ..., epoch: _Optional[str] = ..., unchanged: _Optional[bool] = ..., profiles: _Optional[_Iterable[_Union[Profile, _Mapping]]] = ...) -> None: ...
+    digest: str
+    def __init__(self, revision: _Optional[int] = ..., epoch: _Optional[str] = ..., unchanged: _Optional[bool] = ..., profiles: _Optional[_Iterable[_Union[Profile, _Mapping]]] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class ListPinsResponse(_message.Message):
-    __slots__ = ("revision", "epoch", "unchanged", "pins")
+    __slots__ = ("revision", "epoch", "unchanged", "pins", "digest")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     revision: int
     epoch: str
     unchanged: bool
     pins: _containers.RepeatedCompositeFieldContainer[Pin]
-    def __init__(self, revision: _Optional[int] = ..., epoch: _Optional[str] = ..., unchanged: _Optional[bool] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ...) -> None: ...
+    digest: str
+    def __init__(self, revision: _Optional[int] = ..., epoch: _Optional[str] = ..., unchanged: _Optional[bool] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ("since_revision", "epoch")
+    __slots__ = ("since_revision", "epoch", "digest")
     SINCE_REVISION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     since_revision: int
     epoch: str
-    def __init__(self, since_revision: _Optional[int] = ..., epoch: _Optional[str] = ...) -> None: ...
+    digest: str
+    def __init__(self, since_revision: _Optional[int] = ..., epoch: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class WatchResponse(_message.Message):
     __slots__ = ("event",)
@@ -196,14 +206,16 @@ class WatchResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[Event, _Mapping]] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("revision", "upserts", "deletes")
+    __slots__ = ("revision", "upserts", "deletes", "digest")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     UPSERTS_FIELD_NUMBER: _ClassVar[int]
     DELETES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     revision: int
     upserts: _containers.RepeatedScalarFieldContainer[str]
     deletes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, revision: _Optional[int] = ..., upserts: _Optional[_Iterable[str]] = ..., deletes: _Optional[_Iterable[str]] = ...) -> None: ...
+    digest: str
+    def __init__(self, revision: _Optional[int] = ..., upserts: _Optional[_Iterable[str]] = ..., deletes: _Optional[_Iterable[str]] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class UpsertTaskRequest(_message.Message):
     __slots__ = ("task", "if_revision", "plan")

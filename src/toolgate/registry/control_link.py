@@ -198,12 +198,14 @@ class GrpcControlLink:
         line = self._line()
         with _calling(line, self._list(line, timeout_s=CALL_TIMEOUT_S)) as parts:
             async for part in parts:
-                return Position(part.epoch, part.revision)  # the rest is not sent any more
+                return _position(part)  # the rest is not sent any more
         raise ControlUnavailable(f"control at `{line.target}` lists nothing")
 
     @asynccontextmanager
-    async def watch_records(self, epoch: str, since: int) -> AsyncIterator[AsyncIterator[Batch]]:
-        request = node_pb2.WatchRecordsRequest(epoch=epoch, since_revision=since)
+    async def watch_records(self, since: Position) -> AsyncIterator[AsyncIterator[Batch]]:
+        request = node_pb2.WatchRecordsRequest(
+            epoch=since.epoch, since_revision=since.revision, digest=since.digest
+        )
         async with self._turning() as line:
             call = line.watch_records(request, metadata=self._metadata)
             with _calling(line, call) as responses:
@@ -337,16 +339,22 @@ async def _collect(line: _Line, parts: AsyncIterable[node_pb2.ListRecordsRespons
     position: Position | None = None
     size = 0
     async for part in parts:
-        if position not in {None, Position(part.epoch, part.revision)}:
+        if position not in {None, _position(part)}:
             raise ControlUnavailable(f"control at `{line.target}` mixed two listings")
-        position = Position(part.epoch, part.revision)
+        position = _position(part)
         size += part.ByteSize()
         if size > MAX_LISTING_BYTES:
             raise ControlUnavailable(f"control at `{line.target}` lists more than {MAX_LISTING_BYTES} bytes")
         records += (_stored(record, part.revision) for record in part.records)
         if part.is_last:
-            return Listing(epoch=part.epoch, revision=part.revision, records=tuple(records))
+            return Listing(
+                epoch=part.epoch, revision=part.revision, digest=part.digest, records=tuple(records)
+            )
     raise ControlUnavailable(f"the listing of control at `{line.target}` broke off")
+
+
+def _position(part: node_pb2.ListRecordsResponse) -> Position:
+    return Position(part.epoch, part.revision, part.digest)
 
 
 async def _batches(
@@ -354,7 +362,7 @@ async def _batches(
 ) -> AsyncGenerator[Batch, None]:
     async for response in responses:
         changes = tuple(_change(record, response.revision) for record in response.changes)
-        yield Batch(revision=response.revision, changes=changes)
+        yield Batch(revision=response.revision, changes=changes, digest=response.digest)
     raise ControlUnavailable(f"control at `{line.target}` has ended the watch")
 
 

@@ -15,8 +15,15 @@ from toolgate.registry.memory_invocations import MemoryInvocations
 from toolgate.registry.memory_spending import MemorySpending
 from toolgate.registry.pinned import MemoryPinned
 from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
-from toolgate.registry.transaction import RecordKey, check_store_revision, plan_transaction, record_after
-from toolgate.registry.watch import WatchHub
+from toolgate.registry.transaction import (
+    RecordKey,
+    chain_digest,
+    check_store_revision,
+    plan_transaction,
+    record_after,
+    start_digest,
+)
+from toolgate.registry.watch import Start, WatchHub
 
 
 class MemoryStore:
@@ -27,7 +34,8 @@ class MemoryStore:
         self._clock_ms = clock_ms
         self._records: dict[RecordKey, Stored] = {}
         self._log: list[Batch] = []
-        self._hub = WatchHub(self._read_log)
+        self._hub = WatchHub(self._read_log, self._read_digest, start=Start(digest=start_digest(self._epoch)))
+        self._digest_before_log = self._hub.digest
         self.reports = MemoryReports(self._records)
         self.catalog = MemoryCatalog()
         self.pinned = MemoryPinned()
@@ -42,6 +50,10 @@ class MemoryStore:
     @property
     def revision(self) -> int:
         return self._hub.revision
+
+    @property
+    def digest(self) -> str:
+        return self._hub.digest
 
     @property
     def is_current(self) -> bool:
@@ -60,8 +72,10 @@ class MemoryStore:
             writes, self._records, revision=self.revision + 1, actor=actor, at_ms=self._clock_ms()
         )
         if not changes:
-            return Batch(revision=self.revision)
-        batch = Batch(revision=self.revision + 1, changes=changes)
+            return Batch(revision=self.revision, digest=self.digest)
+        revision = self.revision + 1
+        digest = chain_digest(self.digest, revision, changes)
+        batch = Batch(revision=revision, changes=changes, digest=digest)
         for change in changes:
             self._apply(change)
         self._log.append(batch)
@@ -73,15 +87,15 @@ class MemoryStore:
 
     async def list(self, kind: Kind | None = None) -> Listing:
         records = tuple(self._records[key] for key in sorted(self._records) if kind in {None, key.kind})
-        return Listing(epoch=self._epoch, revision=self.revision, records=records)
+        return Listing(epoch=self._epoch, revision=self.revision, digest=self.digest, records=records)
 
     async def history(self, kind: Kind, record_id: str, *, limit: int = 50) -> Sequence[Change]:
         newest_first = (change for batch in reversed(self._log) for change in batch.changes)
         found = [change for change in newest_first if (change.kind, change.id) == (kind, record_id)]
         return found[:limit]
 
-    def watch(self, since: int) -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
-        return self._hub.watch(since)
+    def watch(self, since: int, digest: str = "") -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
+        return self._hub.watch(since, digest)
 
     async def compact(self, *, keep_revisions: int = KEEP_REVISIONS, keep_ms: int = KEEP_MS) -> int:
         cutoff_ms = self._clock_ms() - keep_ms
@@ -91,6 +105,8 @@ class MemoryStore:
         ]
         # Only a prefix may go: a clock that was set back leaves old-looking lines after young ones.
         forgotten = [*is_old, False].index(False)
+        if forgotten:
+            self._digest_before_log = self._log[forgotten - 1].digest
         del self._log[:forgotten]
         self._hub.on_compacted(self._hub.compacted + forgotten)
         return self._hub.compacted
@@ -117,6 +133,10 @@ class MemoryStore:
     async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
         start = self._hub.compacted
         return self._log[max(0, after - start) : max(0, upto - start)]
+
+    async def _read_digest(self, revision: int) -> str:
+        position = revision - self._hub.compacted
+        return self._log[position - 1].digest if position else self._digest_before_log
 
 
 class MemoryReports:

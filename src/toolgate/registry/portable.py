@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, delete, insert
 
 from toolgate.errors import ImportRefused, StartRefused
 from toolgate.model.revisions import Change, Stored
@@ -19,7 +19,17 @@ from toolgate.registry.engines import is_postgres_url, open_database
 from toolgate.registry.exports import Exported, Header, Progress, check_export, read_export
 from toolgate.registry.sql_store import export_tables
 from toolgate.registry.statements import ROWS_AT_ONCE, read_listing
-from toolgate.registry.tables import CHANGES, RECORDS, Head, change_row, lock_head, record_row, store_head
+from toolgate.registry.tables import (
+    CHANGES,
+    DIGESTS,
+    RECORDS,
+    Head,
+    change_row,
+    lock_head,
+    record_row,
+    store_head,
+)
+from toolgate.registry.transaction import chain_digest, start_digest
 
 T = TypeVar("T")
 
@@ -47,21 +57,56 @@ def _fill(connection: Connection, *, file: Path, header: Header, progress: Progr
             hint="import into a new data directory or database",
         )
     counts = {Stored: 0, Change: 0}
-    for kind, entries in groupby(read_export(file), type):
+    epoch = uuid4().hex
+    chain = _Chain(connection, header.compacted, start_digest(epoch))
+    for kind, entries in groupby(map(chain.follow, read_export(file)), type):
         table = RECORDS if kind is Stored else CHANGES
         for rows in _chunks(_rows(entries)):
             connection.execute(insert(table), rows)
             counts[kind] += len(rows)
             if progress is not None:
                 progress(sum(counts.values()))
+    chain.end()
     head = Head(
         schema_version=head.schema_version,
-        epoch=uuid4().hex,
+        epoch=epoch,
         revision=header.revision,
         compacted=header.compacted,
     )
     store_head(connection, head)
     return Exported(epoch=head.epoch, revision=head.revision, records=counts[Stored], changes=counts[Change])
+
+
+class _Chain:
+    """The digests of a log that is read in its order, stored in a few statements."""
+
+    def __init__(self, connection: Connection, revision: int, digest: str) -> None:
+        self._connection = connection
+        self._changes: list[Change] = []
+        self._digest = digest
+        self._rows = [{"revision": revision, "digest": digest}]
+
+    def follow(self, entry: Stored | Change) -> Stored | Change:
+        """Take note of a change, and hand it on."""
+        if isinstance(entry, Change):
+            if self._changes and self._changes[0].revision != entry.revision:
+                self._close_revision()
+            self._changes.append(entry)
+        return entry
+
+    def end(self) -> None:
+        """Store them, in place of what an empty registry has."""
+        if self._changes:
+            self._close_revision()
+        self._connection.execute(delete(DIGESTS))
+        for rows in _chunks(iter(self._rows)):
+            self._connection.execute(insert(DIGESTS), rows)
+
+    def _close_revision(self) -> None:
+        revision = self._changes[0].revision
+        self._digest = chain_digest(self._digest, revision, self._changes)
+        self._rows.append({"revision": revision, "digest": self._digest})
+        self._changes = []
 
 
 def _rows(entries: Iterable[Stored | Change]) -> Iterator[dict[str, Any]]:

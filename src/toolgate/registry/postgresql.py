@@ -25,9 +25,10 @@ from toolgate.registry.catalog_tables import read_catalog_mark
 from toolgate.registry.database import Transactions
 from toolgate.registry.postgresql_database import CHANNEL, READERS, PostgresDatabase
 from toolgate.registry.report_tables import read_mark
-from toolgate.registry.sql_store import SqlStore
+from toolgate.registry.sql_store import SqlStore, start_of
 from toolgate.registry.statements import News, read_batches, read_news
-from toolgate.registry.tables import Head, read_head
+from toolgate.registry.tables import Head, read_digest, read_head
+from toolgate.registry.transaction import chain_digest
 from toolgate.registry.watch import PAGE
 
 _POLL_S: Final = 3.0
@@ -98,8 +99,16 @@ class PostgresStore(SqlStore):
         batch = await super().commit(writes, actor=actor, if_store_revision=if_store_revision)
         # It is stored: whoever cannot read it back now will be told of it later.
         with suppress(StorageUnavailable, StorageFailed):
-            await self._catch_up(batch.revision)
+            await self._hand_on(batch)
         return batch
+
+    @asynccontextmanager
+    async def watch(self, since: int, digest: str = "") -> AsyncIterator[AsyncIterator[Batch]]:
+        # Another replica may have told of it first, or the database went back and this one has not seen it.
+        if not await self._hub.has(since, digest):
+            await self._catch_up()
+        async with self._hub.watch(since, digest) as batches:
+            yield batches
 
     async def follow(self, parameters: Mapping[str, Any]) -> None:
         """Listen for what any process commits. Ends only by cancellation."""
@@ -136,10 +145,22 @@ class PostgresStore(SqlStore):
             if not topics:
                 await self._poll_marks()
 
-    async def _catch_up(self, upto: int | None = None) -> None:
-        """Publish the log as far as it goes, or has come to `upto`."""
+    async def _hand_on(self, batch: Batch) -> None:
+        """Publish what was committed here: without asking for it, where it follows on what is known."""
         async with self._turn:
-            while upto is None or self._hub.revision < upto:
+            known = self._hub.digest
+            if batch.revision == self._hub.revision + 1 and known:
+                if chain_digest(known, batch.revision, batch.changes) == batch.digest:
+                    self._hub.publish(batch)
+                    return
+            elif (batch.revision, batch.digest) == (self._hub.revision, known):
+                return
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Publish the log as far as it goes."""
+        async with self._turn:
+            while True:
                 known, asked_s = self._hub.revision, _now_s()
                 try:
                     news = await self._transactions.read(partial(read_news, after=known, page=PAGE))
@@ -154,8 +175,9 @@ class PostgresStore(SqlStore):
 
     def _apply(self, news: News, known: int) -> None:
         head = news.head
-        if head.epoch != self._epoch or head.revision < known or head.compacted > known:
-            _log.warning("watchers list again, since the registry was replaced or cut: %s", head)
+        is_same = head.epoch == self._epoch and news.digest == self._hub.digest
+        if not is_same or head.revision < known or head.compacted > known:
+            _log.warning("watchers list again, since the registry was replaced, cut or taken back: %s", head)
             self._restart(head)
             return
         self._hub.on_compacted(head.compacted)
@@ -164,7 +186,7 @@ class PostgresStore(SqlStore):
 
     def _restart(self, head: Head) -> None:
         self._epoch = head.epoch
-        self._hub.restart(revision=head.revision, compacted=head.compacted)
+        self._hub.restart(start_of(head))
 
     async def _poll_marks(self) -> None:
         """What is kept beside the log."""
@@ -185,9 +207,14 @@ class PostgresStore(SqlStore):
         """Nothing: what is committed is read from the log, by its order."""
 
     async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
-        return await self._transactions.read(
-            partial(_read_own_batches, epoch=self._epoch, after=after, upto=upto)
+        known = Head(
+            schema_version=0,
+            epoch=self._epoch,
+            revision=self._hub.revision,
+            compacted=self._hub.compacted,
+            digest=self._hub.digest,
         )
+        return await self._transactions.read(partial(_read_own_batches, known=known, after=after, upto=upto))
 
 
 def read_clock_ms(connection: Connection) -> int:
@@ -200,7 +227,9 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _read_own_batches(connection: Connection, *, epoch: str, after: int, upto: int) -> Sequence[Batch]:
-    if read_head(connection).epoch != epoch:
-        raise Compacted("the registry was replaced")
+def _read_own_batches(connection: Connection, *, known: Head, after: int, upto: int) -> Sequence[Batch]:
+    """Those of the history that stands at `known`, and of no other."""
+    is_own = read_head(connection).epoch == known.epoch
+    if not is_own or read_digest(connection, known.revision) != known.digest:
+        raise Compacted("the registry was replaced or taken back")
     return read_batches(connection, after, upto)

@@ -41,6 +41,8 @@ class RegistryState:
 
     revision: int
     epoch: str
+    digest: str = field(default="", compare=False)
+    """Of the log up to `revision`; see `Batch`."""
     servers: Mapping[str, ServerRecord] = field(default_factory=lambda: MappingProxyType({}))
     tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
     profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
@@ -69,7 +71,7 @@ async def watch_registry(store: Store) -> AsyncGenerator[RegistryState, None]:
         state = await asyncio.to_thread(state_of, listing)
         yield state
         try:
-            async with store.watch(state.revision) as batches:
+            async with store.watch(state.revision, state.digest) as batches:
                 async for batch in batches:
                     if batch.changes:
                         state = await advance(state, batch)
@@ -92,7 +94,7 @@ async def _list_again(store: Store) -> Listing:
 
 def state_of(listing: Listing) -> RegistryState:
     """A listing, parsed."""
-    empty = RegistryState(revision=listing.revision, epoch=listing.epoch)
+    empty = RegistryState(revision=listing.revision, epoch=listing.epoch, digest=listing.digest)
     return _with(empty, ((stored.kind, stored.id, stored.body) for stored in listing.records))
 
 
@@ -104,7 +106,7 @@ async def advance(state: RegistryState, batch: Batch) -> RegistryState:
 
 
 def _advance(state: RegistryState, batch: Batch) -> RegistryState:
-    moved = replace(state, revision=batch.revision)
+    moved = replace(state, revision=batch.revision, digest=batch.digest)
     return _with(moved, ((change.kind, change.id, change.after) for change in batch.changes))
 
 

@@ -37,9 +37,9 @@ from toolgate.registry.statements import (
     read_record,
 )
 from toolgate.registry.store import KEEP_MS, KEEP_REVISIONS
-from toolgate.registry.tables import Head, read_head
+from toolgate.registry.tables import Head, read_digest, read_head
 from toolgate.registry.transaction import RecordKey
-from toolgate.registry.watch import WatchHub
+from toolgate.registry.watch import Start, WatchHub
 
 
 class SqlStore:
@@ -49,7 +49,7 @@ class SqlStore:
         self._transactions = transactions
         self._clock_ms = clock_ms
         self._epoch = head.epoch
-        self._hub = WatchHub(self._read_log, revision=head.revision, compacted=head.compacted)
+        self._hub = WatchHub(self._read_log, self._read_digest, start=start_of(head))
         self.reports = SqlReports(transactions)
         self.catalog = SqlCatalog(transactions, clock_ms)
         self.pinned = SqlPinned(transactions)
@@ -64,6 +64,10 @@ class SqlStore:
     @property
     def revision(self) -> int:
         return self._hub.revision
+
+    @property
+    def digest(self) -> str:
+        return self._hub.digest
 
     @property
     def is_current(self) -> bool:
@@ -97,8 +101,8 @@ class SqlStore:
             partial(read_history, key=RecordKey(kind, record_id), limit=limit)
         )
 
-    def watch(self, since: int) -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
-        return self._hub.watch(since)
+    def watch(self, since: int, digest: str = "") -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
+        return self._hub.watch(since, digest)
 
     async def compact(self, *, keep_revisions: int = KEEP_REVISIONS, keep_ms: int = KEEP_MS) -> int:
         cutoff_ms = self._clock_ms() - keep_ms
@@ -126,6 +130,14 @@ class SqlStore:
 
     async def _read_log(self, after: int, upto: int) -> Sequence[Batch]:
         return await self._transactions.read(partial(read_batches, after=after, upto=upto))
+
+    async def _read_digest(self, revision: int) -> str:
+        return await self._transactions.read(partial(read_digest, revision=revision))
+
+
+def start_of(head: Head) -> Start:
+    """Where watchers of a store at `head` begin."""
+    return Start(revision=head.revision, compacted=head.compacted, digest=head.digest)
 
 
 class SqlReports:

@@ -1,26 +1,39 @@
 """What a store does to its tables, the same for every engine: each function is one transaction's work."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
+from uuid import uuid4
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_
 
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.tables import (
     CHANGES,
+    DIGESTS,
+    HEAD_QUERY,
     RECORDS,
     Head,
     change_of,
     change_row,
+    digest_at,
+    head_of,
     lock_head,
     read_head,
     record_row,
+    store_digest,
     store_head,
     stored_of,
 )
-from toolgate.registry.transaction import RecordKey, check_store_revision, plan_transaction, record_after
+from toolgate.registry.transaction import (
+    RecordKey,
+    chain_digest,
+    check_store_revision,
+    plan_transaction,
+    record_after,
+    start_digest,
+)
 
 _IDS_PER_QUERY: Final = 500
 ROWS_AT_ONCE: Final = 500
@@ -34,6 +47,8 @@ class News:
     """What a replica that stands at some revision must know."""
 
     head: Head
+    digest: str
+    """Of the log up to the revision where the replica stands."""
     batches: Sequence[Batch]
 
 
@@ -49,16 +64,19 @@ def commit_writes(
     head = lock_head(connection)
     check_store_revision(head.revision, if_store_revision)
     revision = head.revision + 1
-    current = _read_touched(connection, writes)
+    current, previous = _read_touched(connection, writes, head.revision)
     changes = plan_transaction(writes, current, revision=revision, actor=actor, at_ms=at_ms)
     if not changes:
-        return Batch(revision=head.revision)
+        return Batch(revision=head.revision, digest=previous)
+    # A replica of an earlier release wrote the revision before without a digest: a new chain begins.
+    digest = chain_digest(previous or start_digest(uuid4().hex), revision, changes)
     connection.execute(
         insert(CHANGES), [change_row(change, position) for position, change in enumerate(changes)]
     )
     _store_records(connection, changes)
+    store_digest(connection, revision, digest)
     store_head(connection, replace(head, revision=revision))
-    return Batch(revision=revision, changes=changes)
+    return Batch(revision=revision, changes=changes, digest=digest)
 
 
 def read_record(connection: Connection, key: RecordKey) -> Stored | None:
@@ -74,7 +92,7 @@ def read_listing(connection: Connection, kind: Kind | None = None) -> Listing:
     query = select(RECORDS) if kind is None else select(RECORDS).where(RECORDS.c.kind == kind)
     # Sorted here, not by the engine: engines differ in collation.
     records = sorted(map(stored_of, connection.execute(query)), key=lambda stored: (stored.kind, stored.id))
-    return Listing(epoch=head.epoch, revision=head.revision, records=tuple(records))
+    return Listing(epoch=head.epoch, revision=head.revision, digest=head.digest, records=tuple(records))
 
 
 def read_history(connection: Connection, key: RecordKey, *, limit: int) -> list[Change]:
@@ -95,15 +113,17 @@ def read_batches(connection: Connection, after: int, upto: int) -> list[Batch]:
     """
     upto = _page_end(connection, after, upto)
     query = (
-        select(CHANGES)
+        select(CHANGES, DIGESTS.c.digest)
+        .outerjoin(DIGESTS, DIGESTS.c.revision == CHANGES.c.revision)
         .where(CHANGES.c.revision > after, CHANGES.c.revision <= upto)
         .order_by(CHANGES.c.revision, CHANGES.c.position)
     )
-    changes = map(change_of, connection.execute(query))
-    return [
-        Batch(revision=revision, changes=tuple(group))
-        for revision, group in groupby(changes, key=lambda change: change.revision)
-    ]
+    batches = []
+    for revision, group in groupby(connection.execute(query), key=lambda row: row.revision):
+        rows = list(group)
+        changes = tuple(map(change_of, rows))
+        batches.append(Batch(revision=revision, changes=changes, digest=rows[0].digest or ""))
+    return batches
 
 
 def _page_end(connection: Connection, after: int, upto: int) -> int:
@@ -123,9 +143,11 @@ def _page_end(connection: Connection, after: int, upto: int) -> int:
 
 def read_news(connection: Connection, after: int, *, page: int) -> News:
     """Where the store stands, and at most `page` transactions after `after`, all of one moment."""
-    head = read_head(connection)
+    row = connection.execute(HEAD_QUERY.add_columns(digest_at(after).label("digest_before"))).one()
+    head = head_of(row)
     upto = min(head.revision, after + page)
-    return News(head=head, batches=read_batches(connection, after, upto) if after < upto else ())
+    batches = read_batches(connection, after, upto) if after < upto else ()
+    return News(head=head, digest=row.digest_before or "", batches=batches)
 
 
 def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) -> int:
@@ -137,6 +159,8 @@ def compact_log(connection: Connection, *, keep_revisions: int, cutoff_ms: int) 
     compacted = max(head.compacted, min(head.revision - keep_revisions, first_young - 1))
     if compacted > head.compacted:
         connection.execute(delete(CHANGES).where(CHANGES.c.revision <= compacted))
+        # The newest of them stays: a watch may begin there.
+        connection.execute(delete(DIGESTS).where(DIGESTS.c.revision < compacted))
         store_head(connection, replace(head, compacted=compacted))
     return compacted
 
@@ -147,21 +171,23 @@ def read_all_changes(connection: Connection) -> Iterator[Change]:
     return map(change_of, connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE)))
 
 
-def _read_touched(connection: Connection, writes: Iterable[Write]) -> dict[RecordKey, Stored]:
-    ids: dict[Kind, list[str]] = {}
-    for write in writes:
-        ids.setdefault(write.kind, []).append(write.id)
-    rows = (
-        row
-        for kind, of_kind in ids.items()
-        for start in range(0, len(of_kind), _IDS_PER_QUERY)
-        for row in connection.execute(
-            select(RECORDS).where(
-                RECORDS.c.kind == kind, RECORDS.c.id.in_(of_kind[start : start + _IDS_PER_QUERY])
-            )
-        )
-    )
-    return {RecordKey(stored.kind, stored.id): stored for stored in map(stored_of, rows)}
+def _read_touched(
+    connection: Connection, writes: Sequence[Write], revision: int
+) -> tuple[dict[RecordKey, Stored], str]:
+    """The records that the writes touch, and the digest of the log up to `revision`: one query for most."""
+    digest = ""
+    found = {}
+    at_revision = select(digest_at(revision).label("digest")).subquery()
+    for start in range(0, len(writes), _IDS_PER_QUERY):
+        keys = [(write.kind, write.id) for write in writes[start : start + _IDS_PER_QUERY]]
+        touched = tuple_(RECORDS.c.kind, RECORDS.c.id).in_(keys)
+        query = select(at_revision.c.digest, RECORDS).select_from(at_revision.outerjoin(RECORDS, touched))
+        for row in connection.execute(query):
+            digest = row.digest or ""
+            if row.id is not None:
+                stored = stored_of(row)
+                found[RecordKey(stored.kind, stored.id)] = stored
+    return found, digest
 
 
 def _store_records(connection: Connection, changes: Sequence[Change]) -> None:

@@ -38,6 +38,10 @@ class Store(Protocol):
         """The newest committed revision."""
 
     @property
+    def digest(self) -> str:
+        """Of the log up to `revision`: two histories that part have different ones from there on."""
+
+    @property
     def is_current(self) -> bool:
         """Whether `revision` is the newest there is; false while other processes may write unheard."""
 
@@ -94,10 +98,12 @@ class Store(Protocol):
     async def history(self, kind: Kind, record_id: str, *, limit: int = 50) -> Sequence[Change]:
         """The newest changes of a record, newest first, as far as the log reaches."""
 
-    def watch(self, since: int) -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
+    def watch(self, since: int, digest: str = "") -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
         """Batches with revision > `since`, replayed from the log and then live.
 
-        Entering raises Compacted when the log no longer reaches back to `since`. The iterator
+        Entering raises Compacted when the log no longer reaches back to `since`, when it does not reach
+        `since` yet, and when `digest` is given and is not that of the log up to there: whoever watched then
+        followed another history, and must list again. The iterator
         raises WatchLagged when its reader falls too far behind, and Compacted when the history it reads is
         gone: it was cut, or the database was replaced (then `epoch` and `revision` are the new one's).
         After the replay comes one bookmark (a batch without changes) at the newest revision delivered.

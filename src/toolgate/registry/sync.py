@@ -28,6 +28,15 @@ class Position(NamedTuple):
 
     epoch: str
     revision: int
+    digest: str = ""
+    """Of the log up to `revision`; empty: not known, to who is of an earlier release."""
+
+    def is_apart(self, other: "Position") -> bool:
+        """Whether the two are of different histories, as far as these tell."""
+        if self.epoch != other.epoch:
+            return True
+        is_known = bool(self.digest and other.digest)
+        return is_known and self.revision == other.revision and self.digest != other.digest
 
 
 class ControlLink(Protocol):
@@ -42,10 +51,10 @@ class ControlLink(Protocol):
     async def newest(self) -> Position:
         """What a listing would be of now, without its records."""
 
-    def watch_records(self, epoch: str, since: int) -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
+    def watch_records(self, since: Position) -> AbstractAsyncContextManager[AsyncIterator[Batch]]:
         """Batches after `since`, and a bookmark every few seconds where there are none.
 
-        Raises Compacted when the log does not reach back to `since` or the epoch is another, and
+        Raises Compacted when the log does not reach back to `since`, or is of another history, and
         WatchLagged when this reader is too slow: both mean to list again. It may also just end.
         """
 
@@ -226,7 +235,7 @@ class NodeSync:
         try:
             async with (
                 asyncio.timeout(self._limits.silence_s) as self._patience,
-                self._link.watch_records(state.epoch, state.revision) as batches,
+                self._link.watch_records(self._position) as batches,
             ):
                 async for batch in batches:
                     self._check_poll()
@@ -250,6 +259,8 @@ class NodeSync:
     async def _on_batch(self, batch: Batch) -> None:
         state = self._state
         assert state is not None
+        if self._position.is_apart(Position(state.epoch, batch.revision, batch.digest)):
+            raise Compacted(f"control has another history at revision {batch.revision}")
         if batch.revision > state.revision:
             # Revisions have no holes, and a bookmark is about what was delivered before it.
             if not batch.changes or batch.revision != state.revision + 1:
@@ -288,16 +299,19 @@ class NodeSync:
             return False
         if self._position.epoch != before.epoch:
             return False  # listed meanwhile: what was found may be older
-        if found.epoch != before.epoch or found.revision < before.revision:
+        if found.is_apart(before) or found.revision < before.revision:
             return True
         if found.revision > self._position.revision:
             await asyncio.sleep(self._limits.settle_s)
-        return self._position.epoch == found.epoch and self._position.revision < found.revision
+        position = self._position
+        return position.epoch == found.epoch and (
+            position.revision < found.revision or position.is_apart(found)
+        )
 
     @property
     def _position(self) -> Position:
         state = self._state
-        return Position("", 0) if state is None else Position(state.epoch, state.revision)
+        return Position("", 0) if state is None else Position(state.epoch, state.revision, state.digest)
 
     def _on_word(self) -> None:
         """Control is there, and what we have is what it has."""

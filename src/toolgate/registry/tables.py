@@ -17,6 +17,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    ColumnElement,
     Connection,
     DateTime,
     Dialect,
@@ -26,6 +27,7 @@ from sqlalchemy import (
     MetaData,
     PrimaryKeyConstraint,
     Row,
+    ScalarSelect,
     SmallInteger,
     String,
     Table,
@@ -40,12 +42,14 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from toolgate.model.revisions import Change, Stored
-from toolgate.registry.transaction import decode_body, encode_body
+from toolgate.registry.transaction import decode_body, encode_body, start_digest
 
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 """The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
 
 METADATA: Final = MetaData()
+_DIGESTS_IN_ROWS: Final = ("digest", "digest_before")
+"""What queries add to the rows of other tables. No checksum counts them."""
 
 
 class _BinaryJson(TypeDecorator[Any]):
@@ -98,6 +102,14 @@ CHANGES: Final = Table(
     Column("after", Text),
     Column("checksum", BigInteger, nullable=False),
     Index("changes_by_record", "kind", "id", "revision"),
+)
+# The digest of the log up to each of its revisions, and up to the one before it. A table of its own: replicas
+# of earlier releases write revisions without one, and know the columns that a checksum is made of.
+DIGESTS: Final = Table(
+    "digests",
+    METADATA,
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("digest", String(64), nullable=False),
 )
 # What nodes say, each by its own id, the newest word only. It is no policy, and can be said again.
 REPORTS: Final = Table(
@@ -269,6 +281,8 @@ class Head:
     epoch: str
     revision: int
     compacted: int
+    digest: str = ""
+    """Of the log up to `revision`. Empty: not read, or a replica of an earlier release wrote it."""
 
 
 def create_tables(connection: Connection, *, epoch: str) -> None:
@@ -280,21 +294,48 @@ def create_tables(connection: Connection, *, epoch: str) -> None:
     connection.execute(insert(_MIGRATED), {"version_num": f"{SCHEMA_VERSION:04}"})
     head = Head(schema_version=SCHEMA_VERSION, epoch=epoch, revision=0, compacted=0)
     connection.execute(insert(HEAD), _head_row(head))
+    store_digest(connection, 0, start_digest(epoch))
 
 
 def read_head(connection: Connection) -> Head:
     """Where the store stands; waits for nobody."""
-    return _head(connection.execute(select(HEAD)).one())
+    return head_of(connection.execute(HEAD_QUERY).one())
 
 
 def lock_head(connection: Connection) -> Head:
-    """Where the store stands, and will until the end of this transaction. Waits for other writers."""
-    return _head(connection.execute(select(HEAD).with_for_update()).one())
+    """Where the store stands, and will until the end of this transaction. Waits for other writers.
+
+    Without its digest: a row that was read while this waited is of before.
+    """
+    return head_of(connection.execute(select(HEAD).with_for_update()).one())
 
 
 def store_head(connection: Connection, head: Head) -> None:
     """Move the store to where `head` says."""
     connection.execute(update(HEAD), _head_row(head))
+
+
+def digest_at(revision: ColumnElement[int] | int) -> ScalarSelect[str]:
+    """The digest of the log up to `revision`, as part of a query."""
+    return select(DIGESTS.c.digest).where(DIGESTS.c.revision == revision).scalar_subquery()
+
+
+# One that is there already is of a history that was taken back, by who did not know this table.
+_STORE_DIGEST: Final = text(
+    "INSERT INTO digests (revision, digest) VALUES (:revision, :digest) "
+    "ON CONFLICT (revision) DO UPDATE SET digest = excluded.digest"
+)
+HEAD_QUERY: Final = select(HEAD, digest_at(HEAD.c.revision).label("digest"))
+
+
+def read_digest(connection: Connection, revision: int) -> str:
+    """The digest of the log up to `revision`; empty where it is not known."""
+    return connection.execute(select(digest_at(revision))).scalar_one() or ""
+
+
+def store_digest(connection: Connection, revision: int, digest: str) -> None:
+    """Keep the digest of the log up to `revision`."""
+    connection.execute(_STORE_DIGEST, {"revision": revision, "digest": digest})
 
 
 def record_row(stored: Stored) -> dict[str, Any]:
@@ -344,14 +385,17 @@ def change_of(row: Row[Any]) -> Change:
     return Change(**values | bodies)
 
 
-def _head(row: Row[Any]) -> Head:
+def head_of(row: Row[Any]) -> Head:
+    """A row as the head. Raises Damaged."""
     values = _checked(row, "the head")
     del values["id"]
-    return Head(**values)
+    return Head(**values, digest=getattr(row, "digest", None) or "")
 
 
 def _head_row(head: Head) -> dict[str, Any]:
-    return _with_checksum({"id": 1, **asdict(head)})
+    values = asdict(head)
+    del values["digest"]
+    return _with_checksum({"id": 1, **values})
 
 
 def _with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -360,6 +404,8 @@ def _with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(row: Row[Any], what: str) -> dict[str, Any]:
     values = dict(cast("Mapping[str, Any]", row._mapping))
+    for name in _DIGESTS_IN_ROWS:
+        values.pop(name, None)
     if values.pop("checksum") != _checksum(values):
         raise Damaged(f"{what.format(**values)} does not match its checksum")
     return values

@@ -4,6 +4,7 @@ Every store commits exactly what `plan_transaction` says, so they cannot differ 
 through JSON on their way in: a caller who later changes the dict it wrote changes nothing here.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -14,6 +15,7 @@ from toolgate.errors import Conflict, InvalidRecord, NotFound
 from toolgate.model.revisions import Body, Change, Kind, Stored, Write
 
 decode_body: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class RecordKey(NamedTuple):
@@ -85,6 +87,17 @@ def record_after(change: Change) -> Stored | None:
         updated_at_ms=change.at_ms,
         actor=change.actor,
     )
+
+
+def start_digest(seed: str) -> str:
+    """The digest before the first transaction that is chained; `seed` is as unique as the history."""
+    return hashlib.sha256(seed.encode()).hexdigest()
+
+
+def chain_digest(previous: str, revision: int, changes: Sequence[Change]) -> str:
+    """The digest of a log after one more transaction. Equal digests mean equal logs, from the start."""
+    lines = [(one.kind, one.id, one.actor, one.at_ms, one.after) for one in changes]
+    return hashlib.sha256(_encode_sorted((previous, revision, lines))).hexdigest()
 
 
 def check_store_revision(revision: int, if_store_revision: int | None) -> None:

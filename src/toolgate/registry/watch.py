@@ -9,7 +9,7 @@ WatchLagged rather than buffered without bound. Since revisions have no holes, t
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from toolgate.errors import Compacted, WatchLagged
 from toolgate.model.revisions import Batch
@@ -17,21 +17,42 @@ from toolgate.registry.store import WATCH_BUFFER
 
 ReadLog = Callable[[int, int], Awaitable[Sequence[Batch]]]
 """The batches with `after < revision <= upto`, in order, as far as the log still has them."""
+ReadDigest = Callable[[int], Awaitable[str]]
+"""The digest of the log up to a revision; empty where it is not known."""
 
 PAGE: Final = 256
 REPLAYS: Final = 2
 """Pages read at once. However many come back together, others get at the database in between."""
 
 
+class Start(NamedTuple):
+    """Where a store stands."""
+
+    revision: int = 0
+    compacted: int = 0
+    digest: str = ""
+
+
+_EMPTY: Final = Start()
+
+
 class WatchHub:
     """Hands committed batches to watchers. Used from the event loop only."""
 
     def __init__(
-        self, read_log: ReadLog, *, revision: int = 0, compacted: int = 0, buffer: int = WATCH_BUFFER
+        self,
+        read_log: ReadLog,
+        read_digest: ReadDigest,
+        *,
+        start: Start = _EMPTY,
+        buffer: int = WATCH_BUFFER,
     ) -> None:
-        self.revision = revision
-        self.compacted = compacted
+        self.revision = start.revision
+        self.compacted = start.compacted
+        self.digest = start.digest
+        """Of the log up to `revision`."""
         self._read_log = read_log
+        self._read_digest = read_digest
         self._buffer = buffer
         self._ring: dict[int, Batch] = {}
         self._news = asyncio.Event()
@@ -44,6 +65,7 @@ class WatchHub:
         """Make a committed batch visible. Invariant: each revision once, in order."""
         assert batch.revision == self.revision + 1, (batch.revision, self.revision)
         self.revision = batch.revision
+        self.digest = batch.digest
         self._ring[batch.revision] = batch
         self._ring.pop(batch.revision - self._buffer, None)
         self._wake()
@@ -52,10 +74,11 @@ class WatchHub:
         """The log was cut: nobody can watch from before `compacted` any more."""
         self.compacted = max(self.compacted, compacted)
 
-    def restart(self, *, revision: int, compacted: int) -> None:
+    def restart(self, start: Start) -> None:
         """The store stands elsewhere, and what lies between is not known: every watcher must list again."""
-        self.revision = revision
-        self.compacted = compacted
+        self.revision = start.revision
+        self.compacted = start.compacted
+        self.digest = start.digest
         self.era = object()
         self._ring.clear()
         self._wake()
@@ -66,11 +89,27 @@ class WatchHub:
         self._wake()
 
     @asynccontextmanager
-    async def watch(self, since: int) -> AsyncIterator[AsyncIterator[Batch]]:
+    async def watch(self, since: int, digest: str = "") -> AsyncIterator[AsyncIterator[Batch]]:
         """Batches after `since`; see `Store.watch`."""
+        watcher = _Watcher(self, since)
         if since < self.compacted:
             raise _compacted(since)
-        yield _Watcher(self, since)
+        if since > self.revision:
+            raise Compacted(f"revision {since} is ahead of this registry, which is at {self.revision}")
+        if not await self.has(since, digest):
+            raise Compacted(f"this registry has another history at revision {since}")
+        yield watcher
+
+    async def has(self, revision: int, digest: str) -> bool:
+        """Whether `revision` was committed, by the history of `digest`; an empty one is not compared."""
+        if revision > self.revision:
+            return False
+        if not digest:
+            return True
+        if revision == self.revision:
+            return digest == self.digest
+        batch = self._ring.get(revision)
+        return digest == (batch.digest if batch is not None else await self._read_digest(revision))
 
     async def read(self, cursor: int, *, era: object, is_live: bool) -> Sequence[Batch]:
         """At least one batch after `cursor`, waiting for it; none at all once the hub is closed."""
@@ -104,21 +143,21 @@ class WatchHub:
 
 
 class _Watcher(AsyncIterator[Batch]):
-    """Replay up to the revision of its start (or a later `since`), one bookmark there, then live."""
+    """Replay up to the revision of its start, one bookmark there, then live."""
 
     def __init__(self, hub: WatchHub, since: int) -> None:
         self._hub = hub
         self._era = hub.era
         self._cursor = since
-        self._bookmark: int | None = max(since, hub.revision)
+        self._bookmark: Batch | None = Batch(revision=hub.revision, digest=hub.digest)
         self._page: list[Batch] = []
 
     async def __anext__(self) -> Batch:
-        if self._cursor == self._bookmark:
-            if not await self._hub.reached(self._bookmark, self._era):
+        if self._bookmark is not None and self._cursor == self._bookmark.revision:
+            if not await self._hub.reached(self._cursor, self._era):
                 raise StopAsyncIteration
-            self._bookmark = None
-            return Batch(revision=self._cursor)
+            bookmark, self._bookmark = self._bookmark, None
+            return bookmark
         if not self._page:
             is_live = self._bookmark is None
             page = await self._hub.read(self._cursor, era=self._era, is_live=is_live)

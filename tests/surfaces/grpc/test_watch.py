@@ -19,7 +19,7 @@ from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import node_pb2
 from toolgate.registry.memory import MemoryStore
 from toolgate.registry.store import WATCH_BUFFER
-from toolgate.registry.sync import DEFAULT_LIMITS
+from toolgate.registry.sync import DEFAULT_LIMITS, Position
 from toolgate.surfaces.grpc.watching import BOOKMARK_S, watch_batches
 
 pytestmark = pytest.mark.anyio
@@ -258,7 +258,7 @@ def light_essence(batches: list[Batch]) -> list[Any]:
 
 
 async def narrowed(store: MemoryStore, kind: Kind | None) -> AsyncIterator[Batch]:
-    async for batch in watch_batches(store, epoch="", since=0, kind=kind, idle_s=0.001):
+    async for batch in watch_batches(store, Position("", 0), kind=kind, idle_s=0.001):
         yield batch
 
 
@@ -315,25 +315,11 @@ async def test_what_one_does_not_watch_moves_the_bookmark() -> None:
     assert outline([first, batch]) == [(0, []), (5, [])]
 
 
-async def test_wat_4_there_is_no_sign_of_life_before_the_replay_is_over() -> None:
-    store = MemoryStore(lambda: 0)
-    batches = watch_batches(store, epoch="", since=2, idle_s=0.001)
-    waiting = asyncio.ensure_future(anext(batches))
-    for n in range(3):
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not waiting.done() or n == 2
-        await store.write([put("server", "a", n)], actor="test")
-
-    assert await asyncio.wait_for(waiting, DEADLINE_S) == Batch(revision=2)
-    await batches.aclose()
-
-
 async def test_a_store_that_closes_ends_the_watch() -> None:
     store = MemoryStore(lambda: 0)
     await store.aclose()
 
-    assert [batch async for batch in watch_batches(store, epoch="", since=0)] == [Batch(revision=0)]
+    assert [batch async for batch in watch_batches(store, Position("", 0))] == [Batch(revision=0)]
 
 
 def test_a_node_that_hears_nothing_for_two_bookmarks_gives_up() -> None:

@@ -13,10 +13,11 @@ from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft, sent_id
 from toolgate.govern.grants import WRITERS
 from toolgate.govern.records import fill_in, show_record
-from toolgate.govern.watches import check_reached
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Batch, Kind, Listing, Stored
 from toolgate.registry.records import parse_id
+from toolgate.registry.store import Store
+from toolgate.registry.sync import Position
 from toolgate.surfaces.grpc.messages import encode_message, kept_members, parse_message
 from toolgate.surfaces.grpc.rpc import Call, Rpc
 from toolgate.surfaces.grpc.watching import watch_batches
@@ -48,8 +49,10 @@ class Collection:
     async def list(self, control: Control, call: Call[Any]) -> Message:
         """All records, sorted by id, at one revision. Secrets are masked, except for a node."""
         asked, store = call.request, control.store
-        if asked.may_omit_unchanged and (asked.epoch, asked.since_revision) == (store.epoch, store.revision):
-            return self.listing(revision=asked.since_revision, epoch=asked.epoch, unchanged=True)
+        if asked.may_omit_unchanged and _is_newest(asked, store):
+            return self.listing(
+                revision=asked.since_revision, epoch=asked.epoch, digest=store.digest, unchanged=True
+            )
         listing = await store.list(self.kind)
         # In a thread: thousands of records take long enough for every caller to feel it.
         return await asyncio.to_thread(self._show, listing, is_masked=call.caller.role != "node")
@@ -59,9 +62,9 @@ class Collection:
         asked, caller = call.request, call.caller
         # A node's key may be that of a whole fleet.
         place = nullcontext() if caller.role == "node" else control.watches.admit(caller)
-        batches = watch_batches(control.store, epoch=asked.epoch, since=asked.since_revision, kind=self.kind)
+        since = Position(asked.epoch, asked.since_revision, asked.digest)
+        batches = watch_batches(control.store, since, kind=self.kind)
         with place:
-            await check_reached(control.store, asked.since_revision)
             async with aclosing(batches):
                 async for batch in batches:
                     yield self.watched(event=self._event(batch))
@@ -93,13 +96,26 @@ class Collection:
 
     def _show(self, listing: Listing, *, is_masked: bool) -> Message:
         shown = [_show(stored, is_masked=is_masked) for stored in listing.records]
-        return self.listing(revision=listing.revision, epoch=listing.epoch, **{self.listed: shown})
+        return self.listing(
+            revision=listing.revision,
+            epoch=listing.epoch,
+            digest=listing.digest,
+            **{self.listed: shown},
+        )
 
     def _event(self, batch: Batch) -> Message:
         ids: dict[str, list[str]] = {"put": [], "delete": []}
         for change in batch.changes:
             ids[change.operation].append(change.id)
-        return self.event(revision=batch.revision, upserts=ids["put"], deletes=ids["delete"])
+        return self.event(
+            revision=batch.revision, upserts=ids["put"], deletes=ids["delete"], digest=batch.digest
+        )
+
+
+def _is_newest(asked: Any, store: Store) -> bool:
+    """Whether there is nothing to list for who has what a request names."""
+    is_there = (asked.epoch, asked.since_revision) == (store.epoch, store.revision)
+    return is_there and asked.digest in ("", store.digest)
 
 
 def _if_revision(request: Any) -> int | None:

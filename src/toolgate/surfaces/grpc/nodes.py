@@ -15,6 +15,7 @@ from toolgate.govern.control import Control
 from toolgate.govern.workloads import modules_of
 from toolgate.model.revisions import Batch, Body, Kind, Listing
 from toolgate.proto import node_pb2
+from toolgate.registry.sync import Position
 from toolgate.registry.transaction import encode_body
 from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportIntake
 from toolgate.surfaces.grpc.rpc import Call, Rpc
@@ -44,16 +45,20 @@ async def list_records(
 def _parts(listing: Listing) -> Iterator[node_pb2.ListRecordsResponse]:
     """At least one; none is much larger than `PART_BYTES`, unless a single record is."""
     size = 0
-    part = node_pb2.ListRecordsResponse(epoch=listing.epoch, revision=listing.revision)
+    part = _part(listing)
     for stored in listing.records:
         record = _encode(stored.kind, stored.id, stored.body)
         if size and size + record.ByteSize() > PART_BYTES:
             yield part
             size = 0
-            part = node_pb2.ListRecordsResponse(epoch=listing.epoch, revision=listing.revision)
+            part = _part(listing)
         size += record.ByteSize()
         part.records.append(record)
     yield part
+
+
+def _part(listing: Listing) -> node_pb2.ListRecordsResponse:
+    return node_pb2.ListRecordsResponse(epoch=listing.epoch, revision=listing.revision, digest=listing.digest)
 
 
 async def watch_records(
@@ -61,7 +66,7 @@ async def watch_records(
 ) -> AsyncGenerator[Message, None]:
     """Each transaction after `since_revision` whole, with the bodies it wrote, and then those to come."""
     asked = call.request
-    batches = watch_batches(control.store, epoch=asked.epoch, since=asked.since_revision)
+    batches = watch_batches(control.store, Position(asked.epoch, asked.since_revision, asked.digest))
     async with aclosing(batches):
         async for batch in batches:
             if len(batch.changes) < _MANY_CHANGES:
@@ -72,7 +77,7 @@ async def watch_records(
 
 def _encode_batch(batch: Batch) -> node_pb2.WatchRecordsResponse:
     changes = [_encode(change.kind, change.id, change.after) for change in batch.changes]
-    message = node_pb2.WatchRecordsResponse(revision=batch.revision, changes=changes)
+    message = node_pb2.WatchRecordsResponse(revision=batch.revision, changes=changes, digest=batch.digest)
     if message.ByteSize() > MAX_BATCH_BYTES:
         raise Compacted(f"the transaction {batch.revision} is too large for one message")
     return message

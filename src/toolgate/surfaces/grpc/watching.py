@@ -8,31 +8,32 @@ from toolgate.errors import Compacted, StorageUnavailable
 from toolgate.govern.watches import narrow_batch
 from toolgate.model.revisions import Batch, Kind
 from toolgate.registry.store import Store
+from toolgate.registry.sync import Position
 
 BOOKMARK_S: Final = 5.0
 """A watcher that hears nothing for much longer than this knows that it is cut off."""
 
 
 async def watch_batches(
-    store: Store, *, epoch: str, since: int, kind: Kind | None = None, idle_s: float = BOOKMARK_S
+    store: Store, since: Position, *, kind: Kind | None = None, idle_s: float = BOOKMARK_S
 ) -> AsyncGenerator[Batch, None]:
     """Batches after `since` that concern `kind` (None: all); see `Store.watch`.
 
     After the replay comes a bookmark, and then one whenever nothing was sent for `idle_s`. Raises Compacted
-    when `epoch` is not the store's; empty, it is not looked at. Raises StorageUnavailable where a bookmark
+    when the epoch is not the store's; empty, it is not looked at. Raises StorageUnavailable where a bookmark
     would say that the watcher is up to date, and nobody here can know: another replica may.
     """
-    if epoch and epoch != store.epoch:
+    if since.epoch and since.epoch != store.epoch:
         raise Compacted("the registry has another history than the one of this epoch")
     now_s = asyncio.get_running_loop().time
     due_s: float | None = None  # until the replay is over, a bookmark would say that it is
-    revision = since
-    async with store.watch(since) as batches:
+    idle = Batch(revision=since.revision, digest=since.digest)
+    async with store.watch(since.revision, since.digest) as batches:
         while True:
-            batch = await _next(batches, due_s, idle=Batch(revision=revision))
+            batch = await _next(batches, due_s, idle=idle)
             if batch is None:
                 return
-            revision = batch.revision
+            idle = Batch(revision=batch.revision, digest=batch.digest)
             narrowed = batch if kind is None else narrow_batch(batch, (kind,))
             is_bookmark = not batch.changes
             if is_bookmark and not store.is_current:

@@ -6,7 +6,7 @@ from pydantic import Field, create_model
 
 from toolgate.registry.chat_bodies import ChatUpstreamBody
 from toolgate.registry.fields import UpstreamId
-from toolgate.surfaces.rest.record_shapes import ID, Ignored, NextCursor
+from toolgate.surfaces.rest.record_shapes import ID, Digest, Ignored, NextCursor
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
 MAX_MODELS: Final = 1_000
@@ -32,6 +32,7 @@ class ChatUpstreamList(Shown, frozen=True, kw_only=True):
     """A page of the chat upstreams, at one revision."""
 
     revision: Revision
+    digest: Digest = ""
     chat_upstreams: list[ChatUpstreamShown]
     next_cursor: NextCursor
 

@@ -80,7 +80,14 @@ class Collection:
         kept = [stored for stored in listing.records if self.keeps(call.query, stored)]
         records, next_cursor = page.cut(kept, lambda stored: stored.id)
         shown = await self._show(control, records)
-        return Answer({"revision": listing.revision, f"{self.kind}s": shown, "next_cursor": next_cursor})
+        return Answer(
+            {
+                "revision": listing.revision,
+                "digest": listing.digest,
+                f"{self.kind}s": shown,
+                "next_cursor": next_cursor,
+            }
+        )
 
     async def read(self, control: Control, call: Call[None]) -> Answer:
         """One record. Secrets are masked; the ETag is its revision."""

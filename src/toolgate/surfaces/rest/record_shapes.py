@@ -64,6 +64,12 @@ class PinShown(PinBody):
     waiting: list[str]
 
 
+Digest = Annotated[
+    str,
+    Field(
+        description="Of the change log up to `revision`: another one there is another history; see `watch`."
+    ),
+]
 NextCursor = Annotated[str | None, Field(description="Where the next page begins; null: there is none.")]
 
 ID: Final = Field(description="Its name. May be left out where the path has it.")
@@ -118,6 +124,7 @@ class ServerList(Shown, frozen=True, kw_only=True):
     """A page of the servers, at one revision."""
 
     revision: Revision
+    digest: Digest = ""
     servers: list[ServerShown]
     next_cursor: NextCursor
 
@@ -126,6 +133,7 @@ class TaskList(Shown, frozen=True, kw_only=True):
     """A page of the tasks, at one revision."""
 
     revision: Revision
+    digest: Digest = ""
     tasks: list[TaskShown]
     next_cursor: NextCursor
 
@@ -134,6 +142,7 @@ class ProfileList(Shown, frozen=True, kw_only=True):
     """A page of the profiles, at one revision."""
 
     revision: Revision
+    digest: Digest = ""
     profiles: list[ProfileShown]
     next_cursor: NextCursor
 
@@ -142,6 +151,7 @@ class PinList(Shown, frozen=True, kw_only=True):
     """A page of the pins, at one revision."""
 
     revision: Revision
+    digest: Digest = ""
     pins: list[PinShown]
     next_cursor: NextCursor
 
@@ -344,6 +354,7 @@ class KeyList(Shown, frozen=True, kw_only=True):
     """A page of the keys, at one revision."""
 
     revision: Revision
+    digest: Digest = ""
     keys: list[KeyShown]
     next_cursor: NextCursor
 

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from toolgate.errors import Compacted, Forbidden, InvalidRequest, SessionLimit
 from toolgate.govern.control import Control
-from toolgate.govern.watches import check_reached, narrow_batch, watchable_kinds
+from toolgate.govern.watches import narrow_batch, watchable_kinds
 from toolgate.model.revisions import Batch, Change, Kind
 from toolgate.surfaces.rest.answers import EVENTS, Answer
 from toolgate.surfaces.rest.intake import listed
@@ -20,15 +20,17 @@ async def watch_changes(control: Control, call: Call[None]) -> Answer:
     """Changes as they are committed, one event a transaction.
 
     First comes `start`, with the `epoch` of the registry. Then `change`, whose id is its revision, with the
-    `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been told. `error` is
-    the last event of a watch that cannot go on: list again, and watch from the revision listed.
+    `upserts` and `deletes` it made; and `bookmark`: everything up to its revision has been told. Both have
+    the `digest` of the log up to there. `error` is the last event of a watch that cannot go on: list again,
+    and watch from the revision listed.
     """
     since, kinds = _parse_since(control, call), _parse_kinds(call)
-    await check_reached(control.store, since)
+    # The digest belongs to `since`; who resumes by the id of an event has another position.
+    digest = "" if parse_last_id(call) is not None else call.query.get("digest", "")
     return await stream_answer(
         control,
         call,
-        control.store.watch(since),
+        control.store.watch(since, digest),
         first=encode_event("start", {"epoch": control.store.epoch, "revision": since}),
         tell=lambda batch: _tell(narrow_batch(batch, kinds)),
     )
@@ -57,7 +59,7 @@ def _parse_kinds(call: Call[None]) -> frozenset[Kind]:
 
 
 def _tell(batch: Batch) -> bytes:
-    told: dict[str, Any] = {"revision": batch.revision}
+    told: dict[str, Any] = {"revision": batch.revision, "digest": batch.digest}
     if not batch.changes:
         return encode_event("bookmark", told, batch.revision)
     told["upserts"] = [_name(change) for change in batch.changes if change.operation == "put"]
@@ -79,6 +81,7 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         query=(
             Parameter("since", "The revision to begin after. Without it, the newest.", form="number"),
             Parameter("epoch", "The epoch `since` is of: another one is refused as `compacted`."),
+            Parameter("digest", "The digest that was told with `since`: another one is refused likewise."),
             Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
         ),
         headers=(LAST_ID,),
