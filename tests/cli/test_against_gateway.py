@@ -200,3 +200,21 @@ def test_a_chat_upstream_is_written_tried_and_removed(at_gateway: Run, tmp_path:
     assert shown["models"] == ["llama*"]
     assert (dead.code, dead.lines[0][:40]) == (1, "✗ local: chat upstream `local` cannot be")
     assert removed.lines == ["✓ chat upstream local is gone"]
+
+
+def test_a_key_for_a_task_that_does_not_exist_is_made_with_a_warning(at_gateway: Run) -> None:
+    ran = at_gateway("keys", "add", "typo", "--tasks", "reveiw")
+
+    assert ran.code == 0
+    assert "warning: key `typo`, `key tasks`: there is no task `reveiw`" in ran.out
+
+
+def test_connect_writes_nothing_for_a_task_that_does_not_exist(
+    at_gateway: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    ran = at_gateway("connect", "cursor", "--task", "reveiw", "--write")
+
+    assert (ran.code, list(tmp_path.iterdir())) == (Exit.FAILED, [])
+    assert "no task `reveiw`" in ran.err

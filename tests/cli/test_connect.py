@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
+from tests.cli.fake_gateway import FakeGateway
 from toolgate.cli.config_merge import Merged, merge_entry
 from toolgate.cli.failure import CommandFailed
 from toolgate.surfaces.rest.links import door_url
@@ -80,32 +81,104 @@ def test_a_task_that_cannot_be_one_is_refused(run: Run) -> None:
     assert run("connect", "cursor", "--task", "../x").code == 1
 
 
+SCOPE = "GET /api/v1/mcp/scope"
+SEEN: dict[str, Any] = {"tools": ["git.log"], "warnings": [], "refusal": None}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
 def test_write_puts_the_entry_into_the_users_file(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gateway: FakeGateway, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
+    gateway.answer(SCOPE, SEEN)
 
     first = run("connect", "cursor", "--task", "review", "--write")
     again = run("connect", "cursor", "--task", "review", "--write")
 
     path = tmp_path / ".cursor" / "mcp.json"
-    assert json.loads(path.read_text("utf-8")) == {"mcpServers": {"review": {"url": URL}}}
+    url = f"{gateway.url}/api/mcp/t/review"
+    assert json.loads(path.read_text("utf-8")) == {"mcpServers": {"review": {"url": url}}}
+    assert gateway.last.query == {"task": "review"}
     assert "review is in" in first.out
     assert "already in" in again.out
     assert sorted(one.name for one in path.parent.iterdir()) == ["mcp.json"]
 
 
 def test_write_with_project_uses_the_directory_one_stands_in(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gateway: FakeGateway, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    gateway.answer(SCOPE, SEEN)
 
     ran = run("connect", "vscode", "--write", "--project", "--json")
 
     path = tmp_path / ".vscode" / "mcp.json"
-    url = "http://127.0.0.1:8080/api/mcp"
-    assert ran.json == {"file": str(path), "changed": True, "backup": None, "url": url}
+    url = f"{gateway.url}/api/mcp"
+    assert ran.json == {"file": str(path), "changed": True, "backup": None, "url": url, "warnings": []}
     assert json.loads(path.read_text("utf-8")) == {"servers": {"toolgate": {"type": "http", "url": url}}}
+
+
+@pytest.mark.parametrize(("refusal", "exit_code"), [((404, "not_found"), 1), ((401, "unauthenticated"), 3)])
+def test_write_changes_nothing_when_the_gateway_refuses_the_scope(
+    gateway: FakeGateway, run: Run, home: Path, refusal: tuple[int, str], exit_code: int
+) -> None:
+    status, code = refusal
+    gateway.refuse(SCOPE, code, "no task `reveiw`", status=status)
+
+    ran = run("connect", "cursor", "--task", "reveiw", "--write")
+
+    assert (ran.code, list(home.iterdir())) == (exit_code, [])
+    assert "no task `reveiw`" in ran.err
+
+
+def test_write_changes_nothing_when_the_request_is_denied_as_a_whole(
+    gateway: FakeGateway, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    denied = {"code": "mcp_policy_denied", "message": "task `t` does not allow `x`", "hint": "ask for less"}
+    gateway.answer(SCOPE, {**SEEN, "tools": [], "refusal": denied})
+
+    ran = run("connect", "cursor", "--task", "t", "--servers", "x", "--write")
+
+    assert (ran.code, list(tmp_path.iterdir())) == (1, [])
+
+
+def test_write_changes_nothing_when_no_gateway_responds(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    ran = run("connect", "cursor", "--write", "--url", "http://127.0.0.1:9")
+
+    assert (ran.code, list(tmp_path.iterdir())) == (4, [])
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        ({"tools": []}, "no tool is visible at this URL"),
+        ({"tools": [], "warnings": ["server `x` is not registered"]}, "server `x` is not registered"),
+        (
+            {"tools": [], "refusal": {"code": "too_many_tools", "message": "200 tools", "hint": ""}},
+            "200 tools",
+        ),
+    ],
+)
+def test_write_warns_of_a_scope_that_shows_no_tool(
+    gateway: FakeGateway, run: Run, home: Path, seen: dict[str, Any], told: str
+) -> None:
+    gateway.answer(SCOPE, {**SEEN, **seen})
+
+    ran = run("connect", "cursor", "--write")
+
+    assert ran.code == 0
+    assert f"warning: {told}" in ran.out
+    assert (home / ".cursor" / "mcp.json").exists()
 
 
 @pytest.mark.parametrize("words", [("generic", "--write"), ("windsurf", "--write", "--project")])

@@ -1,6 +1,7 @@
 """`toolgate connect`: how a client is told about the gateway, printed or written into its settings."""
 
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -40,7 +41,8 @@ def connect_command(
 ) -> None:
     """Print what to paste into a client, or write it there with --write.
 
-    Whatever else is in the client's settings stays as it is.
+    Before it writes, it asks the gateway for what the client will see: an unknown task, a wrong key or a
+    gateway that does not respond is an error. Whatever else is in the client's settings stays as it is.
     """
     program = PROGRAMS[client]
     host = urlsplit(connection.url).hostname
@@ -50,13 +52,14 @@ def connect_command(
         needs_key=connection.load_key() is not None or not is_loopback(host or ""),
     )
     if write:
-        _write(program, door, connection, is_for_project=project)
+        file = _settings_file(program, is_for_project=project)
+        _write(program, door, connection, file, _check_scope(connection, scope))
         return
     shown = {"client": client, "name": door.name, "url": door.url, "config": program.document(door)}
     connection.output.show(shown, render_connection(program, door, _users_file(program)))
 
 
-def _write(program: Program, door: Door, connection: Connection, *, is_for_project: bool) -> None:
+def _settings_file(program: Program, *, is_for_project: bool) -> Path:
     file = _project_file(program) if is_for_project else _users_file(program)
     if file is None:
         raise CommandFailed(
@@ -64,6 +67,25 @@ def _write(program: Program, door: Door, connection: Connection, *, is_for_proje
             hint="leave out --write and paste what is printed",
             exit_code=Exit.USAGE,
         )
+    return file
+
+
+def _check_scope(connection: Connection, scope: ScopeOptions) -> list[str]:
+    """What the gateway warns of at this URL. Raises CommandFailed where a client could not use it."""
+    with connection.open() as client:
+        seen = client.get("/api/v1/mcp/scope", scope.query)
+    refusal = seen.get("refusal")
+    if refusal is not None and refusal["code"] != "too_many_tools":
+        raise CommandFailed(refusal["message"], hint=refusal["hint"], code=refusal["code"])
+    told = list(seen.get("warnings", ()))
+    if refusal is not None:
+        told.append(refusal["message"])
+    elif not (told or seen["tools"]):
+        told.append("no tool is visible at this URL: `toolgate explain` says why")
+    return told
+
+
+def _write(program: Program, door: Door, connection: Connection, file: Path, told: Sequence[str], /) -> None:
     merged = merge_entry(
         file, program.section, door.name, program.entry(door), now=datetime.now().astimezone()
     )
@@ -72,8 +94,9 @@ def _write(program: Program, door: Door, connection: Connection, *, is_for_proje
         "changed": merged.is_changed,
         "backup": str(merged.backup) if merged.backup else None,
         "url": door.url,
+        "warnings": list(told),
     }
-    connection.output.show(shown, render_merged(program, door, merged))
+    connection.output.show(shown, render_merged(program, door, merged, told))
 
 
 def _users_file(program: Program) -> Path | None:

@@ -1,5 +1,6 @@
 """What to paste into a client, and what was written there. Lines to paste are never wrapped."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -8,7 +9,7 @@ from rich.text import Text
 from toolgate.catalog.assistants import KEY_VARIABLE, Door, Program
 from toolgate.cli.config_merge import Merged
 from toolgate.cli.escape import encode_json
-from toolgate.cli.render.layout import DIM, OK, WARN, cell, sentence, stack, verbatim
+from toolgate.cli.render.layout import DIM, OK, WARN, cell, sentence, stack, verbatim, warnings
 
 
 def render_connection(program: Program, door: Door, file: Path | None) -> RenderableType:
@@ -24,8 +25,14 @@ def render_connection(program: Program, door: Door, file: Path | None) -> Render
     )
 
 
-def render_merged(program: Program, door: Door, merged: Merged) -> RenderableType:
-    """What happened to the file."""
+def render_merged(program: Program, door: Door, merged: Merged, told: Sequence[str] = ()) -> RenderableType:
+    """What happened to the file, and what the gateway warned of."""
+    happened = _render_change(program, door, merged)
+    noted = warnings(told)
+    return happened if noted is None else Group(happened, noted)
+
+
+def _render_change(program: Program, door: Door, merged: Merged) -> RenderableType:
     if not merged.is_changed:
         return sentence(Text("✓ ", style=OK), "already in ", cell(merged.path, "bold"))
     lines = [sentence(Text("✓ ", style=OK), cell(door.name, "bold"), " is in ", cell(merged.path, "bold"))]

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, grid, names, sentence, stack
+from toolgate.cli.render.layout import BAD, DIM, OK, WARN, cell, grid, names, sentence, stack, warnings
 from toolgate.cli.render.modules import render_workload
 
 Record = Mapping[str, Any]
@@ -75,10 +75,13 @@ def render_new_key(key: Record, file: Path | None = None) -> RenderableType:
     head = sentence(
         Text("✓ ", style=OK), "key ", cell(key["key_id"], "bold"), " (", cell(key.get("role")), ")"
     )
+    told = warnings(key.get("warnings") or ())
     if file is not None:
-        return sentence(head, " is in ", cell(file, "bold"))
+        placed = sentence(head, " is in ", cell(file, "bold"))
+        return placed if told is None else Group(placed, told)
     return stack(
         head,
+        told,
         Text(f"  {key['secret']}"),
         Group(
             Text("It is shown this once: the gateway keeps only its hash. Use it with", style=WARN),
