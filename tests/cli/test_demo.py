@@ -263,3 +263,26 @@ def _list_and_call(*words: str) -> list[str]:
     example = ROOT / "examples" / "list_and_call.py"
     done = subprocess.run([sys.executable, example, *words], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
+
+
+def test_behind_a_company_ca_pip_is_told_of_it_and_a_failure_names_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SSL_CERT_FILE", "/company.pem")
+    pip = tmp_path / "bin" / "python"
+    pip.parent.mkdir()
+    pip.write_text(
+        f"#!/bin/sh\necho $PIP_CERT > {tmp_path / 'told'}\necho 'certificate verify failed: no issuer'\n"
+        "for n in 1 2 3 4 5 6; do echo retrying; done\nexit 1\n"
+    )
+    pip.chmod(0o755)
+
+    with pytest.raises(CommandFailed) as failed:
+        install_packages(tmp_path, LOCK, lambda _: None)
+
+    assert (tmp_path / "told").read_text() == "/company.pem\n"
+    assert failed.value.hint == (
+        "set `SSL_CERT_FILE` to the file with your company's CA, and start the demo again"
+    )

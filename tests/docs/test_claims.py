@@ -17,7 +17,7 @@ from toolgate.model.revisions import Write
 from toolgate.registry.sqlite import open_sqlite_store
 from toolgate.surfaces.http import intake, protocol
 from toolgate.upstream import limits, link
-from toolgate.upstream.secrets import BASE_ENVIRONMENT
+from toolgate.upstream.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
 
 SOURCE = ROOT / "src" / "toolgate"
 PACKAGES = {path.stem for path in SOURCE.iterdir() if not path.name.startswith(("_", "py."))}
@@ -101,9 +101,10 @@ def test_the_readme_says_how_many_conformance_scenarios_pass() -> None:
 
 
 def test_the_base_environment_of_children_is_the_one_the_guide_lists() -> None:
-    listed = ", ".join(f"`{name}`" for name in BASE_ENVIRONMENT)
+    text = " ".join(document("docs/guides/getting-started.md").text.split())
 
-    assert listed in " ".join(document("docs/guides/getting-started.md").text.split())
+    assert ", ".join(f"`{name}`" for name in BASE_ENVIRONMENT) in text
+    assert [name for name in NETWORK_ENVIRONMENT if f"`{name.upper()}`" not in text] == []
 
 
 @pytest.mark.anyio

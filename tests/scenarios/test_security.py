@@ -12,7 +12,7 @@ import pytest
 
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.waiting import eventually, settle_on
-from toolgate.upstream.secrets import BASE_ENVIRONMENT
+from toolgate.upstream.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
 
 pytestmark = pytest.mark.xdist_group("scenario-security")
 
@@ -141,7 +141,11 @@ def test_sco_18_our_own_pages_are_not_foreign(gateway: Gateway) -> None:
 def test_sec_2_a_child_sees_the_base_list_and_what_its_record_declares(gateway: Gateway) -> None:
     environment = json.loads(gateway.modern().text("child.environment"))
 
-    declared = {name: value for name, value in environment.items() if name not in BASE_ENVIRONMENT}
+    declared = {
+        name: value
+        for name, value in environment.items()
+        if name not in {*BASE_ENVIRONMENT, *NETWORK_ENVIRONMENT}
+    }
     # The interpreter itself adds this one where the locale says nothing.
     declared.pop("LC_CTYPE", None)
     assert declared == {

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tests.upstream.stdio_stage import (
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
 from toolgate.upstream.link import Hello, StartFailed
-from toolgate.upstream.secrets import BASE_ENVIRONMENT
+from toolgate.upstream.secrets import BASE_ENVIRONMENT, NETWORK_ENVIRONMENT
 from toolgate.upstream.stdio import StdioOpener
 
 pytestmark = pytest.mark.anyio
@@ -215,10 +216,44 @@ async def test_sec_2_a_child_gets_the_base_list_and_what_its_record_declares_and
     async with open_link(faulty(env_from=("DECLARED",), env={"PLAIN": "1"}), environ=environ) as link:
         env = await call(link, "env")
 
-    base: dict[str, str] = {name: environ[name] for name in BASE_ENVIRONMENT if name in environ}
+    names = (*BASE_ENVIRONMENT, *NETWORK_ENVIRONMENT)
+    base: dict[str, str] = {name: environ[name] for name in names if name in environ}
     # Python itself adds LC_CTYPE when the locale is the plain C one.
     env.pop("LC_CTYPE", None)
     assert env == base | {"DECLARED": "yes", "PLAIN": "1"}
+
+
+async def test_a_child_gets_the_ca_and_proxy_variables_unless_its_record_says_otherwise() -> None:
+    network = {
+        "SSL_CERT_FILE": "/ca.pem",
+        "NODE_EXTRA_CA_CERTS": "/ca.pem",
+        "HTTPS_PROXY": "http://proxy:3128",
+        "no_proxy": "localhost",
+        "NPM_CONFIG_CAFILE": "/ca.pem",
+    }
+    own = {"https_proxy": "", "SSL_CERT_FILE": "/own.pem"}
+    async with open_link(faulty(), environ=network) as link:
+        inherited = await call(link, "env")
+    async with open_link(faulty(env=own), environ=network) as link:
+        declared = await call(link, "env")
+
+    for env in (inherited, declared):
+        env.pop("LC_CTYPE", None)
+    del network["HTTPS_PROXY"]
+    assert inherited == {**network, "HTTPS_PROXY": "http://proxy:3128"}
+    assert declared == {**network, **own}
+
+
+async def test_the_password_of_a_proxy_is_in_nothing_that_a_child_writes_of_it() -> None:
+    script = "import os, sys; sys.exit('no way to ' + os.environ['HTTPS_PROXY'] + ' with p@ss:word')"
+    environ = {**os.environ, "HTTPS_PROXY": "http://ada:p%40ss%3Aword@proxy:3128"}
+    listener = Listener()
+    async with open_opener(environ) as opener:
+        with pytest.raises(StartFailed) as failed:
+            await opener(command(sys.executable, "-c", script), listener, known_era=None)
+
+    assert str(failed.value) == ("it exited with status 1: no way to http://[redacted]:3128 with [redacted]")
+    assert b"word" not in listener.stderr
 
 
 async def test_sec_3_a_secret_in_the_environment_is_in_no_command_line_nor_in_the_supervisors() -> None:

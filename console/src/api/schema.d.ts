@@ -5511,6 +5511,8 @@ export interface components {
                 [key: string]: string;
             };
             error: string;
+            /** @description What to do about the error. */
+            hint: string;
             stderr_tail: string;
         };
         /**

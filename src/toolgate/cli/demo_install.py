@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,8 @@ from toolgate.cli.failure import CommandFailed
 MARK: Final = ".toolgate-lock"
 """Written last: an environment that carries it is complete."""
 
+_TAIL_LINES: Final = 40
+_SHOWN_LINES: Final = 5
 _COLLECTING: Final = re.compile(r"Collecting ([A-Za-z0-9._-]+)")
 _INSTALLING: Final = re.compile(r"Installing collected packages")
 
@@ -55,6 +57,18 @@ def install_packages(environment: Path, lock: Path, report: Callable[[str], None
     _run(command, tell, "the packages come from PyPI, or from the index that pip is set to")
 
 
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """That of pip: the user's (indexes, proxies), without what would lead it astray.
+
+    The pip that comes with Python knows a company's CA by a variable of its own, and not by `SSL_CERT_FILE`.
+    """
+    kept = {name: value for name, value in environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+    authority = (
+        environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE") or environ.get("SSL_CERT_FILE")
+    )
+    return {"PIP_CERT": authority, **kept} if authority else kept
+
+
 def mark_installed(environment: Path, lock: Path) -> None:
     """Take note that `environment` is complete and what `lock` asks for."""
     (environment / MARK).write_text(_fingerprint(environment, lock), "utf-8")
@@ -69,16 +83,14 @@ def _fingerprint(environment: Path, lock: Path) -> str:
 
 def _run(command: Sequence[str], tell: Callable[[str], None], hint: str) -> None:
     """Run to the end, line by line. Interrupted, it leaves no process behind."""
-    tail: deque[str] = deque(maxlen=5)
-    # Its own environment would lead pip astray; everything else (indexes, proxies) is the user's choice.
-    environ = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
     with subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environ,
+        env=_environment(os.environ),
     ) as process:
         try:
             for line in _lines(process):
@@ -88,9 +100,10 @@ def _run(command: Sequence[str], tell: Callable[[str], None], hint: str) -> None
             process.kill()
             raise
     if process.returncode != 0:
-        raise CommandFailed(
-            f"what the demo needs could not be installed: {' '.join(tail) or 'no reason given'}", hint=hint
-        )
+        if any("certificate" in line.lower() and "verify" in line.lower() for line in tail):
+            hint = "set `SSL_CERT_FILE` to the file with your company's CA, and start the demo again"
+        last = " ".join(list(tail)[-_SHOWN_LINES:]) or "no reason given"
+        raise CommandFailed(f"what the demo needs could not be installed: {last}", hint=hint)
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:

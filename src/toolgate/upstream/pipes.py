@@ -71,6 +71,7 @@ class Outlet:
         self._fd = fd
         self._on_broken = on_broken
         self._pending = bytearray()
+        self._is_used = False
         self._left_unread = 0
         self.has_room = asyncio.Event()
         """Whether to write now. Also set when it is closed, so that nobody waits for ever."""
@@ -82,8 +83,12 @@ class Outlet:
         return self._fd >= 0
 
     @property
-    def unread(self) -> int:
-        """How many bytes the other side has not read yet; or had not when this was closed."""
+    def was_read(self) -> bool:
+        """Whether something was sent, and the other side has read all of it; or had when this was closed."""
+        return self._is_used and not self._unread
+
+    @property
+    def _unread(self) -> int:
         if self._fd < 0:
             return self._left_unread
         in_pipe: int = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, b"\0" * 4))[0]
@@ -93,12 +98,14 @@ class Outlet:
         """Send `data`, or keep it until the other side reads. Does nothing once closed."""
         if self._fd < 0:
             return
+        self._is_used = True
         if not self._pending:
             sent = self._send(data)
             if sent == len(data):
                 return
             data = data[sent:]
             if self._fd < 0:
+                self._left_unread += len(data)
                 return
             self._loop.add_writer(self._fd, self._flush)
         self._pending += data
@@ -108,7 +115,7 @@ class Outlet:
     def close(self) -> None:
         """Close at once: what is still pending is lost."""
         if self._fd >= 0:
-            self._left_unread = self.unread
+            self._left_unread = self._unread
             self._loop.remove_writer(self._fd)
             os.close(self._fd)
             self._fd = -1

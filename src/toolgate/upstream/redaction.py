@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -16,6 +16,7 @@ from toolgate.model.random_words import random_spans
 from toolgate.model.secret_names import looks_secret
 from toolgate.model.servers import HttpEndpoint, StdioLaunch
 from toolgate.upstream.link import Hello, Reply
+from toolgate.upstream.secrets import NETWORK_ENVIRONMENT
 from toolgate.upstream.wire import is_tool_error
 
 _MASK: Final = b"[redacted]"
@@ -73,7 +74,17 @@ def credentials_of_child(launch: StdioLaunch, env: Mapping[str, str]) -> list[st
         if name in launch.env_from or value != launch.env[name] or _is_telling(name)
     ]
     texts = (*launch.args, *launch.env.values())
-    return [*named, *(text[start:end] for text in texts for start, end in random_spans(text))]
+    random = (text[start:end] for text in texts for start, end in random_spans(text))
+    urls = (url for name in NETWORK_ENVIRONMENT for url in re.split(r"[\s,]+", env.get(name, "")))
+    return [*named, *random, *(part for url in urls if "@" in url for part in _credentials_in(url))]
+
+
+def _credentials_in(url: str) -> list[str]:
+    """`user:password@host`, and the password alone, as it is written and as it is meant."""
+    userinfo, _, rest = url.rpartition("@")
+    userinfo, host = userinfo.rpartition("//")[2], re.split(r"[/:?]", rest)[0]
+    password = userinfo.partition(":")[2]
+    return [f"{userinfo}@{host}", userinfo, password, unquote(password)]
 
 
 def credentials_of(endpoint: HttpEndpoint, url: str, headers: Mapping[str, str]) -> list[str]:

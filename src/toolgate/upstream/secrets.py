@@ -13,7 +13,27 @@ from toolgate.model.servers import HttpEndpoint, StdioLaunch
 from toolgate.upstream.link import StartFailed
 
 BASE_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "SHELL", "TERM")
-"""All that a child gets of the gateway's own environment; the rest it must be given by its record."""
+"""What every child gets of the gateway's own environment."""
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_NPM: Final = tuple(
+    f"NPM_CONFIG_{name}"
+    for name in ("REGISTRY", "CAFILE", "PROXY", "HTTPS_PROXY", "NOPROXY", "STRICT_SSL", "USERCONFIG")
+)
+NETWORK_ENVIRONMENT: Final = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+    *("NODE_USE_SYSTEM_CA", "NODE_USE_ENV_PROXY"),
+    *(*_PROXIES, *map(str.lower, _PROXIES)),
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_PROXY", "PIP_TRUSTED_HOST", "PIP_CONFIG_FILE"),
+    *("PIP_FIND_LINKS", "PIP_NO_INDEX"),
+    *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
+    *("UV_CONFIG_FILE", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_INSECURE_HOST", "UV_PYTHON_INSTALL_MIRROR"),
+    *(*_NPM, *map(str.lower, _NPM)),
+)
+"""The same, where the gateway has them: how to reach the network, and whom to trust there.
+
+Without these, nothing can be downloaded behind a company's proxy or CA, nor a server reach its API. They may
+hold the password of a proxy or an index, which is masked in what a child writes (`redaction`).
+"""
 
 
 class Secrets:
@@ -28,8 +48,16 @@ class Secrets:
         return REFERENCE.sub(self._variable, text)
 
     def child_environment(self, launch: StdioLaunch) -> dict[str, str]:
-        """Exactly what a child sees: the base list, `env`, and `env_from`, later ones winning."""
-        base = {name: self._environ[name] for name in BASE_ENVIRONMENT if name in self._environ}
+        """Exactly what a child sees: the base lists, `env`, and `env_from`, later ones winning.
+
+        A declared variable replaces a base one in any case: an empty `https_proxy` takes `HTTPS_PROXY` away.
+        """
+        own = {name.upper() for name in (*launch.env, *launch.env_from)}
+        base = {
+            name: self._environ[name]
+            for name in (*BASE_ENVIRONMENT, *NETWORK_ENVIRONMENT)
+            if name in self._environ and name.upper() not in own
+        }
         declared = {name: self.expand(value) for name, value in launch.env.items()}
         inherited = {name: self.expand(f"${{ENV:{name}}}") for name in launch.env_from}
         return base | declared | inherited

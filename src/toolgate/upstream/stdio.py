@@ -37,13 +37,17 @@ from toolgate.upstream.orders import Orders, orders_on_one_stream
 from toolgate.upstream.redaction import Redactor, credentials_of_child
 from toolgate.upstream.relay import Relay
 from toolgate.upstream.secrets import Secrets
+from toolgate.upstream.start_failures import FailedStart, cause_of
 from toolgate.upstream.unanswered import Unanswered
 
 MAX_NOISE_BYTES: Final = 1024 * 1024
 MAX_NOISE_LINES: Final = 10_000
 """A child that writes more than either between two messages is no MCP server, and costs our time."""
 
-_STDERR_TAIL_BYTES: Final = 1024
+_STDERR_LINE_BYTES: Final = 1024
+"""A longer line is passed on in parts."""
+_STDERR_TAIL_BYTES: Final = 16 * 1024
+"""What the cause of an end is looked for in: a stack trace, or the end of npm's messages."""
 _KILLED_S: Final = 1.0
 _LOOK_EVERY_S: Final = 0.05
 """How often a pipe is asked whether it was read: no event tells of that."""
@@ -151,7 +155,7 @@ class StdioLink:
 
     @property
     def has_read(self) -> bool:
-        return self._child is not None and not self._child.stdin.unread
+        return self._child is not None and self._child.stdin.was_read
 
     async def notify(self, method: str, params: Params) -> None:
         self._write(wire.encode_notification(method, params))
@@ -187,7 +191,7 @@ class StdioLink:
     def on_stderr(self, data: bytes) -> None:
         data = self._stderr_line + data
         end = data.rfind(b"\n") + 1
-        if end == 0 and len(data) > _STDERR_TAIL_BYTES:
+        if end == 0 and len(data) > _STDERR_LINE_BYTES:
             end = len(data)
         self._stderr_line = data[end:]
         self._tell(data[:end])
@@ -204,9 +208,13 @@ class StdioLink:
 
     @property
     def end(self) -> str:
-        """Why it is over, with the child's last words; for operators, not for callers."""
-        words = self._stderr_tail.decode(errors="replace").strip().rpartition("\n")[2]
-        return f"{self._end}: {words}" if words else self._end
+        """Why it is over, with the cause that the child wrote down; for operators, not for callers."""
+        cause = cause_of(self.stderr)
+        return f"{self._end}: {cause}" if cause else self._end
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr_tail.decode(errors="replace")
 
     def _on_message(self, message: wire.Incoming, line: bytes) -> None:
         if message.method:
@@ -344,12 +352,14 @@ class StdioOpener:
                 await link.open(hello)
         except (TimeoutError, CallTimedOut) as exc:
             raise StartFailed(
-                f"it did not get through its start within {timeout_s:g} s", state="list_timeout"
+                f"it did not get through its start within {timeout_s:g} s",
+                state="list_timeout",
+                hint=_failed(record, link, env).hint,
             ) from exc
         except ServerUnavailable as exc:
             # One that never read the probe did not die of it.
             self._shy = self._shy ^ {record.server_id} if link.has_read else self._shy
-            raise StartFailed(f"it {link.end}") from exc
+            raise StartFailed(f"it {link.end}", hint=_failed(record, link, env).hint) from exc
         finally:
             if not link.is_open:
                 await link.discard()
@@ -366,6 +376,10 @@ class StdioOpener:
         announce()  # once nothing more is in the way of the process, and before it is there
         child = await self._warden.spawn(argv, env=env, cwd=cwd, owner=link)
         link.attach(child)
+
+
+def _failed(record: ServerRecord, link: StdioLink, env: Mapping[str, str]) -> FailedStart:
+    return FailedStart(record=record, stderr=link.stderr, environment=env, has_read=link.has_read)
 
 
 def _line(message: bytes) -> bytes:

@@ -26,6 +26,7 @@ class TrialReport:
     tools: Mapping[str, ToolDefinition] = field(default_factory=lambda: MappingProxyType({}))
     quarantined: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     error: str = ""
+    hint: str = ""
     stderr_tail: str = ""
 
 
@@ -57,7 +58,7 @@ async def try_server(record: ServerRecord, openers: Openers, limits: PoolLimits)
     try:
         link = await openers.open(record, ear, known_era=None)
     except StartFailed as exc:
-        return TrialReport(error=str(exc), stderr_tail=str(ear.stderr))
+        return TrialReport(error=str(exc), hint=exc.hint, stderr_tail=str(ear.stderr))
     connected_ns = time.monotonic_ns()
     connect_ms = _ms(connected_ns - began_ns)
     era, version = link.hello.era, link.hello.version

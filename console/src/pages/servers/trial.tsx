@@ -92,6 +92,11 @@ function TrialResult({ answer }: { readonly answer: TrialAnswer }) {
     <Alert color={answer.ok ? "green" : "red"} title={answer.ok ? "It works" : "It does not work"}>
       <Stack gap="xs">
         {answer.error ? <Untrusted text={answer.error} /> : null}
+        {answer.hint ? (
+          <Text size="sm">
+            <Untrusted text={answer.hint} />
+          </Text>
+        ) : null}
         {times.length > 0 ? <Text size="sm">{times.join(", ")}</Text> : null}
         {answer.ok ? <Found tools={answer.tools} /> : null}
         {refused.slice(0, MOST).map(([tool, why]) => (

@@ -77,7 +77,10 @@ def render_test(server_id: str, report: Record) -> RenderableType:
     error = report.get("error")
     if error:
         head = sentence(Text("✗ ", style=BAD), cell(server_id, "bold"), ": ", cell(error))
-        return stack(head, _stderr(str(report.get("stderr_tail") or "")))
+        hint = report.get("hint")
+        return stack(
+            head, indent(cell(hint)) if hint else None, _stderr(str(report.get("stderr_tail") or ""))
+        )
     tools: Sequence[str] = report.get("tools") or ()
     head = sentence(
         Text("✓ ", style=OK),

@@ -241,6 +241,8 @@ class TrialAnswer(Shown, frozen=True, kw_only=True):
     quarantined: dict[str, str]
     """Tool name to why its definition was refused."""
     error: str
+    hint: str
+    """What to do about the error."""
     stderr_tail: str
 
 

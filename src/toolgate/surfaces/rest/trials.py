@@ -58,6 +58,7 @@ async def try_server(control: Control, call: Call[Mapping[str, Any]]) -> Answer:
             tools=sorted(report.tools),
             quarantined=dict(report.quarantined),
             error=redact_text(report.error),
+            hint=redact_text(report.hint),
             stderr_tail=redact_text(report.stderr_tail),
         )
     )
