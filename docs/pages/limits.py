@@ -109,6 +109,7 @@ def limits_page() -> str:
 def _requests() -> Rows:
     return (
         ("body", _size(protocol.MAX_BODY_BYTES), "413 `too_large`"),
+        ("what is read past it so that clients get the 413", _size(protocol.MAX_DISCARDED_BYTES), "cut off"),
         ("head", _size(protocol.MAX_HEAD_BYTES), "431 `head_too_large`, connection closed"),
         ("query", _size(intake.MAX_QUERY_BYTES), "400 `invalid_request`"),
         ("nesting of JSON", f"{intake.MAX_DEPTH} levels", "400 `parse_error`"),

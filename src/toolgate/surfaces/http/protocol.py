@@ -24,6 +24,9 @@ HEADER_COST: Final = 32
 """What a header counts beside its own bytes, as in HTTP/2: thousands of empty ones are not for free."""
 MAX_BODY_PARTS: Final = 65_536
 """Pieces a body may come in: one of single bytes keeps the loop busier than its size says."""
+MAX_DISCARDED_BYTES: Final = 8 * MAX_BODY_BYTES
+"""How much more of a body that is too large is read and thrown away: most clients send all of it before they
+read the answer, and would get a connection reset in its place. `REQUEST_S` bounds how long that may take."""
 MAX_PIPELINED: Final = 16
 """Requests that may wait on a connection; a client that sends more is cut off."""
 MAX_UNREAD_BYTES: Final = 1024 * 1024
@@ -63,6 +66,7 @@ class HttpConnection(asyncio.Protocol):
 
     __slots__ = (
         "_body",
+        "_discarding",
         "_drained",
         "_first",
         "_head_bytes",
@@ -92,6 +96,8 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[Request, HttpResponder]] = deque()
         self._drained: asyncio.Future[None] | None = None
+        self._discarding = 0
+        """How many bytes of a refused body may still come. 0: none was refused."""
         self._peer = ""
         self._first = b""
         """The newest bytes, where a request of ours begins with them and nothing else was under way."""
@@ -114,6 +120,9 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(SessionLimit("this node holds as many connections as it may"))
 
     def data_received(self, data: bytes) -> None:
+        if self._discarding:
+            self._discard(len(data))
+            return
         is_at_start = self.running is None and not self.is_mid_request
         if is_at_start and self._take_known(data):
             return
@@ -131,6 +140,11 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(cause if isinstance(cause, ToolgateError) else InvalidRequest("not HTTP/1.1"))
         except httptools.HttpParserError:
             self._refuse(InvalidRequest("not HTTP/1.1"))
+
+    def _discard(self, size: int) -> None:
+        self._discarding = max(self._discarding - size, 0)
+        if not self._discarding:
+            self._transport.abort()
 
     def _take_known(self, data: bytes) -> bool:
         """Start the one whole request in `data`, if its head is known."""
@@ -315,6 +329,11 @@ class HttpConnection(asyncio.Protocol):
         """What cannot be read further is answered, if nobody else is being answered, and cut off."""
         if self.running is None:
             self._transport.write(encode_answer(error.wire.http, _encode_error(error), close=True))
+            if isinstance(error, BodyTooLarge) and self._parts <= MAX_BODY_PARTS:
+                # The client closes once it has read the answer; the sweep ends those that do not.
+                self._discarding, self._body = MAX_DISCARDED_BYTES, b""
+                self._transport.write_eof()
+                return
         self._transport.close()
 
     def write_answer(self, data: bytes) -> None:
