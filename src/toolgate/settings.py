@@ -187,7 +187,7 @@ class Settings(Documented, BaseModel):
     """Whether to look for server files in sub-directories too."""
 
     strict: bool = False
-    """Refuse unknown fields and any invalid server file instead of warning and going on."""
+    """Refuse unknown fields, duplicate server ids and any invalid server file instead of warning."""
 
     environment: Environment = "prod"
     """Which selection of a profile applies: `dev`, `staging` or `prod`."""

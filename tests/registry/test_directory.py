@@ -127,7 +127,7 @@ def test_files_are_taken_in_order_of_their_names_and_the_last_of_two_wins(tmp_pa
     scan = scan_directory(tmp_path)
 
     assert scan.servers == (good("b.json", "fs", display_name="second"), good("c.json", "git"))
-    assert scan.warnings == ("b.json: server `fs` is in a.json too; this file wins",)
+    assert scan.warnings == ("b.json: duplicate server `fs`, also in a.json; this file wins",)
 
 
 @pytest.mark.parametrize(
@@ -287,3 +287,13 @@ def test_a_fingerprint_changes_with_every_save_that_counts(tmp_path: Path) -> No
     (tmp_path / "new.json").rename(tmp_path / "fs.json")
 
     assert fingerprint(tmp_path) != before
+
+
+def test_strict_refuses_an_id_that_two_files_have(tmp_path: Path) -> None:
+    save(tmp_path / "a.json", server_id="git")
+    save(tmp_path / "b.json", server_id="git")
+
+    lax, strict = scan_directory(tmp_path), scan_directory(tmp_path, strict=True)
+
+    assert (lax.problems, len(lax.warnings)) == ((), 1)
+    assert strict.problems == (FileProblem(file="b.json", message="duplicate server `git`, also in a.json"),)

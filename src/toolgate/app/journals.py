@@ -10,6 +10,7 @@ from toolgate.errors import StartRefused
 from toolgate.registry.locks import lock_beside
 from toolgate.settings import Settings
 from toolgate.telemetry import Metrics
+from toolgate.telemetry.disks import HINT, describe_full_disk
 
 AUDIT_FILE: Final = "audit.jsonl"
 
@@ -24,9 +25,11 @@ def open_journal(settings: Settings) -> Iterator[Journal]:
         try:
             journal = Journal(path, rotate_bytes=kept.file_mb * 1024**2, keep=kept.files)
         except OSError as exc:
+            if full := describe_full_disk(path, exc):
+                raise StartRefused(full, hint=HINT) from exc
             raise StartRefused(
                 f"cannot use the audit log `{path}`: {exc.strerror}",
-                hint="make room for it, mend it, or move it away",
+                hint="see that the gateway's user may write there, or move the log away",
             ) from exc
         stack.callback(journal.close)
         yield journal

@@ -11,6 +11,7 @@ from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from toolgate.errors import StartRefused, StorageFailed
+from toolgate.telemetry.disks import HINT, describe_full_disk
 
 T = TypeVar("T")
 
@@ -57,6 +58,8 @@ class SqliteFile:
             self.change(work)
             self.change(_analyze)
         except (OSError, StorageFailed) as exc:
+            if full := describe_full_disk(self._path, exc):
+                raise StartRefused(full, hint=HINT) from exc
             raise StartRefused(
                 f"cannot use the audit index `{self._path}`: {exc}",
                 hint="move it away: it is made again from the audit log, as far as that goes back",

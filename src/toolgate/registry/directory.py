@@ -89,7 +89,8 @@ class _Findings:
 def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = False) -> DirectoryScan:
     """Read every file. Raises NotFound when the directory itself cannot be read.
 
-    Where `strict`, unknown fields, and files that anybody may write, are problems and not warnings.
+    Where `strict`, unknown fields, duplicate ids, and files that anybody may write, are problems and not
+    warnings.
     """
     findings = _Findings(strict=strict)
     servers: dict[str, ServerFile] = {}
@@ -104,7 +105,8 @@ def scan_directory(directory: Path, *, recursive: bool = False, strict: bool = F
             findings.problems.append(exc.problem)
             continue
         if earlier := servers.pop(record.server_id, None):
-            findings.warn(file, f"server `{record.server_id}` is in {earlier.file} too; this file wins")
+            wins = "" if strict else "; this file wins"
+            findings.doubt(file, f"duplicate server `{record.server_id}`, also in {earlier.file}{wins}")
         servers[record.server_id] = ServerFile(file=file, record=record)
     return DirectoryScan(
         servers=tuple(servers.values()),

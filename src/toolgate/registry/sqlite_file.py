@@ -21,6 +21,7 @@ from toolgate.registry.locks import lock_beside
 from toolgate.registry.schema import is_older, migrate, refuse_newer
 from toolgate.registry.statements import read_listing
 from toolgate.registry.tables import SCHEMA_VERSION, Damaged, Head, create_tables, read_head
+from toolgate.telemetry.disks import HINT, describe_full_disk
 
 _BEGIN: Final = "BEGIN IMMEDIATE"
 _BUSY_S: Final = 0.5
@@ -174,13 +175,21 @@ def _refusing(path: Path) -> Iterator[None]:
     except Damaged as exc:
         raise StartRefused(f"`{path}` is damaged: {exc}", hint=_RESTORE) from exc
     except OSError as exc:
+        _refuse_full_disk(path, exc)
         raise StartRefused(f"cannot open `{path}`: {exc.strerror}") from exc
     # SQLite quotes damaged text in its complaint, and its driver then cannot read the complaint.
     except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as exc:
         cause = exc.orig if isinstance(exc, DBAPIError) else exc
+        _refuse_full_disk(path, cause)
         raise StartRefused(
             f"`{path}` is not a registry, or damaged, or held by another program: {cause}", hint=_RESTORE
         ) from exc
+
+
+def _refuse_full_disk(path: Path, cause: BaseException | None) -> None:
+    """Raises StartRefused where that is all that is wrong: then the file must stay where it is."""
+    if full := describe_full_disk(path, cause):
+        raise StartRefused(full, hint=HINT) from cause
 
 
 def _engine(path: Path, pragmas: tuple[str, ...] = ()) -> Engine:
