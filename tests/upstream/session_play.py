@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tests.upstream.stdio_stage import faulty, tool
 from toolgate.upstream.children import Warden
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.pool import CallOrigin, Pool
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.stdio import StdioOpener
 
@@ -21,7 +21,7 @@ async def main(pids: str) -> None:
         pool.apply({"faulty": replace(faulty("deaf", f"pids={pids}"), sharing="per_session")})
         await pool.settled(["faulty"])
         for session in ("a", "b", "c"):
-            await pool.call("faulty", "tools/call", tool("pid"), session=session)
+            await pool.call("faulty", "tools/call", tool("pid"), origin=CallOrigin(session))
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

@@ -22,7 +22,7 @@ from toolgate.errors import CallTimedOut, ServerBusy, ServerUnavailable
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.link import Reply, StartFailed
 from toolgate.upstream.opening import ALL_CAPABILITIES
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.pool import CallOrigin, Pool
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def start(pool: Pool, *records: ServerRecord) -> None:
 
 
 async def call(pool: Pool, session: str = "", name: str = "echo", **options: Any) -> None:
-    await pool.call("one", CALL, params(name), session=session, **options)
+    await pool.call("one", CALL, params(name), origin=CallOrigin(session), **options)
 
 
 async def hang(_: Json) -> Reply:
@@ -78,7 +78,7 @@ async def test_the_server_is_told_what_the_client_of_the_session_can_do() -> Non
         await call(pool, "c")
 
         assert net["one"].capabilities_told == [ALL_CAPABILITIES, ROOTS, b"{}", b"{}"]
-        assert net["one"].known_eras == [None, "legacy", "legacy", "modern"]
+        assert net["one"].known_eras == [None, "legacy", "modern", "modern"]
 
 
 async def test_a_session_that_ends_closes_its_links_to_all_servers_and_no_other() -> None:
@@ -87,7 +87,7 @@ async def test_a_session_that_ends_closes_its_links_to_all_servers_and_no_other(
         await start(pool, own("one"), own("two"), record("three"))
         for session in ("a", "b"):
             for server_id in ("one", "two", "three"):
-                await pool.call(server_id, CALL, params("echo"), session=session)
+                await pool.call(server_id, CALL, params("echo"), origin=CallOrigin(session))
         before = [pool.health()[server_id].session_links for server_id in ("one", "two", "three")]
         pool.end_session("a")
         pool.end_session("nobody")

@@ -22,7 +22,7 @@ from toolgate.model.servers import Transport
 from toolgate.upstream.children import Warden
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import ClientSide, Opener
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.pool import CallOrigin, Pool
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.stdio import StdioOpener
 
@@ -47,7 +47,9 @@ class Stage:
         self, name: str, session: str = "", *, client: ClientSide | None = None, **arguments: Any
     ) -> Any:
         params = tool(name, **arguments)
-        answer = await self.pool.call("faulty", "tools/call", params, session=session, client=client)
+        answer = await self.pool.call(
+            "faulty", "tools/call", params, origin=CallOrigin(session), client=client
+        )
         return said(answer.reply)
 
     @property
@@ -183,7 +185,7 @@ async def test_sessions_do_not_share_a_session_at_a_server_behind_a_url(era: str
                     "there",
                     "tools/call",
                     tool("echo"),
-                    session=session,
+                    origin=CallOrigin(session),
                     client=SilentClient(capabilities=ROOTS),
                 )
             pool.end_session("a")
@@ -200,4 +202,4 @@ async def test_sessions_do_not_share_a_session_at_a_server_behind_a_url(era: str
         assert starts[1:] == [{"roots": {"listChanged": True}}] * 2
         assert "roots" in starts[0]
     else:
-        assert (ids, starts, ended) == ([None] * 3, [], [])
+        assert (ids, len(starts), ended) == ([None] * 3, 1, [])

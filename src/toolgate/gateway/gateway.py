@@ -32,11 +32,12 @@ from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift, Drifted
 from toolgate.gateway.fetches import check_arguments, find_argument_fault, find_wanted
 from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool
-from toolgate.gateway.identity import has_lapsed, principal_of
+from toolgate.gateway.identity import principal_of
+from toolgate.gateway.rechecking import check_again, check_key, find_again
 from toolgate.gateway.recording import Ending, Recording
 from toolgate.gateway.redacting import Redaction, redaction_of
 from toolgate.gateway.roles import reaches
-from toolgate.gateway.routes import FIND_ROUTES, Route, name_on_door
+from toolgate.gateway.routes import FIND_ROUTES, Route
 from toolgate.gateway.scope_audit import ScopeAudit
 from toolgate.gateway.searching import Searching
 from toolgate.gateway.sending import Sending
@@ -107,7 +108,12 @@ class Gateway:
         self.finding = Finding(Searching())
         """Finds tools. One that goes by meaning too may take its place before anybody calls."""
         self.sending = Sending(
-            servers, self._recording, Approving(audit), Spending(metrics=metrics), recheck=self.recheck
+            servers,
+            self._recording,
+            Approving(audit),
+            Spending(metrics=metrics),
+            recheck=self.recheck,
+            check_again=self.check_again,
         )
         """The one way to a server, with what stands in front of it."""
         self.tracing: Tracing | None = None
@@ -420,13 +426,13 @@ class Gateway:
 
         Raises what it would be refused with by now.
         """
-        principal, ref = caller.principal, ToolRef(route.server_id, route.name)
-        key = self.snapshot.keys.get(principal.id.removeprefix("key:"))
-        if principal.id.startswith("key:") and (key is None or principal_of(key) != principal):
-            raise has_lapsed()
-        if not self.view(caller).scope.holds(ref):
-            raise UnknownTool(f"Unknown tool: {name_on_door(caller, ref)}")
-        return self.snapshot.servers[ref.server_id].tools[ref.name].digest == route.digest
+        check_key(self.snapshot.keys, caller.principal)
+        return find_again(self.view(caller), route).digest == route.digest
+
+    def check_again(self, caller: Caller, route: Route) -> None:
+        """Raises what a request is refused with by now that waited for its server."""
+        check_key(self.snapshot.keys, caller.principal)
+        check_again(self.calling_view(caller), route)
 
     @property
     def _own_redaction(self) -> Redaction:

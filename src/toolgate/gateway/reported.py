@@ -23,7 +23,7 @@ from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS
 from toolgate.upstream.link import ClientSide, Opener, Params, Told
 from toolgate.upstream.opening import Openers
-from toolgate.upstream.pool import Answer, Load
+from toolgate.upstream.pool import NO_ORIGIN, Answer, CallOrigin, Load
 from toolgate.upstream.trial import TrialReport, try_server
 
 LOOK_EVERY_S: Final = 5.0
@@ -168,9 +168,9 @@ class ReportedServers:
         *,
         tool: ToolDefinition | None = None,
         client: ClientSide | None = None,
-        session: str = "",
+        origin: CallOrigin = NO_ORIGIN,
     ) -> Answer:
-        del client, session
+        del client, origin
         raise ServerUnavailable(
             f"`{server_id if tool is None else tool.ref}` runs on nodes, and this control is none",
             hint=f"send the call to a node{self._such_as()}; `GET /admin/api/nodes` lists them",

@@ -22,7 +22,7 @@ from toolgate.gateway.tracing import TracedServers
 from toolgate.gateway.view import View
 from toolgate.telemetry.spans import Tracing, span_of
 from toolgate.upstream.link import ClientSide, Params
-from toolgate.upstream.pool import Answer
+from toolgate.upstream.pool import Answer, CallOrigin
 from toolgate.upstream.wire import is_tool_error
 
 _EARLY_S: Final = 0.01
@@ -40,8 +40,12 @@ class Sending:
         spending: Spending,
         *,
         recheck: Callable[[Caller, Route], bool],
+        check_again: Callable[[Caller, Route], None],
     ) -> None:
-        """`recheck`: whether a call may still be made after somebody took time over it: see `Gateway`."""
+        """`recheck`: whether a call may still be made after somebody took time over it: see `Gateway`.
+
+        `check_again`: raises what a request is refused with after it waited for its server.
+        """
         self._servers = servers
         self._recording = recording
         self.approving = approving
@@ -49,6 +53,7 @@ class Sending:
         self.spending = spending
         """Takes calls out of budgets over time. It too may be replaced by one that knows whom to ask."""
         self._recheck = recheck
+        self._check_again = check_again
         self._tracing: Tracing | None = None
 
     def trace(self, tracing: Tracing) -> None:
@@ -150,7 +155,9 @@ class Sending:
                 params,
                 tool=route.tool,
                 client=client,
-                session=trace.session or view.session_key,
+                origin=CallOrigin(
+                    trace.session or view.session_key, partial(self._check_again, view.caller, route)
+                ),
             )
             reply = answer.reply
             size, tokens = reply.size, estimate_result(reply)

@@ -11,7 +11,7 @@ from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools, ToolDefinition
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.link import ClientSide, Params, Told
-from toolgate.upstream.pool import Answer, Load
+from toolgate.upstream.pool import NO_ORIGIN, Answer, CallOrigin, Load
 from toolgate.upstream.trial import TrialReport
 
 
@@ -27,12 +27,11 @@ class Answering(Protocol):
         *,
         tool: ToolDefinition | None = None,
         client: ClientSide | None = None,
-        session: str = "",
+        origin: CallOrigin = NO_ORIGIN,
     ) -> Answer:
         """Ask a server, within its budgets. A call is sent at most once.
 
-        `client` is who asks, where somebody does. `session` says whose state a server that keeps some per
-        session is to use.
+        `client` is who asks, where somebody does.
         """
 
 

@@ -13,7 +13,7 @@ from toolgate.model.raw import Members
 from toolgate.model.tools import ToolDefinition
 from toolgate.telemetry.spans import TRACEPARENT, TRACESTATE, Note, Span, Tracing, named
 from toolgate.upstream.link import ClientSide, Params
-from toolgate.upstream.pool import Answer
+from toolgate.upstream.pool import NO_ORIGIN, Answer, CallOrigin
 from toolgate.upstream.wire import is_tool_error, parse_error, parse_meta
 
 TOOL_ERROR: Final = "tool_error"
@@ -39,7 +39,7 @@ class TracedServers:
         *,
         tool: ToolDefinition | None = None,
         client: ClientSide | None = None,
-        session: str = "",
+        origin: CallOrigin = NO_ORIGIN,
     ) -> Answer:
         """See `Servers.call`."""
         tracing = self._tracing
@@ -48,7 +48,7 @@ class TracedServers:
         with tracing.span(named(method, target), "client", notes) as span:
             sent = carrying(params, tracing.carried())
             answer = await self._servers.call(
-                server_id, method, sent, tool=tool, client=client, session=session
+                server_id, method, sent, tool=tool, client=client, origin=origin
             )
             note_answer(span, answer, is_tool=tool is not None)
         return answer

@@ -55,6 +55,8 @@ class Common:
     stderr: StderrTail = field(default_factory=StderrTail)
     headers: CallHeaders = field(default_factory=CallHeaders)
     known_era: Era | None = None
+    refuses_sessions: bool = False
+    """A link that asked for a session got a stateless one, since the server was last connected to."""
 
 
 class _Reports:

@@ -65,17 +65,20 @@ class SessionLink(Connection):
         self.principal_id = principal_id
         """Who opened it."""
         self._on_idle = on_idle
-        self._own_era: Era | None = "legacy" if owner.has_session and record.protocol == "auto" else None
+        self._asks_for_session = owner.has_session and record.protocol == "auto"
         """A server that supports both revisions is spoken to in the one of its client."""
 
     @property
     def _known_era(self) -> Era | None:
-        return self._own_era or self.common.known_era
+        asks = self._asks_for_session and not self.common.refuses_sessions
+        return "legacy" if asks else self.common.known_era
 
     @_known_era.setter
     def _known_era(self, era: Era | None) -> None:
-        if self._own_era is None:
+        if not self._asks_for_session:
             self.common.known_era = era
+        elif era == "modern":
+            self.common.refuses_sessions = True
 
     def replace_record(self, record: ServerRecord) -> None:
         super().replace_record(_owned(record, self._owner))

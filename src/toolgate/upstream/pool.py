@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
@@ -47,6 +47,18 @@ class Answer(msgspec.Struct, frozen=True):
 
     reply: Reply
     era: Era
+
+
+class CallOrigin(NamedTuple):
+    """What a call comes from, besides its client."""
+
+    session: str = ""
+    """Whose state a server is to use that keeps some for each session."""
+    recheck: Callable[[], None] | None = None
+    """Called before a request is sent that had to wait. Raises what the request is refused with by then."""
+
+
+NO_ORIGIN: Final = CallOrigin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,23 +244,27 @@ class Pool:
         *,
         tool: ToolDefinition | None = None,
         client: ClientSide | None = None,
-        session: str = "",
+        origin: CallOrigin = NO_ORIGIN,
     ) -> Answer:
         """Ask a server, within its budgets. Queueing and connecting count against the call's own time."""
-        server = self._serving(server_id, session, client, method, params)
+        server = self._serving(server_id, origin.session, client, method, params)
         clock, gate = self._clock, server.gate
         until_s = clock() + server.timeout_s
         asked: AskedOutside | None = None
-        if not gate.try_enter():
+        has_waited = not gate.try_enter()
+        if has_waited:
             await gate.enter(until_s)
         try:
             server.calls += 1
             link = server.link
             if link is None:
+                has_waited = True
                 link = await server.connected(until_s)
             if tool is not None and server_id in self._pins:
                 await server.listed(link, until_s)
                 self._check_held_back(tool)
+            if has_waited and origin.recheck is not None:
+                origin.recheck()
             era = link.hello.era
             headers = EMPTY if era == "legacy" else server.headers.of(method, tool, params)
             if self.tracing is not None:

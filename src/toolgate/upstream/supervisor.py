@@ -263,6 +263,7 @@ class Supervisor(Connection):
     def _on_started(self, link: Link) -> None:
         self._discovery.on_connected(link.hello, self._clock())
         # `server/discover` names stateless revisions only: a call finds out whether there are sessions.
+        self.common.refuses_sessions = False
         may_do_both = link.hello.era == "modern" and self.record.protocol == "auto"
         if not may_do_both:
             self.revisions = None

@@ -19,7 +19,7 @@ from toolgate.upstream.egress import Egress
 from toolgate.upstream.oauth.grants import GrantFiles, Whose
 from toolgate.upstream.oauth.logins import Answer, Logins
 from toolgate.upstream.oauth.opener import AuthorizedOpener
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.pool import CallOrigin, Pool
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.streamable import StreamableOpener
 
@@ -47,7 +47,9 @@ class Stage:
 
     async def call(self, principal_id: str | None, *, session: str = "", text: str = "") -> None:
         client = None if principal_id is None else SilentClient(principal_id)
-        await self.pool.call("there", "tools/call", tool("echo", text=text), client=client, session=session)
+        await self.pool.call(
+            "there", "tools/call", tool("echo", text=text), client=client, origin=CallOrigin(session)
+        )
 
     def tokens(self, rpc: str = "tools/call") -> list[str]:
         """What requests of a method showed, in their order."""
