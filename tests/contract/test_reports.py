@@ -72,6 +72,15 @@ async def test_definitions_are_read_back_byte_for_byte(store: Store) -> None:
     ]
 
 
+async def test_definitions_are_saved_together_and_read_of_some_servers_alone(store: Store) -> None:
+    older = Definitions(server_id="Z", digest="z", at_ms=5)
+    await store.reports.save_definitions(older, DEFINITIONS)
+
+    assert list(await store.reports.list_definitions(["fs", "nowhere"])) == [DEFINITIONS]
+    assert list(await store.reports.list_definitions([])) == []
+    assert await store.reports.definition_times() == {"Z": 5, "fs": DEFINITIONS.at_ms}
+
+
 async def test_reports_have_no_revision_and_no_place_in_history(store: Store) -> None:
     await store.reports.save_report(REPORT)
     await store.reports.save_definitions(DEFINITIONS)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,21 +42,31 @@ class FlakyReports:
         self._reports = reports
         self.is_broken = False
         self.reads = 0
+        self.rows = 0
+        """Definitions of servers that were read."""
+        self.takes_s = 0.0
+        """How long it takes to read reports."""
 
     async def save_report(self, report: NodeReport) -> None:
         await self._reports.save_report(report)
 
-    async def save_definitions(self, definitions: Definitions) -> None:
-        await self._reports.save_definitions(definitions)
+    async def save_definitions(self, *definitions: Definitions) -> None:
+        await self._reports.save_definitions(*definitions)
 
     async def list_reports(self) -> Sequence[NodeReport]:
         if self.is_broken:
             raise StorageFailed("the way is broken")
+        await asyncio.sleep(self.takes_s)
         return await self._reports.list_reports()
 
-    async def list_definitions(self) -> Sequence[Definitions]:
+    async def list_definitions(self, server_ids: Collection[str] | None = None) -> Sequence[Definitions]:
         self.reads += 1
-        return await self._reports.list_definitions()
+        found = await self._reports.list_definitions(server_ids)
+        self.rows += len(found)
+        return found
+
+    async def definition_times(self) -> Mapping[str, int]:
+        return await self._reports.definition_times()
 
     async def forget(self, *, before_ms: int) -> None:
         await self._reports.forget(before_ms=before_ms)
@@ -81,7 +91,7 @@ class House:
     async def define(self, server_id: str, *names: str, digest: str = "d1", **members: Any) -> None:
         tools = tuple(definition(name) for name in names)
         await self.reports.save_definitions(
-            Definitions(server_id=server_id, digest=digest, tools=tools, **members)
+            Definitions(server_id=server_id, digest=digest, tools=tools, at_ms=now_ms(), **members)
         )
         await pass_time(LOOKED_S)
 
@@ -162,6 +172,41 @@ async def test_definitions_are_not_read_again_for_every_report() -> None:
             await house.report("n1", seen(calls=calls))
 
         assert house.reports.reads == reads
+
+
+async def test_of_many_servers_only_the_definitions_that_came_are_read() -> None:
+    ids = [f"s{n:02}" for n in range(40)]
+    async with open_house() as house:
+        house.servers.apply({one: record(one) for one in ids})
+        await house.report("n1", *map(seen, ids))
+        for server_id in ids:
+            await house.define(server_id, "a")
+            await house.report("n1", *map(seen, ids))
+
+        assert all(house.offers.values())
+        assert house.reports.rows <= 2 * len(ids)
+
+
+async def test_definitions_that_come_late_are_shown_within_seconds() -> None:
+    async with open_house() as house:
+        for _ in range(20):
+            await house.report("n1", seen())
+            await pass_time(9)
+        await house.define("one", "a")
+        await pass_time(2)
+
+        assert house.offers["one"] == ["a"]
+
+
+async def test_reports_that_take_long_to_read_are_followed_within_seconds_all_the_same() -> None:
+    async with open_house() as house:
+        house.reports.takes_s = 5.0
+        await house.report("n1", seen(state="connected"))
+        await pass_time(12)
+        await house.report("n1", seen(state="down"))
+        await pass_time(16)
+
+        assert house.servers.health()["one"].state == "down"
 
 
 async def test_definitions_that_were_announced_and_never_come_are_looked_for_ever_more_seldom() -> None:

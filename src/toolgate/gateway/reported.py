@@ -30,10 +30,15 @@ LOOK_EVERY_S: Final = 5.0
 """That a node has gone silent is told by nobody: it is looked for so often."""
 GAP_S: Final = 0.5
 PAUSE: Final = 10
-"""After a look there is none for GAP_S, nor for PAUSE times as long as it took."""
+LONGEST_PAUSE_S: Final = 3.0
+"""After a look there is none for GAP_S, nor for PAUSE times as long as it took, up to LONGEST_PAUSE_S: on a
+busy machine it takes long by the clock, and what nodes report is to be seen within seconds even there."""
 RETRY_S: Final = 1.0
 LONGEST_WAIT_S: Final = 30.0
-"""Definitions that were announced and do not come are looked for after waits that double up to this."""
+"""Definitions that were announced and do not come are looked for after waits that double up to this. Those
+that are saved meanwhile are read at once."""
+READ_AT_ONCE: Final = 50
+"""Servers whose definitions are read and checked before they are shown, and the next ones read."""
 
 _WORST_LAST: Final[Sequence[HealthState]] = (
     *("disabled", "connected", "idle", "starting", "degraded", "down"),
@@ -97,6 +102,8 @@ class ReportedServers:
         self._tools: Mapping[str, ServerTools] = MappingProxyType({})
         self._health: Mapping[str, ServerHealth] = MappingProxyType({})
         self._missing = _Missing()
+        self._times: Mapping[str, int] | None = None
+        """When the definitions of each server were saved, as of the last time that some were looked for."""
         self._following: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -202,7 +209,8 @@ class ReportedServers:
                 began_s = clock()
                 await self._look()
                 is_failing = False
-                await asyncio.sleep(max(GAP_S, PAUSE * (clock() - began_s)))
+                pause_s = min(PAUSE * (clock() - began_s), LONGEST_PAUSE_S)
+                await asyncio.sleep(max(GAP_S, pause_s))
             except ToolgateError as exc:
                 if not is_failing:
                     _log.warning("what nodes report cannot be read, trying again: %s", exc)
@@ -225,12 +233,34 @@ class ReportedServers:
         """Take over what is reported now."""
         now_ms = self._clock_ms()
         live = [report for report in await self._reports.list_reports() if not report.is_lost(now_ms)]
-        known = self._told.definitions
+        self._told = await asyncio.to_thread(_gather, live, self._told.definitions)
+        self._take_over()
         # Definitions are large and seldom new: they are read where a report speaks of others than are known.
-        is_due = self._missing.is_due(_announced(live, known), asyncio.get_running_loop().time())
-        kept = await self._reports.list_definitions() if is_due else None
-        # In a thread: thousands of definitions take longer to check than the loop may stand still.
-        self._told = await asyncio.to_thread(_gather, live, kept, known)
+        wanted = sorted(await self._due(_announced(live, self._told.definitions)))
+        for first in range(0, len(wanted), READ_AT_ONCE):
+            kept = await self._reports.list_definitions(wanted[first : first + READ_AT_ONCE])
+            # In a thread: thousands of definitions take longer to check than the loop may stand still.
+            parsed = await asyncio.to_thread(_parse_all, kept, self._told.definitions)
+            self._told = self._told._replace(definitions={**self._told.definitions, **parsed})
+            self._take_over()
+
+    async def _due(self, missing: AbstractSet[_Digest]) -> AbstractSet[str]:
+        """The servers whose definitions are to be read now, of those that are `missing`."""
+        is_due = self._missing.is_due(missing, asyncio.get_running_loop().time())
+        is_first = self._times is None
+        if not missing and not is_first:
+            return frozenset()
+        times = await self._reports.definition_times()
+        known, self._times = self._times or {}, times
+        if is_first:
+            return times.keys()
+        held = {one: parsed for one, parsed in self._told.definitions.items() if one in times}
+        self._told = self._told._replace(definitions=held)  # without those of servers that are gone
+        ids = {one.server_id for one in missing} & times.keys()
+        return ids if is_due else {one for one in ids if times[one] != known.get(one)}
+
+    def _take_over(self) -> None:
+        """Show what is known now, and tell of the servers that it changes."""
         before = self._tools
         self._show({server_id: offer.record for server_id, offer in before.items()}, before)
         for server_id, offer in self._tools.items():
@@ -284,15 +314,12 @@ def _announced(live: Sequence[NodeReport], known: Mapping[str, _Parsed]) -> Abst
     }
 
 
-def _gather(
-    live: Sequence[NodeReport], kept: Sequence[Definitions] | None, known: Mapping[str, _Parsed]
-) -> _Told:
-    """What `live` nodes say, and the definitions `kept`; None: those that are `known`."""
+def _gather(live: Sequence[NodeReport], definitions: Mapping[str, _Parsed]) -> _Told:
+    """What `live` nodes say, and the definitions that are known."""
     reports: dict[str, list[ServerReport]] = {}
     for node in live:
         for report in node.servers:
             reports.setdefault(report.server_id, []).append(report)
-    definitions = known if kept is None else {each.server_id: _parse(each, known) for each in kept}
     words = {server_id: _sum_up(each) for server_id, each in reports.items()}
     return _Told(definitions, words, next((node.url for node in live if node.url), None))
 
@@ -304,6 +331,10 @@ def _sum_up(reports: Sequence[ServerReport]) -> _Word:
         calls=sum(report.calls for report in reports),
         is_stale=all(report.is_stale for report in reports),
     )
+
+
+def _parse_all(kept: Sequence[Definitions], known: Mapping[str, _Parsed]) -> Mapping[str, _Parsed]:
+    return {each.server_id: _parse(each, known) for each in kept}
 
 
 def _parse(definitions: Definitions, known: Mapping[str, _Parsed]) -> _Parsed:

@@ -26,6 +26,8 @@ from toolgate.upstream.health import ServerHealth
 EVERY_S: Final = 10.0
 SETTLE_S: Final = 1.0
 """What changes together is reported together."""
+MORE_S: Final = 0.1
+"""Between reports with definitions that control waits for: of many servers they fill many reports."""
 MAX_DEFINITION_BYTES: Final = 8 * 1024 * 1024
 """Definitions in one report. A server that has more alone is reported without."""
 MAX_ERROR_CHARS: Final = 1_000
@@ -77,10 +79,11 @@ class Reporter:
             await self._next_time()
 
     async def _next_time(self) -> None:
-        await asyncio.sleep(SETTLE_S)
         # What was sent before can wait: nodes that disagree about a server would have it sent without end.
         if any(self._is_news(server_id) for server_id in self._wanted):
+            await asyncio.sleep(MORE_S)
             return
+        await asyncio.sleep(SETTLE_S)
         with suppress(TimeoutError):
             async with asyncio.timeout(EVERY_S - SETTLE_S):
                 await self._changed.wait()

@@ -1,6 +1,6 @@
 """A store without a disk: for tests, and for trying things out. It keeps every promise but durability."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from uuid import uuid4
@@ -152,15 +152,22 @@ class MemoryReports:
         self._reports[report.node_id] = report
         self._count.rise()
 
-    async def save_definitions(self, definitions: Definitions) -> None:
-        self._definitions[definitions.server_id] = definitions
+    async def save_definitions(self, *definitions: Definitions) -> None:
+        self._definitions |= {one.server_id: one for one in definitions}
         self._count.rise()
 
     async def list_reports(self) -> Sequence[NodeReport]:
         return [report for _, report in sorted(self._reports.items())]
 
-    async def list_definitions(self) -> Sequence[Definitions]:
-        return [definitions for _, definitions in sorted(self._definitions.items())]
+    async def list_definitions(self, server_ids: Collection[str] | None = None) -> Sequence[Definitions]:
+        return [
+            definitions
+            for server_id, definitions in sorted(self._definitions.items())
+            if server_ids is None or server_id in server_ids
+        ]
+
+    async def definition_times(self) -> Mapping[str, int]:
+        return {server_id: one.at_ms for server_id, one in self._definitions.items()}
 
     async def forget(self, *, before_ms: int) -> None:
         old = [node_id for node_id, report in self._reports.items() if report.at_ms < before_ms]

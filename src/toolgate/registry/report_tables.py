@@ -5,7 +5,7 @@ is left out: the node will say it again.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -31,10 +31,12 @@ def store_report(connection: Connection, report: NodeReport) -> bool:
     )
 
 
-def store_definitions(connection: Connection, definitions: Definitions) -> bool:
-    """Replace what was known of the server."""
-    row = {"id": definitions.server_id, "at_ms": definitions.at_ms, "body": _encode(definitions)}
-    return _replace(connection, DEFINITIONS, row=row)
+def store_definitions(connection: Connection, definitions: Sequence[Definitions]) -> bool:
+    """Replace what was known of the servers."""
+    for one in definitions:
+        row = {"id": one.server_id, "at_ms": one.at_ms, "body": _encode(one)}
+        _replace(connection, DEFINITIONS, row=row)
+    return bool(definitions)
 
 
 def read_reports(connection: Connection) -> Sequence[NodeReport]:
@@ -42,9 +44,16 @@ def read_reports(connection: Connection) -> Sequence[NodeReport]:
     return _read(connection, REPORTS, decoder=_decode_report)
 
 
-def read_definitions(connection: Connection) -> Sequence[Definitions]:
-    """The definitions of each server, sorted by server."""
-    return _read(connection, DEFINITIONS, decoder=_decode_definitions)
+def read_definitions(
+    connection: Connection, server_ids: Collection[str] | None = None
+) -> Sequence[Definitions]:
+    """The definitions of each of these servers, sorted by server. None: of all."""
+    return _read(connection, DEFINITIONS, decoder=_decode_definitions, ids=server_ids)
+
+
+def read_definition_times(connection: Connection) -> Mapping[str, int]:
+    """When the definitions of each server came in."""
+    return {row.id: row.at_ms for row in connection.execute(select(DEFINITIONS.c.id, DEFINITIONS.c.at_ms))}
 
 
 def forget_reports(connection: Connection, *, before_ms: int) -> bool:
@@ -73,10 +82,19 @@ def _replace(connection: Connection, table: Table, *, row: dict[str, Any]) -> bo
     return True
 
 
-def _read(connection: Connection, table: Table, *, decoder: msgspec.msgpack.Decoder[T]) -> Sequence[T]:
+def _read(
+    connection: Connection,
+    table: Table,
+    *,
+    decoder: msgspec.msgpack.Decoder[T],
+    ids: Collection[str] | None = None,
+) -> Sequence[T]:
     found = []
+    query = select(table.c.id, table.c.body)
+    if ids is not None:
+        query = query.where(table.c.id.in_(sorted(ids)))
     # Sorted here, not by the engine: engines differ in collation.
-    for row in sorted(connection.execute(select(table.c.id, table.c.body))):
+    for row in sorted(connection.execute(query)):
         try:
             found.append(decoder.decode(row.body))
         except msgspec.MsgspecError as exc:

@@ -4,7 +4,7 @@ Every replica of control on one database sees the same reports. One suite in `te
 each implementation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from toolgate.model.reports import Definitions, NodeReport
@@ -16,14 +16,17 @@ class Reports(Protocol):
     async def save_report(self, report: NodeReport) -> None:
         """Replace what `report.node_id` said before."""
 
-    async def save_definitions(self, definitions: Definitions) -> None:
-        """Replace what was known of `definitions.server_id`."""
+    async def save_definitions(self, *definitions: Definitions) -> None:
+        """Replace what was known of these servers, as one transaction."""
 
     async def list_reports(self) -> Sequence[NodeReport]:
         """The newest report of each node, sorted by node id."""
 
-    async def list_definitions(self) -> Sequence[Definitions]:
-        """The newest definitions of each server, sorted by server id."""
+    async def list_definitions(self, server_ids: Collection[str] | None = None) -> Sequence[Definitions]:
+        """The newest definitions of each of these servers, sorted by server id. None: of all."""
+
+    async def definition_times(self) -> Mapping[str, int]:
+        """Server id to the `at_ms` of its newest definitions: cheap, however large they are."""
 
     async def forget(self, *, before_ms: int) -> None:
         """Drop the reports received before `before_ms`, and definitions of servers without a record."""

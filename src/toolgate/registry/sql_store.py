@@ -19,6 +19,7 @@ from toolgate.registry.pinned import keepable
 from toolgate.registry.pinned_tables import forget_pinned, read_digests, read_pinned, store_pinned
 from toolgate.registry.report_tables import (
     forget_reports,
+    read_definition_times,
     read_definitions,
     read_reports,
     store_definitions,
@@ -150,14 +151,17 @@ class SqlReports:
     async def save_report(self, report: NodeReport) -> None:
         await self._change(partial(store_report, report=report))
 
-    async def save_definitions(self, definitions: Definitions) -> None:
+    async def save_definitions(self, *definitions: Definitions) -> None:
         await self._change(partial(store_definitions, definitions=definitions))
 
     async def list_reports(self) -> Sequence[NodeReport]:
         return await self._transactions.read(read_reports)
 
-    async def list_definitions(self) -> Sequence[Definitions]:
-        return await self._transactions.read(read_definitions)
+    async def list_definitions(self, server_ids: Collection[str] | None = None) -> Sequence[Definitions]:
+        return await self._transactions.read(partial(read_definitions, server_ids=server_ids))
+
+    async def definition_times(self) -> Mapping[str, int]:
+        return await self._transactions.read(read_definition_times)
 
     async def forget(self, *, before_ms: int) -> None:
         await self._change(partial(forget_reports, before_ms=before_ms))

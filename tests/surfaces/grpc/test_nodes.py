@@ -1,5 +1,7 @@
 """Nodes: they get everything as it is stored, in one piece, and what they report is taken with care."""
 
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -227,6 +229,35 @@ async def test_definitions_that_another_replica_has_replaced_are_asked_for_again
         later = await wanted_at(2 * REREAD_MS)
 
     assert (first, soon, later) == ([], [], ["git"])
+
+
+async def test_of_many_servers_only_definitions_that_others_saved_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ids = [f"s{n:02}" for n in range(20)]
+    rows: list[str] = []
+    async with open_house() as house:
+        await house.rest.seed(server=[stdio(one, enabled=False) for one in ids])
+        reports = house.store.reports
+        read = reports.list_definitions
+
+        async def counted(server_ids: Collection[str] | None = None) -> Sequence[Definitions]:
+            found = await read(server_ids)
+            rows.extend(one.server_id for one in found)
+            return found
+
+        monkeypatch.setattr(reports, "list_definitions", counted)
+        servers = [node_pb2.ServerReport(server_id=one, state="connected", definitions="d") for one in ids]
+        await reports.save_definitions(Definitions(server_id="s00", digest="d", at_ms=1))
+        wanted = [await report(house, servers=servers)]
+        for server_id in ids[1:]:
+            sent = node_pb2.Definitions(server_id=server_id, digest="d", tools=[tool()])
+            wanted.append(await report(house, servers=servers, definitions=[sent]))
+        by_intake = list(rows)
+
+    assert [len(one) for one in wanted] == list(range(19, -1, -1))
+    # Once by the intake and once by what shows the servers, each.
+    assert Counter(by_intake).most_common(1)[0][1] <= 2
 
 
 async def test_what_is_said_of_servers_that_are_not_registered_is_passed_over() -> None:

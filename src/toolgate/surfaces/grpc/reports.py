@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, TypeVar, get_args
+from typing import Final, NamedTuple, TypeVar, get_args
 
 from toolgate.audit.events import DefinitionChanged
 from toolgate.catalog.lists import check_lists
@@ -34,6 +34,8 @@ MAX_NODES: Final = 1_000
 """Nodes that report by one key at a time."""
 REREAD_MS: Final = 60_000
 """Another replica may have taken in other definitions: what is kept is looked up again so often."""
+READ_AT_ONCE: Final = 50
+"""Servers whose definitions are read at once, so that other readers have their turn in between."""
 MAX_TEXT: Final = 1_000
 MAX_COUNT: Final = 2**53
 
@@ -44,13 +46,23 @@ _DIGEST: Final = re.compile(r"[0-9A-Za-z:._-]{0,128}")
 T = TypeVar("T", bound=str)
 
 
+class _Kept(NamedTuple):
+    """The definitions of a server that are in the store."""
+
+    at_ms: int
+    digest: str
+
+
+_NONE: Final = _Kept(0, "")
+
+
 class ReportIntake:
     """Takes reports in. It remembers which nodes report, and which definitions are kept: it need not ask."""
 
     def __init__(self, *, max_nodes: int = MAX_NODES) -> None:
         self._max_nodes = max_nodes
         self._seen_ms: dict[str, dict[str, int]] = {}
-        self._digests: dict[str, str] = {}
+        self._kept: dict[str, _Kept] = {}
         self._read_ms = 0
         """When those were read."""
 
@@ -63,11 +75,10 @@ class ReportIntake:
         self._count(call.caller.id, node_id, now_ms)
         servers = control.gateway.snapshot.servers
         # Definitions first: whoever hears of the report finds them.
-        for definitions in sent.definitions:
-            if definitions.server_id in servers:
-                kept = await asyncio.to_thread(parse_definitions, definitions, now_ms)
-                await control.store.reports.save_definitions(kept)
-                self._digests[kept.server_id] = kept.digest
+        if known := [one for one in sent.definitions if one.server_id in servers]:
+            kept = await asyncio.to_thread(lambda: [parse_definitions(one, now_ms) for one in known])
+            await control.store.reports.save_definitions(*kept)
+            self._kept |= {one.server_id: _Kept(one.at_ms, one.digest) for one in kept}
         report = parse_report(sent, node_id=node_id, servers=servers, at_ms=now_ms)
         await control.store.reports.save_report(report)
         if report.epoch == control.store.epoch:
@@ -91,16 +102,27 @@ class ReportIntake:
     async def _wanted(self, reports: Reports, report: NodeReport) -> list[str]:
         is_fresh = 0 <= report.at_ms - self._read_ms < REREAD_MS
         if self._missing(report) or not is_fresh:
-            # Definitions are large: they are read only where this process does not know enough.
             self._read_ms = report.at_ms
-            self._digests = {one.server_id: one.digest for one in await reports.list_definitions()}
+            await self._read(reports)
         return self._missing(report)
+
+    async def _read(self, reports: Reports) -> None:
+        """Take over what other replicas saved. Definitions are large: only those that differ are read."""
+        times = await reports.definition_times()
+        known = self._kept
+        self._kept = {
+            one: known[one] for one, at_ms in times.items() if one in known and known[one].at_ms == at_ms
+        }
+        others = sorted(times.keys() - self._kept.keys())
+        for first in range(0, len(others), READ_AT_ONCE):
+            kept = await reports.list_definitions(others[first : first + READ_AT_ONCE])
+            self._kept |= {one.server_id: _Kept(one.at_ms, one.digest) for one in kept}
 
     def _missing(self, report: NodeReport) -> list[str]:
         return [
             server.server_id
             for server in report.servers
-            if server.definitions and self._digests.get(server.server_id) != server.definitions
+            if server.definitions and self._kept.get(server.server_id, _NONE).digest != server.definitions
         ]
 
 
