@@ -59,7 +59,7 @@ from toolgate.surfaces.grpc import reports as grpc_reports
 from toolgate.surfaces.grpc import rpc
 from toolgate.surfaces.grpc import server as grpc_server
 from toolgate.surfaces.http import intake, protocol, server
-from toolgate.surfaces.mcp import asking, capabilities, seals, session, sse
+from toolgate.surfaces.mcp import asking, batches, capabilities, seals, session, sse
 from toolgate.surfaces.rest import catalog as rest_catalog
 from toolgate.surfaces.rest import change_shapes, freshness, learning_shapes, paging
 from toolgate.surfaces.wasm import chat_session, context, guest_tools, mcp_calls, session_params
@@ -131,6 +131,7 @@ def _lists() -> Rows:
         ("a session in all", _time(session.LIFETIME_S), forgotten),
         ("what a session asks for, as its id", _size(session.MAX_ID_BYTES), "`invalid_params`"),
         ("requests without an answer on an SSE stream", f"{sse.MAX_UNANSWERED}", "503 `session_limit`"),
+        ("messages in a batch (2025-03-26)", f"{batches.MAX_BATCH}", "400 `invalid_request`"),
         ("entries of `?tools=` or `?servers=`", f"{layers.MAX_ENTRIES:,}", "400 `invalid_request`"),
         ("entries with wildcards", f"{layers.MAX_WILDCARDS}", "400 `invalid_request`"),
         ("a pattern", f"{patterns.MAX_PATTERN} characters", "refused"),

@@ -419,18 +419,22 @@ async def test_what_does_not_belong_here_is_turned_away(headers: dict[str, str],
 
 
 @pytest.mark.parametrize(
-    ("method", "url", "status"),
+    ("method", "url", "status", "allowed"),
     [
-        ("PUT", "/api/mcp", 405),
-        ("GET", "/api/mcp/no/such", 404),
-        ("DELETE", "/api/mcp", 400),
+        ("PUT", "/api/mcp", 405, "POST, GET, DELETE"),
+        ("OPTIONS", "/api/mcp", 405, "POST, GET, DELETE"),
+        ("GET", "/api/mcp", 405, "POST, DELETE"),
+        ("GET", "/api/mcp/no/such", 404, None),
+        ("DELETE", "/api/mcp", 400, None),
     ],
 )
-async def test_other_methods_say_what_is_served(method: str, url: str, status: int) -> None:
+async def test_other_methods_say_what_is_served(
+    method: str, url: str, status: int, allowed: str | None
+) -> None:
     async with open_house(world(), GIT) as house:
-        answer = await house.request(method, url, b"", JSON_HEADERS)
+        answer = await house.request(method, url, b"", JSON_HEADERS | {"accept": "*/*"})
 
-        assert answer.status == status
+        assert (answer.status, answer.headers.get("allow")) == (status, allowed)
         assert answer.json["error"]["data"]["hint"]
 
 

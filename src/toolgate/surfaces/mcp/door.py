@@ -19,6 +19,7 @@ from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import LARGE_BYTES, check_media, parse_aside
 from toolgate.surfaces.http.messages import Request, Responder
 from toolgate.surfaces.mcp.answers import send_empty, send_error
+from toolgate.surfaces.mcp.batches import Batches, is_batch
 from toolgate.surfaces.mcp.binding import Binding
 from toolgate.surfaces.mcp.envelope import ClientAnswer, Message, parse_message
 from toolgate.surfaces.mcp.exchange import Exchange, check_headers, nothing_more
@@ -58,6 +59,7 @@ class McpDoor:
         rounds = Rounds(self._parking, Seals(sessions.signer, sessions.wall_s))
         self._modern = ModernEra(gateway, streams=self._streams, rounds=rounds)
         self._sse = SseTransport(self._legacy, sessions, tracing=gateway.tracing)
+        self._batches = Batches(self._legacy, tracing=gateway.tracing)
         self._bindings: dict[tuple[int, str, bytes], Binding] = {}
         self._take = self._post if gateway.tracing is None else partial(self._post_traced, gateway.tracing)
 
@@ -84,6 +86,9 @@ class McpDoor:
             if request.method == "POST":
                 check_media(request)
                 body = request.body
+                if is_batch(body):
+                    await self._batches.serve(exchange)
+                    return
                 is_large = len(body) >= LARGE_BYTES
                 message = await parse_aside(parse_message, body) if is_large else parse_message(body)
                 if isinstance(message, Message):
@@ -95,7 +100,9 @@ class McpDoor:
                 self._legacy.end(exchange)
             else:
                 raise MethodNotAllowed(
-                    f"`{request.method}` is not served here", hint="use POST, GET or DELETE"
+                    f"`{request.method}` is not served here",
+                    hint="use POST, GET or DELETE",
+                    data={"allowed": ["POST", "GET", "DELETE"]},
                 )
         except ToolgateError as exc:
             self._refuse(exc, request, responder, message)
@@ -161,7 +168,11 @@ class McpDoor:
         if self._discovery is not None:
             called_url = f"http://{request.headers.get(b'host', b'').decode('latin-1')}"
             url = self._discovery.metadata_url(called_url, request.path)
-        return refusal_headers(exc, has_credential=b"authorization" in request.headers, metadata_url=url)
+        has_credential = b"authorization" in request.headers
+        headers = refusal_headers(exc, has_credential=has_credential, metadata_url=url)
+        if isinstance(exc, MethodNotAllowed):
+            headers["allow"] = ", ".join(exc.data["allowed"])
+        return headers
 
     def _bind(self, exchange: Exchange) -> Binding:
         request = exchange.request

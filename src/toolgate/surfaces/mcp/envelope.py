@@ -111,8 +111,7 @@ def _parse_envelope(body: bytes) -> tuple[_Envelope, dict[str, Any]]:
             whole = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         parse_json(body)  # what cannot be read at all is said to be so
-        # Batches went with revision 2025-06-18; nothing of one is executed.
-        raise InvalidRequest("the body must be one JSON-RPC request; batches are not served") from exc
+        raise InvalidRequest("the body must be one JSON-RPC message") from exc
     impostor = ENVELOPE.find_impostor(whole)
     if impostor is not None:
         raise InvalidRequest(ambiguous(impostor, "the message"))

@@ -166,6 +166,7 @@ class LegacyEra:
             raise MethodNotAllowed(
                 "GET opens the stream of a session; there is none without `Mcp-Session-Id`",
                 hint="a client of the 2024 transport says that it accepts `text/event-stream`",
+                data={"allowed": ["POST", "DELETE"]},
             )
         session = self.session(exchange)
         with self.listening(exchange, session) as subscription:

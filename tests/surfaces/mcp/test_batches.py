@@ -1,0 +1,153 @@
+"""JSON-RPC batches: served in sessions of 2025-03-26, and refused everywhere else with nothing executed."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.surfaces.mcp.house import JSON_HEADERS, META, House, LegacyClient, open_house
+from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
+from toolgate.surfaces.mcp.batches import MAX_BATCH
+from toolgate.upstream.link import Reply
+
+pytestmark = pytest.mark.anyio
+
+
+def world(**handlers: Any) -> MemoryNet:
+    tools = [definition(name) for name in ("echo", *handlers)]
+    return MemoryNet(one=MemoryServer(tools=tools, on_call=handlers))
+
+
+async def session_of(house: House, version: str) -> LegacyClient:
+    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    client = LegacyClient(house, "/api/mcp", {})
+    answer = await client.send("initialize", params)
+    client.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+    return client
+
+
+def request(request_id: Any, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+def call(request_id: Any, name: str, **arguments: Any) -> dict[str, Any]:
+    return request(request_id, "tools/call", name=name, arguments=arguments)
+
+
+async def test_a_batch_is_answered_as_one_array_with_a_response_for_each_request() -> None:
+    async with open_house(world()) as house:
+        client = await session_of(house, "2025-03-26")
+        notification = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        mixed = [
+            notification,
+            request(1, "tools/list"),
+            call("two", "one.echo", n=2),
+            call(3, "one.missing"),
+            {"jsonrpc": "1.0", "id": 4, "method": "ping"},
+            request(5, "initialize", protocolVersion="2025-03-26"),
+            request(6, "ping"),
+        ]
+        answer = await client.open(mixed).whole()
+        silent = await client.open([notification, notification]).whole()
+
+        assert answer.status == 200
+        assert [one["id"] for one in answer.json] == [1, "two", 3, None, 5, 6]
+        assert [one.get("error", {}).get("code") for one in answer.json] == [
+            None,
+            None,
+            -32602,
+            -32600,
+            -32600,
+            None,
+        ]
+        assert [one.params["arguments"] for one in house.net["one"].calls] == [{"n": 2}]
+        assert (silent.status, silent.body) == (202, b"")
+
+
+async def test_requests_of_a_batch_run_at_once_and_each_can_be_taken_back() -> None:
+    both, release = asyncio.Barrier(3), asyncio.Event()
+
+    async def meet(members: dict[str, Any]) -> Reply:
+        await both.wait()
+        await (release if members["arguments"].get("stays") else asyncio.Event()).wait()
+        return Reply(result=text_result("met"))
+
+    async with open_house(world(meet=meet)) as house, asyncio.timeout(60):
+        client = await session_of(house, "2025-03-26")
+        stream = client.open([call(1, "one.meet", stays=True), call(2, "one.meet")])
+        await both.wait()
+        await client.notify("notifications/cancelled", {"requestId": 2})
+        release.set()
+        answer = await stream.whole()
+
+        assert [one["id"] for one in answer.json] == [1]
+
+
+async def test_what_a_server_says_meanwhile_comes_before_the_array() -> None:
+    async def work(_members: dict[str, Any]) -> Reply:
+        client = house.net["one"].calls[-1].client
+        assert client is not None
+        client.notify("notifications/progress", b'{"progressToken":"t","progress":1}')
+        return Reply(result=text_result("done"))
+
+    async with open_house(world(work=work)) as house:
+        client = await session_of(house, "2025-03-26")
+        answer = await client.open([request(1, "ping"), call(2, "one.work")]).whole()
+
+        events = [
+            json.loads(one[6:]) for one in answer.body.decode().splitlines() if one.startswith("data: ")
+        ]
+        assert [one.get("method") for one in events[:-1]] == ["notifications/progress"]
+        assert [one["id"] for one in events[-1]] == [1, 2]
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
+async def test_a_batch_in_a_session_of_another_revision_is_refused_whole(version: str) -> None:
+    async with open_house(world()) as house:
+        client = await session_of(house, version)
+        answer = await client.open([call(1, "one.echo")]).whole()
+
+        assert (answer.status, answer.code) == (400, -32600)
+        assert "2025-03-26" in answer.json["error"]["message"]
+        assert house.net["one"].calls == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "code"),
+    [
+        pytest.param(b"[]", -32600, id="empty"),
+        pytest.param(
+            json.dumps([request(n, "ping") for n in range(MAX_BATCH + 1)]).encode(), -32600, id="long"
+        ),
+        pytest.param(b"[" * 100, -32700, id="not JSON"),
+        pytest.param(b"[" * 100 + b"]" * 100, -32700, id="deep"),
+    ],
+)
+async def test_a_batch_that_is_not_one_is_refused_whole(parts: bytes, code: int) -> None:
+    async with open_house(world()) as house:
+        client = await session_of(house, "2025-03-26")
+        answer = await house.request("POST", "/api/mcp", parts, JSON_HEADERS | client.headers)
+
+        assert (answer.status, answer.code) == (400, code)
+
+
+async def test_a_batch_without_a_session_is_refused_whole() -> None:
+    async with open_house(world()) as house:
+        modern = call(1, "one.echo") | {"params": {"name": "one.echo", "_meta": META}}
+        answers = [
+            await house.post("/api/mcp", [request(1, "initialize", protocolVersion="2025-03-26")]),
+            await house.post("/api/mcp", [modern]),
+        ]
+
+        assert [(one.status, one.code) for one in answers] == [(400, -32600)] * 2
+        assert house.net["one"].calls == []
+
+
+async def test_a_policy_decides_on_each_message_of_a_batch() -> None:
+    async with open_house(world(other=None), record("one", allowed_tools=("echo",))) as house:
+        client = await session_of(house, "2025-03-26")
+        answer = await client.open([call(1, "one.other"), call(2, "one.echo")]).whole()
+
+        assert [one.get("error", {}).get("code") for one in answer.json] == [-32602, None]
+        assert [(one.tool, one.outcome) for one in house.audited] == [("one.other", "denied"), ("echo", "ok")]
