@@ -2,12 +2,14 @@
 
 Whoever decides is not who asks: no principal approves a call of its own, unless it is the local
 administrator, whom this machine trusts with everything anyway. Taking one's own question back is denying it.
+A key approves only what its own ceiling contains; of all else it sees nothing.
 """
 
 from collections.abc import Sequence
 
 from toolgate.errors import Forbidden
 from toolgate.gateway.identity import LOCAL_ADMIN
+from toolgate.govern.bounds import judges
 from toolgate.govern.control import Control
 from toolgate.govern.decisions import Decided, keep_decision
 from toolgate.model.approvals import ApprovalState, CallApproval
@@ -16,23 +18,35 @@ from toolgate.registry.approval_steps import unknown
 
 
 async def list_approvals(
-    control: Control, *, state: ApprovalState | None, before: str | None, limit: int
+    control: Control,
+    principal: Principal,
+    *,
+    state: ApprovalState | None,
+    before: str | None,
+    limit: int,
 ) -> Sequence[CallApproval]:
-    """The newest first."""
-    return await control.store.approvals.list(state=state, before=before, limit=limit)
+    """Those that the caller may decide on, the newest first."""
+    kept: list[CallApproval] = []
+    while len(kept) < limit:
+        found = await control.store.approvals.list(state=state, before=before, limit=limit)
+        kept += [one for one in found if judges(principal, one.question)]
+        if len(found) < limit:
+            break
+        before = found[-1].approval_id
+    return kept[:limit]
 
 
-async def find_approval(control: Control, approval_id: str) -> CallApproval:
-    """One of them. Raises NotFound."""
+async def find_approval(control: Control, principal: Principal, approval_id: str) -> CallApproval:
+    """One of them. Raises NotFound, also where it is outside of the caller's ceiling."""
     found = await control.store.approvals.get(approval_id)
-    if found is None:
+    if found is None or not judges(principal, found.question):
         raise unknown(approval_id)
     return found
 
 
 async def decide(control: Control, principal: Principal, approval_id: str, decided: Decided) -> CallApproval:
     """Raises NotFound; Conflict where it is not pending any more; Forbidden to who asked itself."""
-    found = await find_approval(control, approval_id)
+    found = await find_approval(control, principal, approval_id)
     is_own = found.question.principal == principal.id
     if decided.is_approved and is_own and principal != LOCAL_ADMIN:
         raise Forbidden("nobody approves a call of its own", hint="let somebody else decide; you may deny it")

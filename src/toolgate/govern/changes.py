@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from toolgate.audit.events import AdminRecorded
-from toolgate.errors import Conflict, InvalidRecord, PlanOutdated
+from toolgate.errors import Conflict, Forbidden, InvalidRecord, NotFound, PlanOutdated
+from toolgate.govern.bounds import is_within
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft, Edit, parse_draft
 from toolgate.govern.foresight import foresee, warn_of
@@ -216,10 +217,16 @@ def _check_all(
 
 def _parse_checked(control: Control, actor: Principal, draft: Draft, before: Stored | None) -> Edit | None:
     """What the draft makes of `before`; None where it is so already. Raises what keeps it out."""
+    if draft.sent is None:  # first of all: what is outside of a key's bounds says nothing of itself
+        check_removal(actor, draft.kind, draft.id)
     edit = parse_draft(draft, before)
     if draft.is_declared and not edit.has_effect:
         return None
     _check_one(control, actor, edit)
+    if before is not None and not is_within(actor, before):
+        # In the words that the store has for a record that is not there.
+        missing = NotFound(f"there is no {RecordKey(draft.kind, draft.id)}")
+        raise missing if draft.sent is None else _not_ones_own(draft)
     return edit
 
 
@@ -236,11 +243,16 @@ def _naming(draft: Draft) -> Iterator[None]:
 
 
 def _check_one(control: Control, actor: Principal, edit: Edit) -> None:
-    if edit.record is None:
-        check_removal(actor, edit.draft.kind, edit.draft.id)
-    else:
+    if edit.record is not None:
         check_grant(actor, edit.record)
         check_terms(control.terms, edit.record)
+
+
+def _not_ones_own(draft: Draft) -> Forbidden:
+    return Forbidden(
+        f"{spoken(draft.kind)} `{draft.id}` reaches further than your key, which cannot replace it",
+        hint="use another id, or ask for a key that may write this one",
+    )
 
 
 def _pruned(listing: Listing, drafts: Sequence[Draft]) -> list[Draft]:

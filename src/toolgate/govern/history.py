@@ -4,11 +4,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolgate.errors import Compacted, InvalidRequest, NotFound
+from toolgate.govern.bounds import is_within
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
+from toolgate.govern.grants import check_removal
 from toolgate.govern.quarantine import rolled_back
+from toolgate.model.principals import Principal
 from toolgate.model.revisions import Body, Change, Kind, Operation, spoken
 from toolgate.registry.diff import FieldDiff, diff_fields
+from toolgate.registry.transaction import RecordKey
 
 MAX_HISTORY: Final = 500
 
@@ -56,12 +60,17 @@ async def diff_revisions(
 
 
 async def draft_rollback(
-    control: Control, kind: Kind, record_id: str, *, revision: int, if_revision: int | None
+    control: Control, actor: Principal, key: RecordKey, *, revision: int, if_revision: int | None
 ) -> Draft:
-    """The draft that makes a record what it was at `revision`: it may be its removal."""
+    """The draft that makes a record what it was at `revision`: it may be its removal.
+
+    Raises Forbidden and NotFound where `actor` may not touch it.
+    """
+    kind, record_id = key
+    check_removal(actor, kind, record_id)
     then = await body_at(control, kind, record_id, revision=revision)
     now = await control.store.get(kind, record_id)
-    if then is None and now is None:
+    if (then is None and now is None) or (now is not None and not is_within(actor, now)):
         raise NotFound(f"there is no {spoken(kind)} `{record_id}`, now or at revision {revision}")
     if kind == "pin":
         then = rolled_back(now, then)

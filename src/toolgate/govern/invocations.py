@@ -12,10 +12,12 @@ from contextlib import suppress
 from toolgate.errors import Forbidden, NotFound, NoWorkload
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.roles import reaches
+from toolgate.govern.bounds import find_within
 from toolgate.govern.control import Control
 from toolgate.model.invocations import ENDED, Invocation
 from toolgate.model.principals import Principal
 from toolgate.model.workloads import Workload
+from toolgate.policy.reach import BOUNDLESS
 from toolgate.registry.invocations import Made
 
 
@@ -85,8 +87,11 @@ async def cancel_invocation(
 ) -> Invocation:
     """End one, or have it ended. Raises NotFound; Forbidden to who may see it and no more."""
     found = await find_invocation(control, principal, task_id, invocation_id)
-    if found.principal.id != principal.id and not reaches(principal.role, "admin"):
-        raise Forbidden("cancelling what others have begun needs the role `admin`")
+    if found.principal.id != principal.id:
+        if not reaches(principal.role, "admin"):
+            raise Forbidden("cancelling what others have begun needs the role `admin`")
+        if principal.ceiling != BOUNDLESS:
+            await find_within(control, principal, "task", task_id)
     return await control.store.invocations.cancel(invocation_id)
 
 

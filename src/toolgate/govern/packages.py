@@ -8,6 +8,7 @@ from toolgate.errors import NotFound
 from toolgate.govern.changes import Committed, check_drafts, commit_drafts, warn_of_edits
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
+from toolgate.govern.grants import check_removal
 from toolgate.govern.package_drafts import (
     RECORDS,
     Offered,
@@ -37,6 +38,7 @@ class Planned:
 
 async def plan_install(control: Control, actor: Principal, wanted: Wanted) -> tuple[Prepared, Planned]:
     """What installing would do, to records and to tasks. Changes nothing."""
+    check_removal(actor, "package", wanted.package_id)
     prepared = await _prepare(control, wanted)
     return prepared, await _plan(control, actor, prepared.drafts)
 
@@ -46,6 +48,7 @@ async def install(
 ) -> tuple[Prepared, Committed]:
     """Make a package's server part of the registry, or another version of it. The catalog knows it then."""
     assert wanted.offered is None
+    check_removal(actor, "package", wanted.package_id)
     prepared = await _prepare(control, wanted)
     committed = await commit_drafts(control, actor, prepared.drafts, plan_id=plan_id)
     # What the pin approves of: to be compared with what the server will list.
@@ -57,6 +60,7 @@ async def install(
 
 async def plan_uninstall(control: Control, actor: Principal, package_id: str) -> Planned:
     """What uninstalling would do. Changes nothing."""
+    check_removal(actor, "package", package_id)
     return await _plan(control, actor, await _removals(control, package_id, None))
 
 
@@ -69,6 +73,7 @@ async def uninstall(
     plan_id: str | None = None,
 ) -> Committed:
     """Remove a package's records and its rows in the catalog. What was uploaded of it stays."""
+    check_removal(actor, "package", package_id)
     drafts = await _removals(control, package_id, if_revision)
     committed = await commit_drafts(control, actor, drafts, plan_id=plan_id)
     await _update_catalog(control, package_id)

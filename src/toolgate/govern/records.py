@@ -19,11 +19,16 @@ async def find_record(control: Control, kind: Kind, record_id: str) -> Stored:
     """The record, or NotFound."""
     stored = await control.store.get(kind, record_id)
     if stored is None:
-        raise NotFound(
-            f"there is no {spoken(kind)} `{record_id}`",
-            hint=f"`toolgate {kind.replace('_', '-')}s list` shows those there are",
-        )
+        raise unknown_record(kind, record_id)
     return stored
+
+
+def unknown_record(kind: Kind, record_id: str) -> NotFound:
+    """What is said of a record that is not there, and of one that the caller may not touch."""
+    return NotFound(
+        f"there is no {spoken(kind)} `{record_id}`",
+        hint=f"`toolgate {kind.replace('_', '-')}s list` shows those there are",
+    )
 
 
 def fill_in(stored: Stored) -> dict[str, Any]:

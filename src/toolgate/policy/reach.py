@@ -12,6 +12,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.resolve import bind_task
+from toolgate.policy.rules import compiled
 
 BOUNDLESS: Final = Ceiling()
 
@@ -38,6 +39,17 @@ def key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
         return compose(platform, ceiling, task=None, request=SessionRequest()).admitted
     reached = (task_reach(platform, task, ceiling=ceiling) for task in _readable(platform, ceiling.tasks))
     return frozenset().union(*reached)
+
+
+def is_in_ceiling(ceiling: Ceiling, ref: ToolRef, *, task_id: str | None) -> bool:
+    """Whether a key of this ceiling may reach `ref` under this task, as far as the key is concerned."""
+    if ceiling.tasks is not None and task_id not in ceiling.tasks:
+        return False
+    if ceiling.servers is not None and ref.server_id not in ceiling.servers:
+        return False
+    if ceiling.allow is not None and compiled(ceiling.allow).first_match(ref) is None:
+        return False
+    return compiled(ceiling.deny).first_match(ref) is None
 
 
 def _readable(platform: Snapshot, task_ids: tuple[str, ...]) -> Iterator[TaskPolicy]:

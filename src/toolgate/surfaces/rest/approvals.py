@@ -30,14 +30,16 @@ STATE: Final = Parameter("state", f"Only those in this state: {listed(_STATES)}.
 async def show_approvals(control: Control, call: Call[None]) -> Answer:
     """The newest first: those that wait, and what became of others."""
     page, state = parse_page(call.query), parse_choice(call.query, "state", _STATES)
-    found = await list_approvals(control, state=state, before=page.after or None, limit=page.limit + 1)
+    found = await list_approvals(
+        control, call.caller, state=state, before=page.after or None, limit=page.limit + 1
+    )
     shown, more = page.first(found, lambda one: one.approval_id)
     return Answer(ApprovalsAnswer(approvals=[show_approval(one) for one in shown], next_cursor=more))
 
 
 async def read_approval(control: Control, call: Call[None]) -> Answer:
     """What is asked, and how it stands."""
-    return Answer(show_approval(await find_approval(control, call.ids["approval_id"])))
+    return Answer(show_approval(await find_approval(control, call.caller, call.ids["approval_id"])))
 
 
 async def approve(control: Control, call: Call[ApproveSent]) -> Answer:

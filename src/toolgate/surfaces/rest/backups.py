@@ -5,6 +5,7 @@ from typing import Any, Final
 from toolgate.errors import NotFound, StorageFailed
 from toolgate.govern.changes import note
 from toolgate.govern.control import Control
+from toolgate.govern.grants import check_boundless
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint
 from toolgate.surfaces.rest.shapes import NoBody, Revision, Shown
@@ -25,6 +26,7 @@ async def make_backup(control: Control, call: Call[NoBody]) -> Answer:
 
     The file can be read by its owner only: it holds the hashes of keys and what records hold of secrets.
     """
+    check_boundless(call.caller, "a backup holds all there is")
     if control.backup_dir is None:
         raise NotFound("this process keeps no files", hint="copy the database itself with `toolgate export`")
     name = f"backup-{control.clock_ms()}-{control.store.revision}.jsonl"

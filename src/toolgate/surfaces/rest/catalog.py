@@ -22,6 +22,7 @@ from toolgate.govern.catalog import (
     visible,
 )
 from toolgate.govern.control import Control
+from toolgate.govern.grants import check_boundless
 from toolgate.model.packages import CatalogRow
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.catalog_shapes import (
@@ -100,6 +101,7 @@ async def run_backfill(control: Control, call: Call[Any]) -> Answer:
     Begin without a cursor, and go on with the one of the answer until it is null. A run that was cut off is
     taken up by beginning again: what is done is passed over.
     """
+    check_boundless(call.caller, "the catalog is for all callers")
     page = parse_page({"limit": str(BATCH), **call.query})
     done = await backfill(control, after=page.after, limit=min(page.limit, MAX_BATCH))
     return Answer(

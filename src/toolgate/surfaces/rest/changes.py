@@ -5,14 +5,16 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolgate.errors import Compacted, InvalidRecord, NotFound
+from toolgate.govern.bounds import find_within
 from toolgate.govern.changes import check_drafts, commit_drafts, warn_of_edits
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
 from toolgate.govern.history import draft_rollback
 from toolgate.govern.planning import plan_edits
-from toolgate.govern.records import find_record
 from toolgate.govern.workloads import kept_modules, warn_of_modules
+from toolgate.model.principals import Principal
 from toolgate.registry.records import parse_id
+from toolgate.registry.transaction import RecordKey
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.change_shapes import (
     ApplyAnswer,
@@ -33,7 +35,7 @@ async def plan_changes(control: Control, call: Call[PlanSent]) -> Answer:
     Nothing is changed. A change that names its plan is made as that showed it, or not at all.
     """
     served = control.gateway.snapshot
-    drafts = await _parse_plan(control, call.body)
+    drafts = await _parse_plan(control, call.caller, call.body)
     edits, listing = await check_drafts(control, call.caller, drafts, prune=call.body.prune)
     plan = await plan_edits(control, edits)
     warnings = [
@@ -43,16 +45,17 @@ async def plan_changes(control: Control, call: Call[PlanSent]) -> Answer:
     return Answer(await show_plan(plan, revision=listing.revision, warnings=warnings))
 
 
-async def _parse_plan(control: Control, sent: PlanSent) -> list[Draft]:
+async def _parse_plan(control: Control, actor: Principal, sent: PlanSent) -> list[Draft]:
     if sent.changes is not None:
         return _declare(sent.changes)
     assert sent.kind is not None
     assert sent.id is not None
     record_id = parse_id(sent.kind, sent.id)
     if sent.revision is not None:
-        return [await draft_rollback(control, sent.kind, record_id, revision=sent.revision, if_revision=None)]
+        key = RecordKey(sent.kind, record_id)
+        return [await draft_rollback(control, actor, key, revision=sent.revision, if_revision=None)]
     if sent.body is None:
-        await find_record(control, sent.kind, record_id)
+        await find_within(control, actor, sent.kind, record_id)
     return [Draft(kind=sent.kind, id=record_id, sent=sent.body)]
 
 

@@ -27,6 +27,7 @@ from toolgate.govern.records import find_record, show_record
 from toolgate.model.reports import NodeReport
 from toolgate.model.revisions import Kind, Stored, spoken
 from toolgate.registry.records import ID_FIELDS
+from toolgate.registry.transaction import RecordKey
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.change_shapes import RollbackSent
 from toolgate.surfaces.rest.histories import Past, diff_endpoint, history_endpoint
@@ -110,8 +111,8 @@ class Collection:
         """Make the record what it was at a revision of the registry, or remove it if it was not there."""
         draft = await draft_rollback(
             control,
-            self.kind,
-            call.ids[self.id_field],
+            call.caller,
+            RecordKey(self.kind, call.ids[self.id_field]),
             revision=call.body.revision,
             if_revision=call.if_revision,
         )

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.govern.control import Control
+from toolgate.govern.grants import check_boundless
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.record_shapes import ReloadAnswer
 from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint, Parameter
@@ -14,6 +15,7 @@ _SIGNS: Final = {"added": "+", "changed": "~", "removed": "-"}
 
 async def reload_directory(control: Control, call: Call[NoBody]) -> Answer:
     """Make the registry agree with the directory of server files, or, in a dry run, only say how."""
+    check_boundless(call.caller, "the directory holds servers of all callers")
     loader = control.loader
     if loader is None:
         raise NotFound("there is no directory of server files", hint="start with `--mcp-registry-dir DIR`")

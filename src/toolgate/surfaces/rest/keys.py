@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound, StorageFailed
 from toolgate.gateway.identity import hash_key
+from toolgate.govern.bounds import find_within
 from toolgate.govern.changes import commit_drafts, put_record
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
-from toolgate.govern.records import find_record, show_record
+from toolgate.govern.records import show_record
 from toolgate.registry.key_bodies import TimeBudgetsBody
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.collection import Collection
@@ -42,7 +43,7 @@ async def make_key(control: Control, call: Call[KeySent]) -> Answer:
 
 async def set_budgets(control: Control, call: Call[TimeBudgetsBody]) -> Answer:
     """Replace what a key may use over time; budgets left out are taken away. What is used stays used."""
-    stored = await find_record(control, "key", call.ids["key_id"])
+    stored = await find_within(control, call.caller, "key", call.ids["key_id"])
     key = _with_budgets(stored.body, call.body)
     if_revision = stored.revision if call.if_revision is None else call.if_revision
     draft = Draft(kind="key", id=stored.id, sent=key, if_revision=if_revision)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from toolgate.errors import Forbidden, InvalidRequest, NotFound, ServerBusy, ServerUnavailable, StorageFailed
 from toolgate.gateway.roles import reaches
+from toolgate.govern.bounds import acts_on_server
 from toolgate.govern.changes import note
 from toolgate.govern.control import Control
 from toolgate.govern.records import find_record
@@ -85,7 +86,7 @@ async def show_client(control: Control, _call: Call[None]) -> Answer:
 async def _record(control: Control, call: Call[Any], *, is_shared: bool) -> ServerRecord:
     """The record, with whom the login is for. Raises NotFound and Forbidden."""
     server_id, caller = call.ids["server_id"], call.caller
-    is_admin = reaches(caller.role, "admin")
+    is_admin = reaches(caller.role, "admin") and acts_on_server(caller, server_id)
     if not is_admin and not can_reach(control.gateway, caller, server_id):
         raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
     record = parse_server((await find_record(control, "server", server_id)).body, strict=False)

@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from toolgate.catalog.naming import chat_names, door_name
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound, PlanOutdated, PlanRequired
+from toolgate.govern.bounds import find_within
 from toolgate.govern.changes import check_saving, note
 from toolgate.govern.control import Control
 from toolgate.govern.drafts import Draft
+from toolgate.govern.grants import check_removal
 from toolgate.govern.records import find_record
 from toolgate.model.names import ToolRef, kind_of, parse_task_id
 from toolgate.model.principals import Ceiling
@@ -69,7 +71,7 @@ async def record_to_try(
 ) -> Record | None:
     """The record that was sent, fit to be saved; or, where none was, the saved one."""
     if not call.body:
-        body = (await find_record(control, kind, record_id)).body
+        body = (await find_within(control, call.caller, kind, record_id)).body
         return parse_record(kind, record_id, body, strict=False)
     draft = Draft(kind=kind, id=record_id, sent=call.body)
     (edit,), _ = await check_saving(control, call.caller, [draft], plan_id=call.plan_id)
@@ -79,6 +81,7 @@ async def record_to_try(
 async def refresh_server(control: Control, call: Call[NoBody]) -> Answer:
     """List the tools of the server again now. What came of it stands in its health."""
     server_id = call.ids["server_id"]
+    check_removal(call.caller, "server", server_id)
     servers = control.gateway.servers
     await servers.refresh(server_id)
     health, offer = servers.health().get(server_id), servers.tools().get(server_id)

@@ -1,0 +1,29 @@
+"""Whether a ceiling contains one tool, as an approver's must."""
+
+import pytest
+
+from toolgate.model.names import ToolRef
+from toolgate.model.principals import Ceiling
+from toolgate.policy.reach import is_in_ceiling
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "contained"),
+    [
+        (Ceiling(), True),
+        (Ceiling(tasks=("review",)), True),
+        (Ceiling(tasks=("other",)), False),
+        (Ceiling(servers=("git",)), True),
+        (Ceiling(servers=()), False),
+        (Ceiling(allow=("git/*",)), True),
+        (Ceiling(allow=("log",)), False),
+        (Ceiling(deny=("push",)), False),
+        (Ceiling(deny=("fs/*",)), True),
+    ],
+)
+def test_try_9_a_ceiling_contains_what_each_of_its_parts_does(ceiling: Ceiling, contained: bool) -> None:
+    assert is_in_ceiling(ceiling, ToolRef("git", "push"), task_id="review") == contained
+
+
+def test_a_ceiling_of_tasks_contains_nothing_without_a_task() -> None:
+    assert not is_in_ceiling(Ceiling(tasks=("review",)), ToolRef("git", "push"), task_id=None)
