@@ -3,13 +3,16 @@
 import json
 import signal
 import socket
+import subprocess
+import sys
+import threading
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.processes import running
+from tests.cli.processes import DEADLINE_S, PROGRAM, running
 from tests.cli.screen import shown
 from toolgate.cli.render.up import render_control_ready
 
@@ -28,6 +31,30 @@ def test_control_serves_rest_and_grpc_says_where_and_ends_with_0_on_sigint(tmp_p
             pass
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0
+
+
+def test_control_waits_for_its_database_and_stops_at_once_on_sigterm(tmp_path: Path) -> None:
+    url = f"postgresql://toolgate@127.0.0.1:{free_port()}/toolgate"
+    command = [sys.executable, "-c", PROGRAM, "control", "--data", str(tmp_path / "d"), "--database", url]
+    where = ["--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0"]
+    with subprocess.Popen([*command, *where], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        watchdog = threading.Timer(DEADLINE_S, process.kill)
+        watchdog.start()
+        told = process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        ended = process.wait(timeout=60)
+        rest = process.stderr.read()
+        watchdog.cancel()
+
+    assert "waiting for the database `toolgate` at `127.0.0.1`" in told
+    assert (ended, "Traceback" in rest) == (0, False)
+
+
+def free_port() -> int:
+    """One on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def test_people_are_told_how_to_give_it_a_node() -> None:

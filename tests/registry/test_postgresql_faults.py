@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from urllib.parse import urlsplit
 
 import psycopg
@@ -13,7 +13,7 @@ from tests.contract.watch_guarantees import events
 from tests.postgres import PostgresServer, own_server
 from tests.scenarios.soak import rounds
 from tests.scenarios.wires import open_wire
-from toolgate.errors import Compacted, StorageUnavailable
+from toolgate.errors import Compacted, StartRefused, StorageUnavailable
 from toolgate.model.revisions import Batch
 from toolgate.registry import postgresql
 from toolgate.registry.postgresql import PostgresStore, open_postgres_store
@@ -94,6 +94,35 @@ async def test_a_restart_costs_no_watcher_anything(server: PostgresServer, store
 
     assert (failed.value.wire.http, failed.value.retryable) == (503, True)
     assert [change.after for batch in seen for change in batch.changes] == [{"n": 1}, {"n": 3}]
+
+
+async def test_a_store_that_waits_opens_once_its_database_is_there(
+    server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.stop()
+    with pytest.raises(StartRefused):
+        async with open_postgres_store(url, Clock()):
+            pass
+    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
+        opening = asyncio.ensure_future(
+            stack.enter_async_context(open_postgres_store(url, Clock(), waits=True))
+        )
+        while not caplog.messages:
+            await asyncio.sleep(0.01)
+        early = opening.done()
+        server.start()
+        store = await opening
+        await store.write([put("fs")], actor="ada")
+
+    assert not early
+    assert [message for message in caplog.messages if "waiting for the database" in message]
+
+
+async def test_a_store_that_waits_refuses_what_waiting_does_not_cure(server: PostgresServer) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(StartRefused, match="does not exist"):
+            async with open_postgres_store(server.url("nowhere"), Clock(), waits=True):
+                pass
 
 
 async def test_idle_connections_that_were_dropped_are_noticed_by_nobody(

@@ -68,7 +68,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
     tls = _read_tls(settings)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
-            open_store(settings.database or settings.registry_file, wall_ms)
+            open_store(settings.database or settings.registry_file, wall_ms, waits=True)
         )
         await refuse_open_door(settings, store, admin_key)
         journal = await stack.enter_async_context(open_exported_journal(settings))

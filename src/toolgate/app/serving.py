@@ -82,9 +82,10 @@ async def serve(
     open_app: OpenApp, settings: Settings, environ: Mapping[str, str], on_ready: OnReady | None = None
 ) -> None:
     """Run until SIGINT or SIGTERM."""
-    stopping = asyncio.Event()
-    with _listen(settings) as listener, _handling(_stop_signals(stopping)):
+    stopping, started = asyncio.Event(), asyncio.Event()
+    with _listen(settings) as listener, _handling(_stop_signals(stopping, started)):
         async with open_app(settings, environ) as app, asyncio.TaskGroup() as tasks:
+            started.set()
 
             async def stopped() -> None:
                 await stopping.wait()
@@ -112,12 +113,14 @@ def _settle_memory() -> None:
     bytes(_LARGER_THAN_MOST)
 
 
-def _stop_signals(stopping: asyncio.Event) -> Mapping[signal.Signals, Callable[[], None]]:
-    """INT and TERM stop: the first drains, the second does not wait."""
+def _stop_signals(
+    stopping: asyncio.Event, started: asyncio.Event
+) -> Mapping[signal.Signals, Callable[[], None]]:
+    """INT and TERM stop: the first drains, the second does not wait. A start, which may wait, is given up."""
     own = asyncio.current_task()
 
     def stop() -> None:
-        if stopping.is_set() and own is not None:
+        if own is not None and (stopping.is_set() or not started.is_set()):
             own.cancel()
         stopping.set()
 

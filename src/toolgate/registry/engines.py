@@ -20,11 +20,17 @@ def is_postgres_url(target: str | Path) -> bool:
     return isinstance(target, str) and target.startswith(("postgresql:", "postgres:"))
 
 
-def open_store(target: str | Path, clock_ms: Callable[[], int]) -> AbstractAsyncContextManager[Store]:
-    """The store at `target`, made if it is missing. Raises StartRefused."""
+def open_store(
+    target: str | Path, clock_ms: Callable[[], int], *, waits: bool = False
+) -> AbstractAsyncContextManager[Store]:
+    """The store at `target`, made if it is missing. Raises StartRefused.
+
+    `waits`: for a database that cannot be reached, until it can.
+    """
     if is_postgres_url(target):
-        opened: AbstractAsyncContextManager[Store] = _load("postgresql").open_postgres_store(target, clock_ms)
-        return opened
+        open_postgres_store: Callable[..., AbstractAsyncContextManager[Store]]
+        open_postgres_store = _load("postgresql").open_postgres_store
+        return open_postgres_store(target, clock_ms, waits=waits)
     return open_sqlite_store(Path(target), clock_ms)
 
 

@@ -9,7 +9,7 @@ ends every watcher, so that it lists again.
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -19,11 +19,11 @@ from typing import Any, Final
 import psycopg
 from sqlalchemy import Connection, text
 
-from toolgate.errors import Compacted, StorageFailed, StorageUnavailable, ToolgateError
+from toolgate.errors import Compacted, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
 from toolgate.model.revisions import Batch, Write
 from toolgate.registry.catalog_tables import read_catalog_mark
 from toolgate.registry.database import Transactions
-from toolgate.registry.postgresql_database import CHANNEL, READERS, PostgresDatabase
+from toolgate.registry.postgresql_database import CHANNEL, READERS, PostgresDatabase, is_away
 from toolgate.registry.report_tables import read_mark
 from toolgate.registry.sql_store import SqlStore, start_of
 from toolgate.registry.statements import News, read_batches, read_news
@@ -40,6 +40,8 @@ _WITHIN_S: Final = 20.0
 _CLOSE_S: Final = 3.0
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
+_TELL_EVERY_S: Final = 60.0
+"""How often a start that waits for its database says so: enough to be found in a log, and no flood."""
 
 _CLOCK_MS: Final = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
@@ -47,15 +49,21 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_postgres_store(url: str, clock_ms: Callable[[], int]) -> AsyncIterator["PostgresStore"]:
-    """The store in the database at `url`, its tables made if they are missing. Raises StartRefused."""
+async def open_postgres_store(
+    url: str, clock_ms: Callable[[], int], *, waits: bool = False
+) -> AsyncIterator["PostgresStore"]:
+    """The store in the database at `url`, its tables made if they are missing. Raises StartRefused.
+
+    `waits`: for a database that cannot be reached, until it can.
+    """
     database = PostgresDatabase(url)
     reader = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="registry-read")
     # One: writers stand in line at the database anyway, and so never keep a reader from its thread.
     writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry-write")
     loop = asyncio.get_running_loop()
     try:
-        head = await loop.run_in_executor(writer, database.prepare)
+        prepare = partial(loop.run_in_executor, writer, database.prepare)
+        head = await (_prepare_once_there(database, prepare) if waits else prepare())
         transactions = Transactions(database, reader=reader, writer=writer, within_s=_WITHIN_S)
         store = PostgresStore(transactions, head, clock_ms=clock_ms)
         following = asyncio.create_task(store.follow(database.parameters))
@@ -67,6 +75,22 @@ async def open_postgres_store(url: str, clock_ms: Callable[[], int]) -> AsyncIte
             await store.aclose()
     finally:
         await asyncio.shield(asyncio.to_thread(_close, database, reader, writer))
+
+
+async def _prepare_once_there(database: PostgresDatabase, prepare: Callable[[], Awaitable[Head]]) -> Head:
+    """Try until the database can be reached. Raises StartRefused for whatever else is wrong."""
+    delay_s, told_s = _FIRST_DELAY_S, -_TELL_EVERY_S
+    while True:
+        try:
+            return await prepare()
+        except StartRefused as exc:
+            if not is_away(exc):
+                raise
+            if _now_s() - told_s >= _TELL_EVERY_S:
+                _log.warning("waiting for %s: %s", database.where, exc)
+                told_s = _now_s()
+        await asyncio.sleep(random.uniform(delay_s / 2, delay_s))  # noqa: S311 (spreads replicas)
+        delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
 
 def _close(database: PostgresDatabase, *executors: ThreadPoolExecutor) -> None:

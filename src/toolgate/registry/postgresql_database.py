@@ -68,6 +68,9 @@ _NOTICES: Final[Mapping[Topic, TextClause]] = {
 _FULL: Final = frozenset({"53100", "58030"})
 """Disk full, and input/output error: what a full or failing disk is to PostgreSQL."""
 
+_PASSING: Final = ("starting up", "shutting down", "not yet accepting", "recovery", "too many clients")
+"""Of what a server says as it refuses a connection: libpq hands on the text of it, and no code."""
+
 T = TypeVar("T")
 
 
@@ -95,11 +98,11 @@ class PostgresDatabase:
 
     def prepare(self) -> Head:
         """Make or migrate the tables, look at every record. Raises StartRefused, and then changed nothing."""
-        with _refusing(self._where):
+        with _refusing(self.where):
             with self._snapshots.connect() as connection:
-                _check_server(connection, self._where)
+                _check_server(connection, self.where)
                 version = _read_schema_version(connection)
-            refuse_newer(version, what=self._where)
+            refuse_newer(version, what=self.where)
             if is_older(version):
                 with self._engine.begin() as connection:
                     _ensure_tables(connection)
@@ -165,7 +168,8 @@ class PostgresDatabase:
             raise psycopg.OperationalError("the store is being closed")
 
     @property
-    def _where(self) -> str:
+    def where(self) -> str:
+        """Which database this is, without credentials."""
         host = self.parameters.get("host") or "the local socket"
         return f"the database `{self.parameters.get('dbname', '')}` at `{host}`"
 
@@ -233,6 +237,14 @@ def _refusing(where: str) -> Iterator[None]:
         else:
             hint = "give Toolgate a database or schema of its own, in which its user may create tables"
         raise StartRefused(f"cannot use {where}: {_cause(exc)}", hint=hint) from exc
+
+
+def is_away(refused: StartRefused) -> bool:
+    """Whether no server answers, or one that will take connections later. A wrong password does not pass."""
+    cause = refused.__cause__.orig if isinstance(refused.__cause__, DBAPIError) else None
+    said = str(cause)
+    is_refused_by_server = "FATAL" in said and not any(words in said for words in _PASSING)
+    return isinstance(cause, psycopg.OperationalError) and not is_refused_by_server
 
 
 @contextmanager
