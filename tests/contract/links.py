@@ -45,6 +45,9 @@ class Ears:
         self.notifications.append(method)
         self.params.append(params)
 
+    def on_session_replaced(self) -> bool:
+        return True
+
     def on_closed(self, reason: str) -> None:
         self.closings.append(reason)
 

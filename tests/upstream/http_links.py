@@ -36,6 +36,9 @@ class Heard:
         for waker in self._wakers:
             waker.set()
 
+    def on_session_replaced(self) -> bool:
+        return True
+
     def on_closed(self, reason: str) -> None:
         self.closings.append(reason)
 

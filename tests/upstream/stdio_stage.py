@@ -37,6 +37,9 @@ class Listener:
     def on_notification(self, method: str, params: bytes) -> None:
         self.notifications.append((method, params))
 
+    def on_session_replaced(self) -> bool:
+        return True
+
     def on_closed(self, reason: str) -> None:
         self.closed.append(reason)
         self.has_closed.set()

@@ -8,12 +8,13 @@ import asyncio
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from toolgate.errors import CallTimedOut, LoginRequired, ServerUnavailable
+from toolgate.model.pins import Pin
 from toolgate.model.reports import HealthState
 from toolgate.model.runners import describe_download, runner_of
 from toolgate.model.servers import ServerRecord
@@ -27,6 +28,7 @@ from toolgate.upstream.link import Link, StartFailed
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.restarts import Restarts
 from toolgate.upstream.revisions import RevisionChoice
+from toolgate.upstream.vetting import Vetting
 
 Act = Callable[[], Awaitable[None]]
 RUNS: Final = "it runs, and has not answered yet"
@@ -46,6 +48,7 @@ class Surroundings:
     metrics: Metrics
     tasks: asyncio.TaskGroup
     clock: Callable[[], float]
+    pins: Callable[[], Mapping[str, Pin]]
 
 
 @dataclass(slots=True)
@@ -76,6 +79,9 @@ class _Reports:
     def on_notification(self, method: str, params: bytes) -> None:
         if self._is_current:
             self._connection.on_notification(method, params)
+
+    def on_session_replaced(self) -> bool:
+        return not self._is_current or self._connection.on_session_replaced()
 
     def on_closed(self, reason: str) -> None:
         self.closed = reason
@@ -128,6 +134,7 @@ class Connection(ABC):
         self.record = record
         self.common = common
         self.headers = common.headers
+        self._vetting = Vetting(record.server_id)
         self.revisions: RevisionChoice | None = None
         """How calls choose a revision; None if the server, as far as known, supports one only."""
         self.gate = Gate(record.server_id, limit=record.budgets.max_concurrency, queue=limits.queue)
@@ -211,9 +218,17 @@ class Connection(ABC):
             hint="nothing to do; raise start_timeout_s if the network is slow",
         )
 
-    async def listed(self, _link: Link, _until_s: float) -> None:
-        """Returns once the tools were listed by the link. One that never lists makes nobody wait for it."""
-        return
+    async def listed(self, link: Link, pin: Pin, until_s: float) -> bool:
+        """Returns once the tools of a pinned server were listed by the link and compared.
+
+        Says whether that took time. Raises ServerUnavailable or CallTimedOut where it could not be done.
+        """
+        return await self._vetting.check(link, pin, until_s)
+
+    def on_session_replaced(self) -> bool:
+        """Whether calls may be sent in the new session before it was listed."""
+        self._vetting.renew()
+        return not self._is_pinned
 
     # What the link reports
 
@@ -336,6 +351,10 @@ class Connection(ABC):
             await self._close(link)
 
     # Small things
+
+    @property
+    def _is_pinned(self) -> bool:
+        return self.record.server_id in self._around.pins()
 
     @property
     def _known_era(self) -> Era | None:

@@ -149,6 +149,10 @@ class StartFailed(Exception):
         """How long the server asks to be left alone."""
 
 
+class SessionReplaced(Exception):
+    """The server ended the session before it read this call, which may be sent again in the new one."""
+
+
 Purpose = Literal["start", "trial"]
 """A trial is to see whether a record works, and nothing else."""
 
@@ -162,6 +166,12 @@ class LinkListener(Protocol):
 
     def on_notification(self, method: str, params: bytes) -> None:
         """A notification that belongs to no request of ours (`list_changed` and the like)."""
+
+    def on_session_replaced(self) -> bool:
+        """The server ended the session, and the link has another: whether calls may be sent in it at once.
+
+        Where not, those that lost the session raise SessionReplaced.
+        """
 
     def on_closed(self, reason: str) -> None:
         """The link ended without being asked to. Called once, after all its requests have failed."""

@@ -7,9 +7,10 @@ link, with no task, timer or lock of its own. A call is sent at most once.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -27,7 +28,16 @@ from toolgate.upstream.connection import Connection, Surroundings
 from toolgate.upstream.gate import AskedOutside
 from toolgate.upstream.health import ServerHealth
 from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
-from toolgate.upstream.link import NO_CAPABILITIES, ClientSide, Link, Opener, Params, Reply, Told
+from toolgate.upstream.link import (
+    NO_CAPABILITIES,
+    ClientSide,
+    Link,
+    Opener,
+    Params,
+    Reply,
+    SessionReplaced,
+    Told,
+)
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.per_session import SessionLinks
 from toolgate.upstream.supervisor import Supervisor
@@ -120,6 +130,7 @@ class Pool:
             metrics=self._metrics,
             tasks=self._tasks,
             clock=self._clock,
+            pins=lambda: self._pins,
         )
         return self
 
@@ -261,20 +272,23 @@ class Pool:
                 has_waited = True
                 link = await server.connected(until_s)
             if tool is not None and server_id in self._pins:
-                await server.listed(link, until_s)
-                self._check_held_back(tool)
+                has_waited |= await self._vet(server, link, tool, until_s)
             if has_waited and origin.recheck is not None:
                 origin.recheck()
             era = link.hello.era
-            headers = EMPTY if era == "legacy" else server.headers.of(method, tool, params)
-            if self.tracing is not None:
-                headers = {**headers, **_handed_on(self.tracing, server, link)}
+            headers = self._headers(server, link, method, tool, params)
             # Only servers of the handshake era ask in the middle of a call.
             if era == "legacy" and client is not None and client.capabilities != NO_CAPABILITIES:
                 client = asked = AskedOutside(client, gate)
-            reply = await link.request(
-                method, params, timeout_s=until_s - clock(), headers=headers, client=client
-            )
+            try:
+                reply = await link.request(
+                    method, params, timeout_s=until_s - clock(), headers=headers, client=client
+                )
+            except SessionReplaced:
+                assert tool is not None  # only calls of tools are held
+                send = partial(link.request, method, params, headers=headers, client=client)
+                await self._vet(server, link, tool, until_s)
+                reply = await _send_again(send, origin, until_s - clock())
         finally:
             server.last_used_s = clock()
             if asked is not None:
@@ -286,11 +300,27 @@ class Pool:
             reply = Reply(result=_capped(method, reply.result or b"", server.max_output_bytes))
         return Answer(reply, era)
 
-    def _check_held_back(self, tool: ToolDefinition) -> None:
-        """Raises UnknownTool for a call that was let in before its tool turned out to have changed."""
+    def _headers(
+        self, server: Connection, link: Link, method: str, tool: ToolDefinition | None, params: Params, /
+    ) -> Mapping[str, str]:
+        headers = EMPTY if link.hello.era == "legacy" else server.headers.of(method, tool, params)
+        if self.tracing is None:
+            return headers
+        return {**headers, **_handed_on(self.tracing, server, link)}
+
+    async def _vet(self, server: Connection, link: Link, tool: ToolDefinition, until_s: float, /) -> bool:
+        """Whether the call of a tool had to wait until `link` was listed, if its server has a pin.
+
+        Raises UnknownTool for a call that was let in before its tool turned out to have changed.
+        """
+        pin = self._pins.get(tool.ref.server_id)
+        if pin is None:
+            return False
+        has_waited = await server.listed(link, pin, until_s)
         pin = self._pins.get(tool.ref.server_id)
         if pin is not None and tool.ref.name in pin.changed:
             raise UnknownTool(f"`{tool.ref}` changed while the call waited, and is not offered any more")
+        return has_waited
 
     def end_session(self, session: str) -> None:
         """Whatever servers keep for this session is not needed any more."""
@@ -330,6 +360,16 @@ class Pool:
         except KeyError:
             raise ServerUnavailable(f"server `{server_id}` is not registered") from None
         return server.serving(session, client, method, params)
+
+
+async def _send_again(send: Callable[..., Awaitable[Reply]], origin: CallOrigin, timeout_s: float) -> Reply:
+    """Send a call once more that its server refused unread, because it had ended the session."""
+    if origin.recheck is not None:
+        origin.recheck()
+    try:
+        return await send(timeout_s=timeout_s)
+    except SessionReplaced as exc:
+        raise ServerUnavailable("the server ends its sessions again and again; nothing was sent") from exc
 
 
 def _handed_on(tracing: Tracing, server: Connection, link: Link) -> Mapping[str, str]:

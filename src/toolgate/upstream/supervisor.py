@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from toolgate.errors import ServerUnavailable
+from toolgate.model.pins import Pin
 from toolgate.model.protocol import LIST_CHANGED, UPDATED
 from toolgate.model.raw import UNREADABLE
 from toolgate.model.reports import HealthState
@@ -56,6 +57,8 @@ class Supervisor(Connection):
         self._refreshes: list[asyncio.Future[None]] = []
         self._listed_by: Link | None = None
         """The newest link by which the tools were listed."""
+        self._session = 0
+        """Counts the sessions of all links: a list that began in one says nothing of the next."""
         self._noted: HealthState | Literal[""] = ""
         """What the log says of a server that is not connected."""
         self._list_ended = asyncio.Event()
@@ -152,10 +155,11 @@ class Supervisor(Connection):
         self._wake.set()
         await ended
 
-    async def listed(self, link: Link, until_s: float) -> None:
-        """Returns once the tools were listed by `link`, and those were told who have to know. Or fails."""
+    async def listed(self, link: Link, pin: Pin, until_s: float) -> bool:
+        """As `Connection.listed`; those are told of the list who have to know."""
+        del pin
         if self._listed_by is link:
-            return
+            return False
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until_s):
                 await self._list_ended.wait()
@@ -164,6 +168,14 @@ class Supervisor(Connection):
                 f"server `{self.record.server_id}` offers only what was approved, and could not be listed "
                 "since it was connected; nothing was sent"
             )
+        return True
+
+    def on_session_replaced(self) -> bool:
+        self._listed_by = None
+        self._session += 1
+        self._discovery.ask(self._clock())
+        self._wake.set()
+        return not self._is_pinned
 
     @property
     def connections(self) -> Collection[Connection]:
@@ -295,17 +307,17 @@ class Supervisor(Connection):
         """Read the lists that are due, at once; each is shown without waiting long for the others."""
         link = self.link
         assert link is not None  # `_next` lists only where there is a link
-        refreshes = self._take_refreshes()
+        refreshes, session = self._take_refreshes(), self._session
         readings: dict[Reading, ListKind] = {
             self._around.tasks.create_task(self._read(kind, link)): kind
             for kind in self._discovery.begin(self._clock())
         }
         try:
             done, pending = await asyncio.wait(readings, timeout=self._around.limits.list_together_s)
-            self._on_ended(done, readings, link)
+            self._on_ended(done, readings, link, session)
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                self._on_ended(done, readings, link)
+                self._on_ended(done, readings, link, session)
         finally:
             for reading in readings:
                 reading.cancel()
@@ -322,7 +334,9 @@ class Supervisor(Connection):
             _logger.exception("server `%s`: unexpected failure", server_id)
             return ListFailed(f"internal error: {exc!r}")
 
-    def _on_ended(self, done: Iterable[Reading], readings: Mapping[Reading, ListKind], link: Link) -> None:
+    def _on_ended(
+        self, done: Iterable[Reading], readings: Mapping[Reading, ListKind], link: Link, session: int
+    ) -> None:
         now_s = self._clock()
         for reading in done:
             kind, outcome = readings[reading], reading.result()
@@ -331,12 +345,12 @@ class Supervisor(Connection):
                 self._on_list_failed(kind, outcome)
             else:
                 self._discovery.on_read(kind, outcome, now_s)
-                self._on_listed(kind, link)
+                self._on_listed(kind, link if session == self._session else None)
         self._show()
-        if any(readings[reading] == "tools" for reading in done):
+        if session == self._session and any(readings[reading] == "tools" for reading in done):
             self._announce_list_ended()
 
-    def _on_listed(self, kind: ListKind, link: Link) -> None:
+    def _on_listed(self, kind: ListKind, link: Link | None) -> None:
         if kind != "tools":
             return
         self._listed_by = link

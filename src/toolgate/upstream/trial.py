@@ -41,6 +41,10 @@ class _Ear:
     def on_notification(self, method: str, params: bytes) -> None:
         """A trial lists once."""
 
+    def on_session_replaced(self) -> bool:
+        """A trial makes no calls."""
+        return True
+
     def on_closed(self, reason: str) -> None:
         """The request in flight fails by itself."""
 

@@ -22,6 +22,7 @@ from toolgate.upstream.link import (
     LinkListener,
     Params,
     Reply,
+    SessionReplaced,
     StartFailed,
     Told,
 )
@@ -68,6 +69,8 @@ class LegacyDialect:
         self._orders = LegacyOrders(hello, self._ask_quietly, background)
         self._renewal: asyncio.Task[None] | None = None
         self._renewal_failure = "the link has ended"
+        self._takes_calls = True
+        """Whether a call that lost its session may be sent in the one there is now."""
         self._listening: asyncio.Task[None] | None = None
         self._doubt = Doubt(self._is_still_legacy)
         self._enter(session)
@@ -96,7 +99,9 @@ class LegacyDialect:
             body = encode_request(number, method, params)
             # What mirrors a body is checked by modern servers alone; a trace is for all.
             more = trace_lines(headers) if headers else b""
-            return await self._ask_within_session(key, body, deadline, more=more)
+            return await self._ask_within_session(
+                key, body, deadline, more=more, is_call=method == "tools/call"
+            )
         except Rejected as exc:
             await self._doubt.check(exc, deadline)
             raise
@@ -107,7 +112,9 @@ class LegacyDialect:
         finally:
             relay.leave(key)
 
-    async def _ask_within_session(self, key: bytes, body: bytes, deadline: float, *, more: bytes) -> Incoming:
+    async def _ask_within_session(
+        self, key: bytes, body: bytes, deadline: float, *, more: bytes, is_call: bool
+    ) -> Incoming:
         session = self._session
         try:
             return await self._exchange(key, body, deadline, more=more)
@@ -115,6 +122,8 @@ class LegacyDialect:
             if session.id is None or not _means_session_lost(exc):
                 raise
         await self._renewed(session, deadline)
+        if is_call and not self._takes_calls:
+            raise SessionReplaced
         return await self._exchange(key, body, deadline, more=more)
 
     async def _exchange(self, key: bytes, body: bytes, deadline: float, *, more: bytes = b"") -> Incoming:
@@ -177,6 +186,7 @@ class LegacyDialect:
             self._renewal_failure = "the session was lost, and the server now speaks another era"
             if greeting.session is not None:
                 self._enter(greeting.session)
+                self._takes_calls = self._listener.on_session_replaced()
                 self.listen()
                 self._orders.renew()
                 # Servers lose sessions when they are restarted, often with other tools.
