@@ -447,13 +447,18 @@ def _fleet() -> Rows:
 
 def _process() -> Rows:
     wrong = f"{refusals.MAX_WRONG} in {_time(refusals.WINDOW_S)}"
-    share = subscriptions.MAX_OPEN // places.SHARE
+    most, share = places.most_for_one(subscriptions.MAX_OPEN), subscriptions.MAX_OPEN // places.SHARE
     return (
         ("key of an administrator", f"at least {identity.MIN_KEY_CHARS} characters", "refuses to start"),
         ("wrong credentials from one address", wrong, "429 `too_many_attempts`"),
         ("logins with a browser at once", f"{oidc_login.MAX_AT_ONCE}", "429 `too_many_attempts`"),
         ("files of the console", _size(console_files.MAX_BYTES), "refuses to start"),
-        ("event streams, of one caller", f"{subscriptions.MAX_OPEN:,}, {share:,}", "503 `session_limit`"),
+        ("event streams", f"{subscriptions.MAX_OPEN:,}", "503 `session_limit`"),
+        (
+            "event streams of one caller",
+            f"{most:,}; once {most:,} are open in all, {share:,}",
+            "503 `session_limit`",
+        ),
         (
             "audit file, by default",
             _size(sinks.ROTATE_BYTES),

@@ -74,6 +74,29 @@ def test_what_suits_nothing_finds_nothing(query: str) -> None:
     assert found(index_of(TOOLS), query) == []
 
 
+def test_what_changed_finds_the_log_and_the_differences() -> None:
+    """The README's own example, over the tools of the git server."""
+    git = {
+        "git_add": "Adds file contents to the staging area",
+        "git_branch": "List Git branches",
+        "git_checkout": "Switches branches",
+        "git_commit": "Records changes to the repository",
+        "git_create_branch": "Creates a new branch from an optional base branch",
+        "git_diff": "Shows differences between branches or commits",
+        "git_diff_staged": "Shows changes that are staged for commit",
+        "git_diff_unstaged": "Shows changes in the working directory that are not yet staged",
+        "git_log": "Shows the commit logs",
+        "git_reset": "Unstages all staged changes",
+        "git_show": "Shows the contents of a commit, or of a file or directory given as <revision>:<path>",
+        "git_status": "Shows the working tree status",
+    }
+    index = index_of([tool(f"git.{name}", description) for name, description in git.items()] + TOOLS)
+
+    found = [hit.key for hit in index.search("what changed", limit=10)]
+
+    assert {"git.git_log", "git.git_diff", "git.git_diff_staged", "git.git_diff_unstaged"} <= set(found)
+
+
 def test_a_word_that_was_said_counts_more_than_one_that_means_the_same() -> None:
     index = index_of([tool("a.delete_it", "x"), tool("b.remove_it", "x")])
 

@@ -15,6 +15,8 @@ _SAME: Final = """
     delete remove erase
     get fetch retrieve read obtain view show
     update edit modify change
+    change diff difference
+    change history log
     list enumerate show
     save write store
     send post publish

@@ -9,6 +9,11 @@ SHARE: Final = 10
 """The last fifth of all places is for principals that hold less than this part of them."""
 
 
+def most_for_one(of: int) -> int:
+    """How many of `of` places one principal gets while there is room. Above, each gets its share at most."""
+    return -(-of * 4 // 5)
+
+
 class Places:
     """Who holds how many."""
 
@@ -25,7 +30,7 @@ class Places:
         held = self._held[principal_id]
         if self._taken >= of:
             raise SessionLimit(f"this node holds {of} {self._what}")
-        if self._taken * 5 >= of * 4 and held * SHARE >= of:
+        if self._taken >= most_for_one(of) and held * SHARE >= of:
             raise SessionLimit(
                 f"you hold {held} {self._what}, and what is left is for others",
                 hint="close those you do not need",
