@@ -116,6 +116,8 @@ class Endpoints:
     chat: ChatHouse
     rest: RestHouse
     session: LegacyClient
+    batches: LegacyClient
+    """A session of the one revision that has them."""
     sse: SseClient
     model: ScriptedModel
     desk: GrantingDesk
@@ -138,6 +140,10 @@ class Endpoints:
     async def in_session(self, method: str, params: Json) -> Response:
         sent = self.message(method, params)
         return await self.chat.house.request("POST", "/api/mcp", sent, JSON_HEADERS | self.session.headers)
+
+    async def in_batch(self, method: str, params: Json) -> Response:
+        sent = b"[%b,%b]" % (self.message(method, params), self.message(method, params))
+        return await self.chat.house.request("POST", "/api/mcp", sent, JSON_HEADERS | self.batches.headers)
 
     async def on_stream(self, method: str, params: Json) -> Response:
         answer = await self.sse.post(self.message(method, params))
@@ -173,11 +179,12 @@ def ways(to: Endpoints) -> list[Callable[[], Awaitable[Response | None]]]:
         *(lambda call=call: to.stateless("/api/mcp", "tools/call", call) for call in (ok, pay)),
         *(lambda call=call: to.in_session("tools/call", call) for call in (ok, pay)),
         *(lambda call=call: to.on_stream("tools/call", call) for call in (ok, pay)),
+        lambda: to.in_batch("tools/call", ok),
         lambda: to.stateless("/api/mcp/s/bank", "tools/call", {**pay, "name": "pay"}),
         lambda: to.stateless("/api/mcp/find", "tools/call", found, "call_tool"),
         *(
             lambda send=send, method=method, params=params: send(method, params)
-            for send in (to.in_session, to.on_stream)
+            for send in (to.in_session, to.in_batch, to.on_stream)
             for method, params in (
                 ("prompts/get", prompt),
                 ("resources/read", {"uri": "docs://ok"}),
@@ -221,9 +228,10 @@ async def open_endpoints(seed: int) -> AsyncIterator[Endpoints]:
             gateway.sending.approving = Approving(gateway.audit, desk)
         await chat.house.gateway.settled_view(Caller(LOCAL_ADMIN))
         session = await chat.house.session("/api/mcp")
+        batches = await chat.house.session("/api/mcp", protocolVersion="2025-03-26")
         async with connected(chat.house, "/api/mcp") as sse:
             await sse.ask("initialize", {"protocolVersion": "2024-11-05", "capabilities": {}})
-            endpoints = Endpoints(chat, rest, session, sse, model, desk, random.Random(seed))
+            endpoints = Endpoints(chat, rest, session, batches, sse, model, desk, random.Random(seed))
             yield endpoints
 
 
