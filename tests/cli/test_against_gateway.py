@@ -218,3 +218,12 @@ def test_connect_writes_nothing_for_a_task_that_does_not_exist(
 
     assert (ran.code, list(tmp_path.iterdir())) == (Exit.FAILED, [])
     assert "no task `reveiw`" in ran.err
+
+
+def test_doctor_looks_at_the_data_directory_of_the_gateway(at_gateway: Run, tmp_path: Path) -> None:
+    ran = at_gateway("doctor", "--json")
+
+    found = next(one for one in map(json.loads, ran.out.splitlines()) if one["where"] == "data")
+    assert found["level"] == "ok"
+    assert "/data0" in found["message"]  # what the gateway was started with
+    assert str(tmp_path) not in found["message"]

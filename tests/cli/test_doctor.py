@@ -312,3 +312,31 @@ def test_tools_that_wait_for_approval_are_found_with_the_way_to_look_at_them() -
         "1 tool changed or came after approval, and is not offered",
         "see what changed with `toolgate pins diff git`, then `toolgate pins set git`",
     )
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_the_data_directory_is_the_one_the_gateway_uses(
+    gateway: FakeGateway, run: Run, data: str, *, is_here: bool
+) -> None:
+    used = data if is_here else f"{data}/elsewhere"
+    gateway.answer("GET /admin/api/data-directory", {"path": used})
+
+    ran = run("doctor", "--json")
+
+    found = next(one for one in map(json.loads, ran.out.splitlines()) if one["where"] == "data")
+    assert (found["level"], used in found["message"]) == ("ok", True)
+    assert "does not exist yet" not in found["message"]
+
+
+def test_without_a_gateway_the_data_directory_is_that_of_its_settings(
+    run: Run, tmp_path: Path, data: str
+) -> None:
+    config = tmp_path / "toolgate.toml"
+    config.write_text(f'data_dir = "{data}"\n', "utf-8")
+
+    ran = run("doctor", "--config", str(config), "--url", "http://127.0.0.1:9", "--json")
+
+    assert (
+        data
+        in next(one for one in map(json.loads, ran.out.splitlines()) if one["where"] == "data")["message"]
+    )

@@ -249,12 +249,30 @@ def test_what_people_see_of_an_installation() -> None:
         "",
         "warning: careful \\x1b[31mred\\u202e",
         "",
-        "✓ it runs, with 2 tools",
+        "✓ it runs: 2 of 2 tools visible",
         "",
         "Paste this URL into a client, or let it be written there:",
         "  http://gateway/api/mcp?servers=notes",
         "  toolgate connect claude-code --servers notes --write --url http://gateway",
     ]
+
+
+@pytest.mark.parametrize(
+    ("visible", "line"),
+    [
+        (["add"], "✓ it runs: 1 of 2 tools visible"),
+        ([], "✗ it runs: 0 of 2 tools visible; `toolgate explain --servers notes` says why"),
+    ],
+)
+def test_an_installation_says_how_many_tools_callers_can_see(visible: list[str], line: str) -> None:
+    server = {
+        "server_id": "notes",
+        "tools": ["add", "echo"],
+        "visible": visible,
+        "health": {"state": "connected"},
+    }
+
+    assert line in shown(render_installed(answer(), server, "http://gateway", gateway="http://gateway"))
 
 
 def test_what_people_see_of_one_that_was_not_made() -> None:

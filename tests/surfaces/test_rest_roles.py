@@ -108,6 +108,7 @@ MATRIX: Final = {
     "GET /admin/api/audit/export": "401 401 401 403 403 404 404 404",
     "GET /admin/api/audit/{event_id}": "401 401 401 403 403 404 404 404",
     "POST /admin/api/backup": "401 401 401 403 403 403 403 404",
+    "GET /admin/api/data-directory": "401 401 401 403 403 403 403 404",
     "GET /admin/api/lint": "401 401 401 403 403 200 200 200",
     "GET /admin/api/mcp/tasks-overview": "401 401 401 403 403 200 200 200",
     "POST /admin/api/registry/reload": "401 401 401 403 403 403 403 404",

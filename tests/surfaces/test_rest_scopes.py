@@ -235,6 +235,26 @@ async def test_a_resource_that_no_server_lists_is_explained_by_the_server_that_i
     assert [(one["allowed"], one["rule"]) for one in answer["tools"]] == expected
 
 
+@pytest.mark.parametrize("name", ["git.log", "git/log", "log"])
+async def test_a_tool_is_explained_by_its_name_with_or_without_its_server(name: str) -> None:
+    async with open_rest(world()) as house:
+        await furnish(house)
+        answer = await house.get(f"{EXPLAIN}?task=review&{urlencode({'tool': name})}")
+
+    assert [(one["server_id"], one["tool"]) for one in answer["tools"]] == [("git", "log")]
+
+
+async def test_a_dot_of_a_tools_own_name_does_not_hide_its_explanation() -> None:
+    net = MemoryNet(
+        git=MemoryServer(tools=[definition("log")]), notes=MemoryServer(tools=[definition("git.add")])
+    )
+    async with open_rest(net) as house:
+        await house.seed(server=[stdio("git"), stdio("notes")])
+        answer = await house.get(f"{EXPLAIN}?tool=git.add")
+
+    assert [(one["server_id"], one["tool"]) for one in answer["tools"]] == [("notes", "git.add")]
+
+
 async def test_an_administrator_explains_for_any_key_and_nobody_else_does() -> None:
     async with open_rest(world(), trusts_local=False) as house:
         await furnish(house)

@@ -2551,6 +2551,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/api/data-directory": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show the data directory
+         * @description The directory that holds the audit log, packages and, without a database, the registry.
+         *
+         *     For the role `admin` and those above it.
+         */
+        get: operations["show-the-data-directory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -3362,6 +3384,14 @@ export interface components {
             clients: components["schemas"]["AssistantShown"][];
         };
         /**
+         * DataDirectoryAnswer
+         * @description Where the gateway keeps its data.
+         */
+        DataDirectoryAnswer: {
+            /** @description On the gateway's own machine. */
+            path: string;
+        };
+        /**
          * DecisionBody
          * @description What the receiver of the webhook decides.
          */
@@ -3705,6 +3735,10 @@ export interface components {
             /** @description Whether the definitions in the manifest are the approved ones from now on. */
             pinned: boolean;
             tools: components["schemas"]["ToolChangesShown"];
+            /** @description How many tools the manifest declares. */
+            declared_tools: number;
+            /** @description How many of those `allowed_tools` lets callers see. */
+            visible_tools: number;
             revision: number;
             changes: components["schemas"]["ChangeShown"][];
             warnings: string[];
@@ -4686,6 +4720,8 @@ export interface components {
             server_id: string;
             health: components["schemas"]["ServerHealth"];
             tools: string[];
+            /** @description Those of them that callers can see: allowed by the record and, on a pinned server, as approved. */
+            visible: string[];
             /** @description Tool name to why its definition was refused. */
             quarantined: {
                 [key: string]: string;
@@ -6137,7 +6173,7 @@ export interface operations {
                 profile?: string;
                 /** @description `list`, or `find`: as where tools are found and not listed. */
                 mode?: string;
-                /** @description Only what is said about this tool, or `prompt:<name>`, or `resource:<uri>`. */
+                /** @description Only what is said about this tool (`git_log`, `git.git_log` or `git/git_log`), or `prompt:<name>`, or `resource:<uri>`. */
                 tool?: string;
                 /** @description Only what is said about this server, also of resources it does not list. */
                 server?: string;
@@ -9704,6 +9740,29 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BackupAnswer"];
+                };
+            };
+        };
+    };
+    "show-the-data-directory": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DataDirectoryAnswer"];
                 };
             };
         };

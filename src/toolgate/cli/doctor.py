@@ -6,6 +6,7 @@ import resource
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +37,7 @@ from toolgate.cli.options import Connection
 from toolgate.cli.render.findings import render_findings
 from toolgate.cli.spreading import spread_options
 from toolgate.errors import StartRefused
+from toolgate.model.addresses import is_loopback
 from toolgate.settings import OtlpSettings, load_settings
 from toolgate.telemetry.spans import NotTaken
 
@@ -47,14 +49,18 @@ app = typer.Typer(add_completion=False)
 def doctor_command(
     connection: Connection,
     data: Annotated[
-        Path | None, Option("--data", help="The gateway's data directory, if not the default.")
+        Path | None, Option("--data", help="The data directory. Default: the one the gateway uses.")
+    ] = None,
+    config: Annotated[
+        Path | None, Option("--config", help="The settings file of the gateway, where it does not run.")
     ] = None,
 ) -> None:
     """Look for what is wrong and say what to do; exit code 1 if something is."""
     overrides = {} if data is None else {"data_dir": str(data)}
-    settings = load_settings(None, os.environ, overrides)
+    settings = load_settings(config, os.environ, overrides)
+    own = _ask_data_directory(connection) if data is None else None
     findings = [
-        *_look_around(Path(settings.data_dir)),
+        *_look_around(settings.data_dir if own is None else own, is_used=own is not None),
         *([] if settings.otlp is None else [_ask_collector(settings.otlp)]),
         *_ask_gateway(connection),
     ]
@@ -63,14 +69,24 @@ def doctor_command(
         raise typer.Exit(Exit.FAILED)
 
 
-def _look_around(data_dir: Path) -> list[Finding]:
-    """What can be seen without a gateway."""
+def _ask_data_directory(connection: Connection) -> Path | None:
+    """The directory that a gateway on this machine uses; None where it does not run, or does not say."""
+    if not is_loopback(urlsplit(connection.url).hostname or ""):
+        return None
+    with suppress(CommandFailed), connection.open() as client:
+        return Path(client.get("/admin/api/data-directory")["path"])
+    return None
+
+
+def _look_around(data_dir: Path, *, is_used: bool) -> list[Finding]:
+    """What can be seen without a gateway; `is_used`: a gateway says that it uses the directory."""
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     mode = stat.S_IMODE(data_dir.stat().st_mode) if data_dir.is_dir() else None
-    return [
-        judge_data_directory(str(data_dir), mode, is_writable=os.access(data_dir, os.W_OK)),
-        judge_open_files(soft_limit),
-    ]
+    if mode is None and is_used:
+        data = Finding("ok", "data", f"`{data_dir}` is the gateway's, and not on this file system")
+    else:
+        data = judge_data_directory(str(data_dir), mode, is_writable=os.access(data_dir, os.W_OK))
+    return [data, judge_open_files(soft_limit)]
 
 
 def _ask_collector(otlp: OtlpSettings) -> Finding:

@@ -12,10 +12,12 @@ from toolgate.catalog.changes import ToolChanges, diff_definitions
 from toolgate.catalog.definitions import check_list
 from toolgate.errors import Conflict, InvalidRequest
 from toolgate.govern.drafts import Draft
+from toolgate.model.names import ToolRef
 from toolgate.model.packages import Package, PackageRef
 from toolgate.model.revisions import Body, Kind, Stored
 from toolgate.model.tools import ToolDefinition
 from toolgate.packages.manifest import Manifest, parse_manifest, server_body
+from toolgate.policy.patterns import Patterns
 from toolgate.registry.records import encode_record, parse_record
 
 KEPT: Final = (
@@ -80,6 +82,8 @@ class Prepared:
     tools: ToolChanges
     """From what is declared now to what would be."""
     drafts: tuple[Draft, ...]
+    visible: tuple[str, ...]
+    """Those of the declared tools that the server may offer."""
     hints: tuple[str, ...]
 
 
@@ -104,6 +108,7 @@ def prepare(wanted: Wanted, offered: Offered, *, stored: Records, manifest_befor
         before=before,
         tools=diff_definitions(declared, _definitions(manifest)),
         drafts=(drafting.package_draft(), server, *pins),
+        visible=_visible(package, server, stored["server"]),
         hints=tuple(_hints(manifest, server)),
     )
 
@@ -140,6 +145,13 @@ def installed_package(stored: Stored | None) -> Package | None:
     record = parse_record("package", stored.id, stored.body, strict=False)
     assert isinstance(record, Package)
     return record
+
+
+def _visible(package: Package, server: Draft, stored: Stored | None) -> tuple[str, ...]:
+    kept = [] if stored is None else stored.body.get("allowed_tools", [])
+    allowed = Patterns.of((server.sent or {}).get("allowed_tools", kept))
+    refs = (ToolRef(package.package_id, name) for name in package.declared)
+    return tuple(ref.name for ref in refs if allowed.first_match(ref) is not None)
 
 
 def _definitions(manifest: Manifest) -> Mapping[str, bytes]:

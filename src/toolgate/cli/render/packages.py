@@ -174,7 +174,7 @@ def _fares(server: Answer | None) -> RenderableType | None:
         return None
     health = health_of(server)
     if health.get("state") == "connected":
-        return sentence(Text("✓ ", style=OK), f"it runs, with {count(len(server['tools']), 'tool')}")
+        return _visible(server)
     hint = f"`toolgate servers get {server['server_id']}` says more"
     return sentence(
         Text("✗ ", style=BAD),
@@ -182,6 +182,17 @@ def _fares(server: Answer | None) -> RenderableType | None:
         cell(health.get("last_error") or health.get("state", "not known")),
         Text(f"; {hint}", style=DIM),
     )
+
+
+def _visible(server: Answer) -> RenderableType:
+    """How many of its tools callers can see."""
+    known = len(server["tools"])
+    visible = len(server.get("visible", server["tools"]))
+    shown = f"it runs: {visible:,} of {count(known, 'tool')} visible"
+    if visible or not known:
+        return sentence(Text("✓ ", style=OK), shown)
+    why = f"; `toolgate explain --servers {server['server_id']}` says why"
+    return sentence(Text("✗ ", style=BAD), shown, Text(why, style=DIM))
 
 
 def _paste(package_id: str, url: str, gateway: str) -> RenderableType:

@@ -1,4 +1,4 @@
-"""A copy of the whole registry, written beside its data while everything goes on."""
+"""The data directory, and a copy of the whole registry, written into it while everything goes on."""
 
 from typing import Any, Final
 
@@ -36,6 +36,20 @@ async def make_backup(control: Control, call: Call[NoBody]) -> Answer:
     return Answer(BackupAnswer(path=str(path), revision=done.revision, records=done.records), 201)
 
 
+class DataDirectoryAnswer(Shown, frozen=True, kw_only=True):
+    """Where the gateway keeps its data."""
+
+    path: str
+    """On the gateway's own machine."""
+
+
+async def show_data_directory(control: Control, _call: Call[None]) -> Answer:
+    """The directory that holds the audit log, packages and, without a database, the registry."""
+    if control.backup_dir is None:
+        raise NotFound("this process keeps no files")
+    return Answer(DataDirectoryAnswer(path=str(control.backup_dir.resolve())))
+
+
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
     Endpoint(
         method="POST",
@@ -47,5 +61,14 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         answer=BackupAnswer,
         statuses=(201,),
         errors=(NotFound, StorageFailed),
+    ),
+    Endpoint(
+        method="GET",
+        path="/admin/api/data-directory",
+        role="admin",
+        summary="Show the data directory",
+        handler=show_data_directory,
+        answer=DataDirectoryAnswer,
+        errors=(NotFound,),
     ),
 )

@@ -166,6 +166,10 @@ class InstallAnswer(Shown, frozen=True, kw_only=True):
     pinned: bool
     """Whether the definitions in the manifest are the approved ones from now on."""
     tools: ToolChangesShown
+    declared_tools: int
+    """How many tools the manifest declares."""
+    visible_tools: int
+    """How many of those `allowed_tools` lets callers see."""
     revision: Revision
     changes: list[ChangeShown]
     warnings: list[str]
@@ -243,6 +247,8 @@ def show_install(
         allowed_tools=server.get("allowed_tools"),
         pinned=bodies.get("pin") is not None,
         tools=_show_tools(prepared.tools),
+        declared_tools=len(prepared.package.declared),
+        visible_tools=len(prepared.visible),
         revision=revision,
         changes=changes,
         warnings=[*prepared.hints, *warnings],

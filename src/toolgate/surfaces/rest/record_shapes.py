@@ -252,6 +252,8 @@ class RefreshAnswer(Shown, frozen=True, kw_only=True):
     server_id: str
     health: ServerHealth
     tools: list[str]
+    visible: list[str]
+    """Those of them that callers can see: allowed by the record and, on a pinned server, as approved."""
     quarantined: dict[str, str]
     """Tool name to why its definition was refused."""
 

@@ -206,7 +206,24 @@ async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
         parse_server_id(query["server"])
     caller = parse_caller(_subject(gateway, call.caller, query.get("key")), query)
     # Of ten thousand tools it takes a tenth of a second, in which others want to be served.
-    return Answer(await asyncio.to_thread(_explain, gateway, caller, query, asker=call.caller))
+    explained = partial(_explain, gateway, caller, asker=call.caller)
+    split = _split_tool(gateway, query)
+    answer = await asyncio.to_thread(explained, split)
+    if split is not query and not answer.tools:
+        # The dot may be part of the tool's own name.
+        whole = await asyncio.to_thread(explained, query)
+        answer = whole if whole.tools or not answer.servers else answer
+    return Answer(answer)
+
+
+def _split_tool(gateway: Gateway, query: Mapping[str, str]) -> Mapping[str, str]:
+    """The query with `server.tool` or `server/tool` as two members, where there is such a server."""
+    kind = kind_of(query.get("tool", ""))
+    for sign in ("/",) if kind else ("/", "."):
+        server_id, found, name = query.get("tool", "")[len(kind) :].partition(sign)
+        if found and "server" not in query and server_id in gateway.snapshot.servers:
+            return {**query, "server": server_id, "tool": kind + name}
+    return query
 
 
 def _explain(
@@ -333,7 +350,11 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=explain_scope,
         query=(
             *SELECTION,
-            Parameter("tool", "Only what is said about this tool, or `prompt:<name>`, or `resource:<uri>`."),
+            Parameter(
+                "tool",
+                "Only what is said about this tool (`git_log`, `git.git_log` or `git/git_log`), or "
+                "`prompt:<name>`, or `resource:<uri>`.",
+            ),
             Parameter("server", "Only what is said about this server, also of resources it does not list."),
             Parameter("key", "Explain for this key instead of your own (administrators only)."),
         ),

@@ -87,11 +87,13 @@ async def refresh_server(control: Control, call: Call[NoBody]) -> Answer:
     health, offer = servers.health().get(server_id), servers.tools().get(server_id)
     if health is None or offer is None:
         raise NotFound(f"there is no server `{server_id}` any more")
+    decisions = _decisions(control.gateway.snapshot, offer, None)
     return Answer(
         RefreshAnswer(
             server_id=server_id,
             health=show_health(health),
             tools=sorted(offer.tools),
+            visible=[name for name, one in decisions.items() if one.allowed and name in offer.tools],
             quarantined=dict(offer.quarantined),
         )
     )
