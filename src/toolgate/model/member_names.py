@@ -57,13 +57,13 @@ class KnownNames:
 
 
 def find_clash(names: Collection[str], *, declared: Collection[str] = ()) -> str | None:
-    """The first name that some reader takes for one before it, or that holds a NUL.
+    """The first of different names that some reader takes for one before it, or that holds a NUL.
 
     Two names that are both `declared` are different to the one that declares them.
     """
     text = "".join(names)
     is_plain = text.isascii() and text.isprintable() and " " not in text
-    if is_plain and (len(names) < 2 or len({one.lower() for one in names}) == len(names)):
+    if is_plain and (len(names) < 2 or text.islower() or len({one.lower() for one in names}) == len(names)):
         return None
     seen: dict[str, str] = {}
     for name in names:

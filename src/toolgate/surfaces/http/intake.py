@@ -119,7 +119,7 @@ def check_members_once(body: bytes, whole: Any) -> None:
 
 def has_member_twice(body: bytes, whole: Any) -> bool:
     """Whether an object of `body`, which is `whole`, has two members of one name."""
-    if b"\\u003" not in body:  # no colon is written as an escape
+    if b"\\" not in body or b"\\u003" not in body:  # no colon is written as an escape
         # Written again, all texts have the colons that they had; of two members with one name, one is left.
         return _encode(whole).count(b":") < body.count(b":")
     # Outside of texts, each member that was written has one colon.
