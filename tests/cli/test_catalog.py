@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Run
 from tests.cli.fake_gateway import FakeGateway
 
@@ -127,6 +129,15 @@ def test_search_hands_on_words_and_filters(gateway: FakeGateway, run: Run) -> No
     }
     assert ran.lines[-1] == "1 of 1,200 found"
     assert [json.loads(line) for line in run("catalog", "search", "a", "--json").lines] == [found]
+
+
+@pytest.mark.parametrize("tools", [[], [tool("read")]], ids=["nothing", "some"])
+def test_a_search_while_tools_are_indexed_says_so(
+    gateway: FakeGateway, run: Run, tools: list[dict[str, Any]]
+) -> None:
+    gateway.answer("GET /api/catalog/search", page(tools=tools, total=len(tools), indexed=False))
+
+    assert "still indexes tools: search again" in " ".join(run("catalog", "search", "a").out.split())
 
 
 def test_a_search_that_finds_nothing_says_what_to_try(gateway: FakeGateway, run: Run) -> None:

@@ -108,6 +108,7 @@ async def test_a_server_that_left_is_not_found() -> None:
     await found(by, snapshot(ONE, TWO), "page")
 
     assert await found(by, snapshot(ONE, serial=2), "page") == ["one.read"]
+    await by.settled()
     assert searching.groups() == {"one"}
 
 
@@ -154,18 +155,69 @@ async def test_a_search_waits_for_so_long_and_what_it_waited_for_goes_on(
     assert await found(by, snapshot(ONE), "page") == ["one.read"]
 
 
-async def test_a_catching_up_that_fails_is_tried_again() -> None:
+async def test_a_catching_up_that_fails_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Watched):
         def put(self, group: str, entries: Sequence[Entry]) -> None:
             super().put(group, entries)
             if len(self.puts) == 1:
                 raise MemoryError
 
-    by = Finding(Failing())
-    with pytest.raises(MemoryError):
-        await found(by, snapshot(ONE), "page")
+    by, platform = Finding(Failing()), snapshot(ONE)
+    told = await by.search(view(platform), platform, Search(query="page"))
 
-    assert await found(by, snapshot(ONE), "page") == ["one.read"]
+    assert result(told)["note"].startswith("The tools of 1 of 1 servers are still being indexed")
+    assert "is not complete" in caplog.text
+    assert await found(by, platform, "page") == ["one.read"]
+
+
+async def test_a_search_answers_with_what_is_indexed_and_says_how_much_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = threading.Event()
+
+    class Slow(Watched):
+        def put(self, group: str, entries: Sequence[Entry]) -> None:
+            assert group == "one" or go_on.wait(60)
+            super().put(group, entries)
+
+    monkeypatch.setattr(finding, "SERVERS_AT_ONCE", 1)
+    by, platform = Finding(Slow()), snapshot(ONE, TWO)
+    only = view(snapshot(ONE))
+    await by.search(only, platform, Search(query="page"))
+    with monkeypatch.context() as patch:
+        patch.setattr(finding, "INDEXED_S", 0.01)
+        early = result(await by.search(view(platform), platform, Search(query="page")))
+    go_on.set()
+    late = result(await by.search(view(platform), platform, Search(query="page")))
+
+    assert [tool["name"] for tool in early["tools"]] == ["one.read"]
+    assert early["note"] == (
+        "The tools of 1 of 2 servers are still being indexed: search again in a moment to find them, too."
+    )
+    assert sorted(tool["name"] for tool in late["tools"]) == ["one.read", "two.write"]
+    assert "note" not in late
+
+
+async def test_a_search_waits_for_the_servers_of_its_caller_and_not_for_all() -> None:
+    go_on = threading.Event()
+    many = [offer(f"s{n:03}", definition("read", description="read a page")) for n in range(100)]
+
+    class Slow(Watched):
+        def put(self, group: str, entries: Sequence[Entry]) -> None:
+            super().put(group, entries)
+            assert len(self.puts) < 3 * finding.SERVERS_AT_ONCE or go_on.wait(60)
+
+    searching = Slow()
+    by, platform = Finding(searching), snapshot(*many)
+    by.prepare(platform)  # the first servers are on their way
+    told = await by.search(view(snapshot(many[99])), platform, Search(query="page"))
+    indexed = len(searching.puts)
+    go_on.set()
+    await by.settled()
+
+    assert [tool["name"] for tool in result(told)["tools"]] == ["s099.read"]
+    assert indexed <= 3 * finding.SERVERS_AT_ONCE
+    assert sorted(searching.puts) == [one.record.server_id for one in many]
 
 
 async def test_too_many_searches_are_told_to_come_again() -> None:

@@ -128,6 +128,22 @@ async def test_a_schema_is_given_back_as_its_server_wrote_it() -> None:
         assert written in (await house.ask("GET", "/api/catalog/search?q=odd")).content
 
 
+async def test_a_search_right_after_a_start_answers_with_what_is_indexed_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with open_rest(furnished()) as house:
+        await furnish(house)
+        ready = await house.get("/api/catalog/search?q=excel")
+        monkeypatch.setattr("toolgate.govern.catalog.INDEXED_S", 0.01)
+        keeper = house.control.keeper
+        assert keeper is not None
+        keeper._indexed.clear()  # as before all that the table had is indexed
+        early = await house.get("/api/catalog/search?q=excel")
+
+    assert (ready["indexed"], early["indexed"]) == (True, False)
+    assert early["tools"] == ready["tools"]
+
+
 async def test_search_finds_by_words_of_either_language_and_says_where_the_tool_is() -> None:
     async with open_rest(furnished()) as house:
         await furnish(house)

@@ -3021,6 +3021,8 @@ export interface components {
             /** @description How many were found, on all pages together. Of very many only the best can be looked at. */
             total: number;
             next_cursor: string | null;
+            /** @description False for some seconds after a start: tools are still being indexed, and a later search finds more. */
+            indexed: boolean;
         };
         /**
          * CatalogToolShown

@@ -1,14 +1,18 @@
 """What the find tools say of a scope: the tools that suit a query, and one of them in full.
 
 The node's index holds the tools of all servers; a search is held against the caller's own, so that what is
-not in its scope is as if it were not there. The index follows the snapshot when somebody searches, in a
-thread: servers whose tools are the same are not looked at again, and searches at the same time wait for one
-and the same catching up.
+not in its scope is as if it were not there. The index follows the snapshot in the background, from the
+moment that a caller has tools to find: some servers at a time, in a thread, those that a search waits for
+first. Servers whose tools are the same are not looked at again. A search waits for the servers of its caller,
+but not for long: it answers with what is indexed by then, and says how much is not.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -33,8 +37,13 @@ AT_ONCE: Final = 2
 """A search among 10,000 tools may keep the loop for 20 ms; whoever else wants it has a turn in between."""
 PATIENCE_S: Final = 30.0
 """How long a search may wait for its turn, and for the index to have what the snapshot has."""
+INDEXED_S: Final = 3.0
+"""How long a search waits for the servers of its caller to be indexed."""
+SERVERS_AT_ONCE: Final = 10
+"""Indexed before it is looked at what callers wait for."""
 SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchanged"
 
+_log = logging.getLogger(__name__)
 _encode = msgspec.json.encode
 
 
@@ -60,7 +69,13 @@ class Finding:
         self._searching = searching
         self._indexed: dict[str, _Indexed] = {}
         self._serial = -1
+        self._newest: Snapshot | None = None
+        """What the index is to have."""
+        self._first: dict[str, None] = {}
+        """Servers that callers wait for: they are indexed before others."""
         self._catching_up: asyncio.Task[None] | None = None
+        self._moved = asyncio.Event()
+        """Set when some servers were indexed; then there is another one."""
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting: Counter[str] = Counter()
 
@@ -80,31 +95,92 @@ class Finding:
             self._waiting[principal_id] -= 1
             self._waiting += Counter()  # forgets who waits for nothing
 
-    async def _follow(self, snapshot: Snapshot) -> None:
-        """Have what `snapshot` has. Whoever gives up waiting does not end the work: others wait for it."""
-        while self._serial < snapshot.serial:
-            if self._catching_up is None or self._catching_up.done():
-                self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(snapshot))
-            await asyncio.shield(self._catching_up)
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Have the index follow `snapshot` in the background: a caller has tools to find in it."""
+        if self._newest is None or self._newest.serial < snapshot.serial:
+            self._newest = snapshot
+        if self._serial < self._newest.serial and not self._is_catching_up:
+            self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
 
-    async def _catch_up(self, snapshot: Snapshot) -> None:
-        await asyncio.to_thread(self._put_all, snapshot.servers)
-        self._serial = snapshot.serial
+    async def _follow(self, snapshot: Snapshot, server_ids: Sequence[str]) -> int:
+        """Have these servers as `snapshot` has them, if that does not take long; how many are missing."""
+        self.prepare(snapshot)
+        self._first |= dict.fromkeys(server_ids)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(INDEXED_S):
+                while self._missing(snapshot, server_ids) and self._is_catching_up:
+                    await self._moved.wait()
+        return self._missing(snapshot, server_ids)
 
-    def _put_all(self, servers: Mapping[str, ServerTools]) -> None:
+    @property
+    def _is_catching_up(self) -> bool:
+        return self._catching_up is not None and not self._catching_up.done()
+
+    async def settled(self) -> None:
+        """Returns once the index has what the newest snapshot has that it was asked to follow."""
+        while self._is_catching_up:
+            await self._moved.wait()
+
+    def _missing(self, snapshot: Snapshot, server_ids: Sequence[str]) -> int:
+        if self._serial >= snapshot.serial:
+            return 0
+        return sum(not self._has(one, snapshot.servers[one]) for one in server_ids if one in snapshot.servers)
+
+    def _has(self, server_id: str, offer: ServerTools) -> bool:
+        known = self._indexed.get(server_id)
+        return known is not None and _is_same(known.offer, offer)
+
+    async def _catch_up(self) -> None:
+        """Until the index has what the newest snapshot has. After a failure, the next search tries again."""
+        try:
+            await self._index_all()
+        except Exception:
+            _log.exception("the index of tools is not complete")
+        finally:
+            # After this task: those who wait see that it is done.
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    async def _index_all(self) -> None:
+        while self._newest is not None and self._serial < self._newest.serial:
+            snapshot = self._newest
+            pending = {one: None for one, offer in snapshot.servers.items() if not self._has(one, offer)}
+            while pending and self._newest is snapshot:
+                chosen = self._choose(pending)
+                await asyncio.to_thread(self._put, {one: snapshot.servers[one] for one in chosen})
+                self._tell()
+            if not pending:
+                await asyncio.to_thread(self._drop, self._indexed.keys() - snapshot.servers.keys())
+                self._serial = snapshot.serial
+                self._first.clear()
+
+    def _choose(self, pending: dict[str, None]) -> Sequence[str]:
+        """Some servers of those that are `pending`, and from then on are not: first those wanted first."""
+        first = [one for one in self._first if one in pending]
+        self._first = dict.fromkeys(first[SERVERS_AT_ONCE:])
+        chosen = [*first, *(one for one in pending if one not in self._first)][:SERVERS_AT_ONCE]
+        for server_id in chosen:
+            pending.pop(server_id, None)
+        return chosen
+
+    def _tell(self) -> None:
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+    def _put(self, servers: Mapping[str, ServerTools]) -> None:
         """In a thread, and never in two at once."""
         for server_id, offer in servers.items():
-            known = self._indexed.get(server_id)
-            if known is None or not _is_same(known.offer, offer):
-                rows = _rows(offer)
-                self._searching.put(server_id, [entry_of(row) for row in rows])
-                self._indexed[server_id] = _Indexed(offer, {row.digest: _card(row) for row in rows})
-        for server_id in self._indexed.keys() - servers.keys():
+            rows = _rows(offer)
+            self._searching.put(server_id, [entry_of(row) for row in rows])
+            self._indexed[server_id] = _Indexed(offer, {row.digest: _card(row) for row in rows})
+
+    def _drop(self, server_ids: AbstractSet[str]) -> None:
+        """In a thread."""
+        for server_id in server_ids:
             self._searching.drop(server_id)
             del self._indexed[server_id]
 
     async def _search(self, view: View, snapshot: Snapshot, wanted: Search) -> Members:
-        await self._follow(snapshot)
+        missing = await self._follow(snapshot, view.scope.servers) if wanted.query.strip() else 0
         there = view.names_by_key
         if wanted.has_filter:
             there = await asyncio.to_thread(self._filtered, view, snapshot, wanted)
@@ -116,6 +192,8 @@ class Finding:
         if not names:
             names = list(there.values())[: wanted.limit]
             note = _note(wanted.query, shown=len(names), total=len(there))
+        if missing:
+            note = f"{_unindexed(missing, of=len(view.scope.servers))} {note}".strip()
         return _found([self._show(name, view.tools[name]) for name in names], total=len(there), note=note)
 
     def _filtered(self, view: View, snapshot: Snapshot, wanted: Search) -> Mapping[str, str]:
@@ -178,6 +256,11 @@ def _card(row: CatalogRow) -> _Card:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= MAX_DESCRIPTION_CHARS else f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
+
+
+def _unindexed(missing: int, *, of: int) -> str:
+    servers = f"The tools of {missing} of {of} servers are still being indexed"
+    return f"{servers}: search again in a moment to find them, too."
 
 
 def _note(query: str, *, shown: int, total: int) -> str:

@@ -318,6 +318,8 @@ class Gateway:
             unenforced = "%s: task `%s` is not enforced, and would deny %d of what is let through"
             _log.warning(unenforced, caller.principal.id, caller.effective_task_id, len(shadowed))
         self._views.add(view)
+        if view.found is not None:
+            self.finding.prepare(self.snapshot)  # its first search is to find the index made
         return view
 
     def listed(self, view: View, door: str) -> None:

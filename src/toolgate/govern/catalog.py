@@ -21,8 +21,8 @@ SEARCH: Final = "search"
 """What follows `/api/catalog/` is this, or the id of a category."""
 MAX_FOUND: Final = 1_000
 """The best hits of a search that can be looked at."""
-INDEXED_S: Final = 5.0
-"""How long a search waits after a start until all can be found."""
+INDEXED_S: Final = 3.0
+"""How long a search waits after a start until all can be found. Then it finds what is indexed."""
 MAX_NAME_CHARS: Final = 100
 """Of a name that does not exist, as it is repeated and compared."""
 _ESCAPES: Final = (("~", "~0"), ("/", "~1"))

@@ -109,6 +109,11 @@ class CatalogKeeper:
         """All that have a place in the catalog, sorted."""
         return sorted(self._gateway.snapshot.servers)
 
+    @property
+    def is_indexed(self) -> bool:
+        """Whether all that the table had at the start is found by words."""
+        return self._indexed.is_set()
+
     async def indexed(self) -> None:
         """Returns once all that the table had at the start is found by words."""
         await self._indexed.wait()

@@ -45,6 +45,8 @@ class ToolRef(NamedTuple):
 
 def kind_of(name: str) -> str:
     """What the name begins with: `prompt:`, `resource:`, or nothing for a tool."""
+    if ":" not in name:  # nearly all, and asked several times of each
+        return ""
     if name.startswith(PROMPT):
         return PROMPT
     return RESOURCE if name.startswith(RESOURCE) else ""

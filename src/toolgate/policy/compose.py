@@ -64,11 +64,12 @@ def compose(
             decisions.append(exclusion)
     refs = [ToolRef(one.server_id, one.tool) for one in decisions if one.allowed and one.tool is not None]
     tools = tuple(ref for ref in refs if not kind_of(ref.name))
+    others = [ref for ref in refs if kind_of(ref.name)] if len(tools) < len(refs) else []
     scope = Scope(
         tools=tools,
-        prompts=tuple(ref for ref in refs if kind_of(ref.name) == PROMPT),
-        resources=tuple(ref for ref in refs if _uri(ref) in platform.servers[ref.server_id].resources),
-        templates=tuple(ref for ref in refs if _uri(ref) in platform.servers[ref.server_id].templates),
+        prompts=tuple(ref for ref in others if kind_of(ref.name) == PROMPT),
+        resources=tuple(ref for ref in others if _uri(ref) in platform.servers[ref.server_id].resources),
+        templates=tuple(ref for ref in others if _uri(ref) in platform.servers[ref.server_id].templates),
         servers=tuple(servers),
         decisions=tuple(decisions),
         warnings=resolved.warnings,

@@ -6,11 +6,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from toolgate.cli.render.layout import BAD, DIM, cell, count, facts, grid, names, sentence, stack
+from toolgate.cli.render.layout import BAD, DIM, WARN, cell, count, facts, grid, names, sentence, stack
 
 Answer = Mapping[str, Any]
 
 _UNKNOWN = "its tools are not known yet"
+_INDEXING = "the gateway started a moment ago and still indexes tools: search again to find more"
 
 
 def render_categories(categories: Sequence[Answer]) -> RenderableType:
@@ -47,10 +48,13 @@ def render_catalog_tools(package_id: str, tools: Sequence[Answer]) -> Renderable
 def render_found(answer: Answer) -> RenderableType:
     """What was found, the best first."""
     tools: Sequence[Answer] = answer["tools"]
+    # An older gateway does not say it.
+    note = [] if answer.get("indexed", True) else [Text(_INDEXING, style=WARN)]
     if not tools:
-        return Text("nothing was found that this key can reach: try other words, or `toolgate catalog`")
+        nothing = "nothing was found that this key can reach: try other words, or `toolgate catalog`"
+        return stack(Text(nothing), *note)
     shown = f"{len(tools)} of {answer['total']:,} found"
-    return stack(*map(_tool, tools), Text(shown, style=DIM))
+    return stack(*map(_tool, tools), Text(shown, style=DIM), *note)
 
 
 def render_backfill(done: Answer) -> RenderableType:

@@ -15,6 +15,7 @@ from toolgate.govern.catalog import (
     CatalogPackage,
     Wanted,
     category_of,
+    keeper_of,
     list_categories,
     list_packages,
     read_package,
@@ -92,7 +93,8 @@ async def search_tools(control: Control, call: Call[None]) -> Answer:
     tools = [
         {**_show_tool(row), "serverId": row.package_id, "serverName": row.package_name} for _, row in cut
     ]
-    return Answer({"tools": tools, "total": len(found), "next_cursor": next_cursor})
+    is_indexed = keeper_of(control).is_indexed
+    return Answer({"tools": tools, "total": len(found), "next_cursor": next_cursor, "indexed": is_indexed})
 
 
 async def run_backfill(control: Control, call: Call[Any]) -> Answer:

@@ -98,6 +98,8 @@ class CatalogSearchAnswer(Shown, frozen=True, kw_only=True):
     total: int
     """How many were found, on all pages together. Of very many only the best can be looked at."""
     next_cursor: str | None
+    indexed: bool
+    """False for some seconds after a start: tools are still being indexed, and a later search finds more."""
 
 
 class BackfillAnswer(Shown, frozen=True, kw_only=True):
