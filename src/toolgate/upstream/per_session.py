@@ -6,16 +6,20 @@ record, or when nobody has called for a while. One that is lost is opened again 
 server knew of the session is lost with it.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
-from toolgate.errors import LoginRequired, ServerBusy
+from toolgate.errors import CallTimedOut, LoginRequired, ServerBusy, ServerUnavailable
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
 from toolgate.upstream.connection import Act, Common, Connection, Surroundings
 from toolgate.upstream.link import NO_CAPABILITIES, ClientSide, Link
 
+INTRODUCTION_S: Final = 5.0
+"""How long the first call of a session waits at most until its server knows the roots of its client."""
 SHARE: Final = 10
 """The last fifth of a server's sessions is for principals that hold less than this part of all."""
 
@@ -65,6 +69,9 @@ class SessionLink(Connection):
         self.principal_id = principal_id
         """Who opened it."""
         self._on_idle = on_idle
+        self._introducing = asyncio.Lock()
+        self.newcomer: ClientSide | None = None
+        """The client of the call that opens the link."""
         self._asks_for_session = owner.has_session and record.protocol == "auto"
         """A server that supports both revisions is spoken to in the one of its client."""
 
@@ -82,6 +89,23 @@ class SessionLink(Connection):
 
     def replace_record(self, record: ServerRecord) -> None:
         super().replace_record(_owned(record, self._owner))
+
+    async def connected(self, until_s: float) -> Link:
+        link = await super().connected(until_s)
+        async with self._introducing:
+            client, self.newcomer = self.newcomer, None
+            if link.hello.era == "legacy" and client is not None and _has_roots(client):
+                await self._introduce(link, client, until_s)
+        return link
+
+    async def _introduce(self, link: Link, client: ClientSide, until_s: float) -> None:
+        """Let a server that asks for roots when it starts have them before the first call.
+
+        It has asked by the time it answers a ping, which ends once its questions are answered.
+        """
+        timeout_s = min(until_s - self._clock(), INTRODUCTION_S)
+        with suppress(CallTimedOut, ServerUnavailable):
+            await link.request("ping", {}, timeout_s=timeout_s, client=client)
 
     def on_notification(self, method: str, params: bytes) -> None:
         self._server.on_notification(method, params)
@@ -136,7 +160,11 @@ class SessionLinks:
         """
         owner = self._owner(session, client)
         link = self._links.get(owner)
-        return self._add(owner, client) if link is None else link
+        if link is None:
+            link = self._add(owner, client)
+        if link.link is None and self._is_per_session:
+            link.newcomer = client
+        return link
 
     def _owner(self, session: str, client: ClientSide | None) -> Owner:
         has_session = client is not None and client.has_session
@@ -208,6 +236,11 @@ class SessionLinks:
         """As `Connection.stop`, for all."""
         for link in self:
             link.stop(drain_s=drain_s)
+
+
+def _has_roots(client: ClientSide) -> bool:
+    """Whether it can be asked for them while its call runs."""
+    return client.has_session and b'"roots"' in client.capabilities
 
 
 def _owned(record: ServerRecord, owner: Owner) -> ServerRecord:

@@ -34,6 +34,12 @@ MAX_TOKEN_BYTES: Final = 256
 MAX_SAID_BYTES: Final = 1024 * 1024
 """Of one notification to a client. What is longer is no word about a request, and costs everybody's time."""
 
+EARLY_S: Final = 1.0
+"""How long a question about roots waits for the first client of a link: servers ask it when they start."""
+TAKEN_IN_S: Final = 0.25
+"""What a server gets to take in what its client answered. The filesystem server looks at each directory, and
+no message says when it has."""
+
 _FOR_ITS_CLIENT: Final = frozenset({LOG_MESSAGE, "notifications/elicitation/complete"})
 _FOR_NOBODY: Final = "notifications/subscriptions/acknowledged"
 
@@ -112,6 +118,8 @@ class Relay:
         self._tokens: dict[bytes, bytes] = {}
         """What the clients of some call the progress of theirs."""
         self._asked: dict[bytes, _Asked] = {}
+        self._early: list[wire.Incoming] = []
+        """What was asked before the link had a client."""
         self._principal_id = ""
         self._alone_since_s = -math.inf
         """Since when nobody but that principal has made requests."""
@@ -138,6 +146,8 @@ class Relay:
             if client.principal_id != self._principal_id:
                 self._change_principal(client.principal_id)
             self._requests[key] = (client, deadline, timeout_s)
+            if self._early:
+                self._take_early()
         return sent
 
     def _with_own_token(self, key: bytes, params: Params, client: ClientSide | None) -> Params:
@@ -163,6 +173,16 @@ class Relay:
         asked = self._asked.pop(key, None)
         if asked is not None:
             asked.cancel()
+
+    async def settled(self, key: bytes) -> None:
+        """Returns once the client of request `key` has answered all that it was asked so far.
+
+        Then its server has had a moment to take that in.
+        """
+        while (asked := self._asked.get(key)) is not None and asked.open:
+            await asyncio.wait(tuple(asked.open.values()))
+        if asked is not None:
+            await asyncio.sleep(TAKEN_IN_S)
 
     def deadline_of(self, key: bytes, deadline: float) -> float:
         """When the time of request `key` is up, which was to be at `deadline`.
@@ -228,11 +248,30 @@ class Relay:
             self._tell(wire.encode_answer(message, _PONG))
             return
         owner = self._owner(request)
+        if not owner and self._is_early(message):
+            self._early.append(message)
+            asyncio.get_running_loop().call_later(EARLY_S, self._take_early)
+            return
         refusal = self._refusal(message, owner)
         if refusal is not None:
             self._tell(wire.encode_answer(message, refusal))
         else:
             self._start_asking(message, owner)
+
+    def _is_early(self, message: wire.Incoming) -> bool:
+        is_first = not self._principal_id and len(self._early) < MAX_ASKS_EACH
+        return is_first and self.era == "legacy" and message.method == "roots/list"
+
+    def _take_early(self) -> None:
+        """Ask the first client what was asked before; refuse it if there is none by now."""
+        early, self._early = self._early, []
+        for message in early:
+            owner = self._owner(b"")
+            refusal = self._refusal(message, owner)
+            if refusal is not None:
+                self._tell(wire.encode_answer(message, refusal))
+            else:
+                self._start_asking(message, owner)
 
     def _refusal(self, message: wire.Incoming, owner: bytes) -> Reply | None:
         """Why nobody is asked; None where somebody is."""

@@ -115,10 +115,14 @@ class SseLink:
         body = wire.encode_request(number, method, params)
         delivery = self._background.start(self._deliver_request(key, body, deadline))
         try:
-            return await answer
+            reply = await answer
+            if method == "ping":
+                await self._relay.settled(key)  # see `SessionLink`
         except (CallTimedOut, asyncio.CancelledError):
             self._withdraw(key, delivery)
             raise
+        else:
+            return reply
         finally:
             self._unanswered.remove(key)
             self._relay.leave(key)

@@ -138,10 +138,14 @@ class StdioLink:
         answer = self._unanswered.add(key, deadline, lambda: self._late(method, timeout_s))
         child.stdin.write(_line(wire.encode_request(number, method, params)))
         try:
-            return await answer
+            reply = await answer
+            if method == "ping":
+                await self._relay.settled(key)  # see `SessionLink`
         except (CallTimedOut, asyncio.CancelledError):
             self._withdraw(key)
             raise
+        else:
+            return reply
         finally:
             self._unanswered.remove(key)
             self._relay.leave(key)

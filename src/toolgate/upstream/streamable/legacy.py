@@ -99,9 +99,11 @@ class LegacyDialect:
             body = encode_request(number, method, params)
             # What mirrors a body is checked by modern servers alone; a trace is for all.
             more = trace_lines(headers) if headers else b""
-            return await self._ask_within_session(
+            answer = await self._ask_within_session(
                 key, body, deadline, more=more, is_call=method == "tools/call"
             )
+            if method == "ping":
+                await relay.settled(key)  # see `SessionLink`
         except Rejected as exc:
             await self._doubt.check(exc, deadline)
             raise
@@ -109,6 +111,8 @@ class LegacyDialect:
             # In this era a closed connection does not mean "stop".
             self._tell_beside(encode_cancelled(key))
             raise
+        else:
+            return answer
         finally:
             relay.leave(key)
 
