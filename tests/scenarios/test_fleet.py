@@ -19,7 +19,7 @@ from tests.postgres import PostgresServer, own_server
 from tests.scenarios.askable import AskableClient, Heard
 from tests.scenarios.clients import LegacyClient, McpClient, ModernClient, error_of
 from tests.scenarios.fleet import WITHIN_S, Fleet, Member, open_fleet
-from tests.scenarios.gateway import TOOLGATE, Site, run
+from tests.scenarios.gateway import START_S, TOOLGATE, Site, run
 from tests.scenarios.soak import rounds
 from tests.scenarios.tally import executed, tally_child
 from tests.scenarios.test_rug_pull import rug
@@ -158,6 +158,24 @@ def _listen_to_the_end(client: McpClient) -> bool:
         for _ in methods:
             pass
     return True
+
+
+def test_try_10_delete_ends_a_session_on_every_node_also_on_one_that_was_started_again(fleet: Fleet) -> None:
+    one, other, restarted = fleet.nodes[:3]
+    url, listing = "/api/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    session = one.gateway.legacy().session
+
+    def status(node: Member) -> int:
+        return node.gateway.http.post(url, json=listing, headers=session).status_code
+
+    assert [status(node) for node in (one, other, restarted)] == [200, 200, 200]
+    assert one.gateway.http.delete(url, headers=session).status_code == 200
+    for node in (one, other, restarted):
+        settle_on(partial(status, node), 404, WITHIN_S)
+    restarted.kill()
+    restarted.start()
+    eventually(restarted.gateway.is_ready, START_S)
+    settle_on(partial(status, restarted), 404, WITHIN_S)
 
 
 def test_rep_1_a_session_opened_at_one_node_goes_on_at_every_other_with_the_same_scope(fleet: Fleet) -> None:

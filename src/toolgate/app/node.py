@@ -30,6 +30,7 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
+from toolgate.app.sessions import SessionEndings
 from toolgate.app.tracing import open_exported_journal
 from toolgate.errors import ControlUnavailable, StartRefused
 from toolgate.gateway.approving import Approving
@@ -44,11 +45,11 @@ from toolgate.govern.serving import Serving, Standing, Trouble
 from toolgate.model.addresses import parse_address
 from toolgate.model.reports import NodeReport
 from toolgate.registry.control_approvals import ControlDesk
-from toolgate.registry.control_link import ControlAddress, open_control_link
+from toolgate.registry.control_link import ControlAddress, GrpcControlLink, open_control_link
 from toolgate.registry.control_queue import ControlQueue
 from toolgate.registry.control_spending import ControlBank
 from toolgate.registry.source import RegistryState
-from toolgate.registry.sync import ControlLink, NodeSync
+from toolgate.registry.sync import NodeSync
 from toolgate.settings import Settings
 from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import Guard
@@ -130,7 +131,7 @@ class Following:
     def __init__(
         self,
         settings: Settings,
-        link: ControlLink,
+        link: GrpcControlLink,
         *,
         gateway: Gateway,
         identities: Identities,
@@ -140,6 +141,7 @@ class Following:
         self._gateway = gateway
         self._identities = identities
         self._sessions = sessions
+        self._endings = SessionEndings(sessions, link.sync_sessions)
         self._freshness = Freshness(gateway, max_staleness_s=settings.max_policy_staleness_s)
         identities.await_keys()
         self._sync = NodeSync(link, apply=self._apply, on_contact=self._freshness.on_contact)
@@ -160,7 +162,8 @@ class Following:
     async def running(self) -> AsyncIterator[None]:
         """Follow control while the block runs."""
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(self._sync.run()), tasks.create_task(self.reporter.run())]
+            work = (self._sync.run(), self.reporter.run(), self._endings.run())
+            running = [tasks.create_task(one) for one in work]
             try:
                 yield
             finally:

@@ -3,9 +3,11 @@
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
 
 from toolgate.app.archives import open_archives
 from toolgate.app.audits import open_index
+from toolgate.app.background import in_background
 from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
 from toolgate.app.guests import Work
 from toolgate.app.journals import describe_journal
@@ -28,6 +30,7 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
+from toolgate.app.sessions import SessionEndings, sync_with
 from toolgate.app.tracing import open_exported_journal
 from toolgate.app.upkeep import open_upkeep
 from toolgate.app.webhooks import open_webhook
@@ -48,6 +51,9 @@ from toolgate.telemetry import Metrics
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.logins import Logins
 
+_ALONE_S: Final = 3600.0
+"""Between looks at what was ended, where no other process ends sessions."""
+
 
 @asynccontextmanager
 async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
@@ -61,6 +67,10 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         audit, index = journal.log, await stack.enter_async_context(open_index(settings, journal))
         meaning = await stack.enter_async_context(open_search_model(settings))
         sessions = Sessions(await session_key(store), clock_s=time.monotonic, wall_s=time.time)
+        # What was ended before a restart is heard of first; nobody else ends any.
+        endings = SessionEndings(sessions, sync_with(store.ended_sessions), every_s=_ALONE_S)
+        await endings.sync_once()
+        await stack.enter_async_context(in_background(endings.run()))
         metrics = Metrics()
         describe_journal(metrics, journal)
         grants = GrantFiles(settings.data_dir / "logins")

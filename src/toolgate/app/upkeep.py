@@ -58,6 +58,7 @@ async def open_upkeep(store: Store, metrics: Metrics, audit: AuditLog) -> AsyncI
     async with in_background(
         _repeat(store.approvals.forget, every_s=FORGET_EVERY_S),
         _repeat(store.spending.forget, every_s=FORGET_EVERY_S),
+        _repeat(store.ended_sessions.forget, every_s=FORGET_EVERY_S),
         _repeat(end_approvals, every_s=APPROVALS_EVERY_S),
         _repeat(forget_reports, every_s=FORGET_EVERY_S),
         _repeat(forget_invocations, every_s=FORGET_EVERY_S),

@@ -403,3 +403,27 @@ class RecordEventsResponse(_message.Message):
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     taken: int
     def __init__(self, taken: _Optional[int] = ...) -> None: ...
+
+class EndedSession(_message.Message):
+    __slots__ = ("nonce", "until_ms", "at_ms")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    nonce: str
+    until_ms: int
+    at_ms: int
+    def __init__(self, nonce: _Optional[str] = ..., until_ms: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class SyncSessionsRequest(_message.Message):
+    __slots__ = ("ended", "after_ms")
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    ended: _containers.RepeatedCompositeFieldContainer[EndedSession]
+    after_ms: int
+    def __init__(self, ended: _Optional[_Iterable[_Union[EndedSession, _Mapping]]] = ..., after_ms: _Optional[int] = ...) -> None: ...
+
+class SyncSessionsResponse(_message.Message):
+    __slots__ = ("ended",)
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    ended: _containers.RepeatedCompositeFieldContainer[EndedSession]
+    def __init__(self, ended: _Optional[_Iterable[_Union[EndedSession, _Mapping]]] = ...) -> None: ...

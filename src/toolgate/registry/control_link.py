@@ -40,6 +40,7 @@ from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.model.packages import PackageRef
 from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Body, Change, Kind, Listing, Stored
+from toolgate.model.sessions import EndedSession
 from toolgate.proto import node_pb2
 from toolgate.registry.problems import printable
 from toolgate.registry.records import ID_FIELDS
@@ -154,6 +155,9 @@ class _Line:
             "DecideApproval", node_pb2.DecideApprovalRequest, node_pb2.AskApprovalResponse
         )
         self.spend = self._single("Spend", node_pb2.SpendRequest, node_pb2.SpendResponse)
+        self.sync_sessions = self._single(
+            "SyncSessions", node_pb2.SyncSessionsRequest, node_pb2.SyncSessionsResponse
+        )
 
     def _single(
         self, method: str, request: type[Q], response: type[A]
@@ -261,6 +265,15 @@ class GrpcControlLink:
     async def spend(self, request: node_pb2.SpendRequest) -> node_pb2.SpendResponse:
         """What control grants of budgets over time; see `ControlBank`."""
         return await self._ask(lambda line: line.spend, request)
+
+    async def sync_sessions(self, ended: Sequence[EndedSession], after_ms: int) -> Sequence[EndedSession]:
+        """Tell of sessions that were ended here; those that were ended anywhere, from then on."""
+        request = node_pb2.SyncSessionsRequest(
+            ended=[node_pb2.EndedSession(nonce=one.nonce, until_ms=one.until_ms) for one in ended],
+            after_ms=after_ms,
+        )
+        answer = await self._ask(lambda line: line.sync_sessions, request)
+        return [EndedSession(one.nonce, one.until_ms, one.at_ms) for one in answer.ended]
 
     async def record_events(self, request: node_pb2.RecordEventsRequest) -> int:
         """Hand over a piece of this node's audit log; the number up to which control has it by now."""

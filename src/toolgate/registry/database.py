@@ -16,9 +16,11 @@ from sqlalchemy import Connection
 from toolgate.errors import StorageFailed, StorageUnavailable
 
 T = TypeVar("T")
-Topic = Literal["registry", "reports", "catalog", "queue", "runs", "leases", "approvals", "spending", "audit"]
+Topic = Literal[
+    "registry", "reports", "catalog", "queue", "runs", "leases", "approvals", "spending", "audit", "sessions"
+]
 """What a transaction changes. Of invocations: what waits for a node, what else is known of them, or nothing
-but until when a node has them. Of those, of approvals, of what is spent and of the audit, nobody is told."""
+but until when a node has them. Replicas are not notified of those, nor of what is listed after them."""
 
 
 class Database(Protocol):

@@ -9,6 +9,7 @@ from toolgate.model.reports import Definitions, NodeReport
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.catalog_rows import MemoryCatalog
 from toolgate.registry.change_count import ChangeCount
+from toolgate.registry.ended_sessions import MemoryEndedSessions
 from toolgate.registry.exports import Contents, Exported, write_export
 from toolgate.registry.memory_approvals import MemoryApprovals
 from toolgate.registry.memory_invocations import MemoryInvocations
@@ -42,6 +43,7 @@ class MemoryStore:
         self.invocations = MemoryInvocations(clock_ms)
         self.approvals = MemoryApprovals(clock_ms)
         self.spending = MemorySpending(clock_ms)
+        self.ended_sessions = MemoryEndedSessions(clock_ms)
 
     @property
     def epoch(self) -> str:

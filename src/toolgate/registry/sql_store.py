@@ -26,6 +26,7 @@ from toolgate.registry.report_tables import (
     store_report,
 )
 from toolgate.registry.sql_approvals import SqlApprovals
+from toolgate.registry.sql_ended_sessions import SqlEndedSessions
 from toolgate.registry.sql_invocations import SqlInvocations
 from toolgate.registry.sql_spending import SqlSpending
 from toolgate.registry.statements import (
@@ -57,6 +58,7 @@ class SqlStore:
         self.invocations = SqlInvocations(transactions, self._read_clock_ms)
         self.approvals = SqlApprovals(transactions, self._read_clock_ms)
         self.spending = SqlSpending(transactions, self._read_clock_ms)
+        self.ended_sessions = SqlEndedSessions(transactions, self._read_clock_ms)
 
     @property
     def epoch(self) -> str:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.approvals import Approvals
 from toolgate.registry.catalog import Catalog
+from toolgate.registry.ended_sessions import EndedSessions
 from toolgate.registry.exports import Exported
 from toolgate.registry.invocations import Invocations
 from toolgate.registry.pinned import PinnedDefinitions
@@ -68,6 +69,10 @@ class Store(Protocol):
     @property
     def spending(self) -> Spending:
         """What is used over time, counted in the same place; no part of an export."""
+
+    @property
+    def ended_sessions(self) -> EndedSessions:
+        """Sessions that were ended, kept in the same place; no part of an export."""
 
     async def write(
         self, writes: Sequence[Write], *, actor: str, if_store_revision: int | None = None

@@ -44,7 +44,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from toolgate.model.revisions import Change, Stored
 from toolgate.registry.transaction import decode_body, encode_body, start_digest
 
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 """The number of the newest migration. A change to the tables is a migration too; a test compares the two."""
 
 METADATA: Final = MetaData()
@@ -110,6 +110,15 @@ DIGESTS: Final = Table(
     METADATA,
     Column("revision", BigInteger, primary_key=True, autoincrement=False),
     Column("digest", String(64), nullable=False),
+)
+# Sessions that their clients ended, until their ids expire. See `ended_sessions`.
+ENDED_SESSIONS: Final = Table(
+    "ended_sessions",
+    METADATA,
+    Column("nonce", String(64), primary_key=True),
+    Column("until_ms", BigInteger, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Index("ended_sessions_by_time", "at_ms"),
 )
 # What nodes say, each by its own id, the newest word only. It is no policy, and can be said again.
 REPORTS: Final = Table(

@@ -13,6 +13,7 @@ from toolgate.gateway.caller import Caller
 from toolgate.gateway.subscriptions import Subscription
 from toolgate.gateway.view import View
 from toolgate.model.principals import Ceiling, Principal
+from toolgate.model.sessions import EndedSession
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.mcp import session as session_module
 from toolgate.surfaces.mcp.session import IDLE_S, LIFETIME_S, MAX_ID_BYTES, Sessions
@@ -277,3 +278,37 @@ async def test_a_node_that_is_behind_catches_up_before_it_serves_a_session() -> 
         behind.apply(tasks={"new": task("new", default_server_ids=["one"])})
 
         assert await asyncio.wait_for(listing, 60) == ["one.echo"]
+
+
+def test_a_session_that_was_ended_on_another_node_is_closed_and_does_not_come_back(clock: Clock) -> None:
+    here, there, later = sessions_on(clock), sessions_on(clock), sessions_on(clock)
+    ended: list[EndedSession] = []
+    here.on_ended = ended.append
+    session_id = here.issue(CALLER, "2025-11-25")
+    other_id = there.issue(CALLER, "2025-11-25")
+    session = there.find(session_id, ADA)
+    stream = open_stream()
+
+    with session.listening(stream):
+        here.end(session_id, ADA, everywhere=True)
+        for node in (there, later):
+            node.hear_ended([one.nonce for one in ended])
+            with pytest.raises(UnknownSession):
+                node.find(session_id, ADA)
+
+    assert ended == [EndedSession(session.nonce, int(clock.now + LIFETIME_S) * 1000)]
+    assert session.has_ended
+    assert there.find(other_id, ADA).principal_id == ADA.id
+
+
+def test_only_what_its_client_ends_is_told_to_other_nodes(clock: Clock) -> None:
+    sessions = sessions_on(clock)
+    ended: list[EndedSession] = []
+    sessions.on_ended = ended.append
+    idle, closed = (sessions.issue(CALLER, "2025-11-25") for _ in range(2))
+    sessions.end(closed, ADA)
+    clock.now += IDLE_S + 1
+
+    with pytest.raises(UnknownSession):
+        sessions.find(idle, ADA)
+    assert ended == []

@@ -21,6 +21,7 @@ from toolgate.surfaces.grpc.reflection import reflection_rpcs
 from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportIntake
 from toolgate.surfaces.grpc.rpc import Rpc
 from toolgate.surfaces.grpc.services import RPCS
+from toolgate.surfaces.grpc.sessions import EndedIntake, session_rpcs
 from toolgate.surfaces.grpc.spending import spending_rpcs
 
 DRAIN_S: Final = 5.0
@@ -74,6 +75,7 @@ async def open_grpc_server(control: Control, address: str, *, tls: Tls | None = 
 def make_table(*, with_reflection: bool) -> tuple[Rpc, ...]:
     """Every RPC of a listener."""
     nodes = (*invocation_rpcs(), *approval_rpcs(), *spending_rpcs(), *audit_rpcs())
+    nodes += session_rpcs(EndedIntake())
     records = (*RPCS, *node_rpcs(ReportIntake()), *nodes)
     services = sorted({rpc.service for rpc in records})
     table = (*records, *health_rpcs(Health(services)))

@@ -213,7 +213,7 @@ class LegacyEra:
         if session_id is None:
             raise InvalidRequest("DELETE needs `Mcp-Session-Id`")
         try:
-            self._sessions.end(session_id, exchange.principal)
+            self._sessions.end(session_id, exchange.principal, everywhere=True)
         except UnknownSession as exc:
             self._note_stranger(exchange, exc)
             raise

@@ -9,7 +9,7 @@ import asyncio
 import heapq
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -21,6 +21,7 @@ from toolgate.gateway.signing import Signer
 from toolgate.gateway.subscriptions import Subscription
 from toolgate.gateway.watches import Watch
 from toolgate.model.principals import Principal
+from toolgate.model.sessions import MAX_ENDED, EndedSession
 from toolgate.policy.layers import SessionRequest
 from toolgate.surfaces.mcp.asking import Asks
 from toolgate.surfaces.mcp.binding import Binding
@@ -32,8 +33,6 @@ SHARE: Final = 10
 DISPLACED_AT_ONCE: Final = 100
 IDLE_S: Final = 30 * 60
 LIFETIME_S: Final = 24 * 60 * 60
-MAX_ENDED: Final = 20_000
-"""Ids remembered as ended. An older one could be revived, by its own principal only."""
 MAX_ID_BYTES: Final = 7 * 1024
 """An id is a header, and many proxies and clients take no header line of more than 8 KiB."""
 _PURPOSE: Final = b"session"
@@ -62,6 +61,7 @@ class Session:
         "asks",
         "calls",
         "capabilities",
+        "expires_s",
         "has_ended",
         "last_used",
         "log_level",
@@ -78,6 +78,8 @@ class Session:
         self.principal_id = claims.principal
         """Whose it is."""
         self.version = claims.version
+        self.expires_s = claims.issued_s + LIFETIME_S
+        """When its id is good for nothing any more; wall clock."""
         self.capabilities = bytes(claims.capabilities)
         """What the client can do, as far as it is carried to servers."""
         self.revision = claims.revision
@@ -136,6 +138,8 @@ class Sessions:
         self._ended: OrderedDict[str, None] = OrderedDict()
         self.on_dropped: Callable[[Session], None] = lambda _session: None
         """Told of each session this node does not know any more."""
+        self.on_ended: Callable[[EndedSession], None] = lambda _ended: None
+        """Told of each session that its client has ended here, and that no other node may serve."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -191,9 +195,24 @@ class Sessions:
         session.last_used = now
         return session
 
-    def end(self, session_id: bytes, principal: Principal) -> None:
-        """Close a session for good; its stream ends, its running calls are cancelled."""
+    def end(self, session_id: bytes, principal: Principal, *, everywhere: bool = False) -> None:
+        """Close a session for good, here or on every node. Its stream ends, and its calls are cancelled."""
         session = self.find(session_id, principal)
+        self._close(session_id, session)
+        if everywhere:
+            self.on_ended(EndedSession(session.nonce, session.expires_s * 1000))
+
+    def hear_ended(self, nonces: Collection[str]) -> None:
+        """Close the sessions that were ended on other nodes, and let none of them come back."""
+        news = set(nonces) - self._ended.keys()
+        if not news:
+            return
+        for session_id, session in [one for one in self._open.items() if one[1].nonce in news]:
+            self._close(session_id, session)
+        for nonce in news:
+            self._remember(nonce)
+
+    def _close(self, session_id: bytes, session: Session) -> None:
         if session.stream is not None:
             session.stream.end()
             session.stream = None
@@ -247,8 +266,10 @@ class Sessions:
         return session
 
     def _forget(self, session_id: bytes) -> None:
-        session = self._drop(session_id, for_good=True)
-        self._ended[session.nonce] = None
+        self._remember(self._drop(session_id, for_good=True).nonce)
+
+    def _remember(self, nonce: str) -> None:
+        self._ended[nonce] = None
         if len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
 

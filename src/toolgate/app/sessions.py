@@ -1,0 +1,77 @@
+"""Has every node know which sessions were ended: those that end here are told to others, and theirs heard."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from toolgate.errors import ToolgateError
+from toolgate.model.sessions import EndedSession
+from toolgate.registry.ended_sessions import EndedSessions
+from toolgate.surfaces.mcp.session import Sessions
+
+EVERY_S: Final = 2.0
+"""How late a node hears of a session that was ended at another. Control asks its database once a second."""
+AT_ONCE: Final = 1_000
+MAX_PENDING: Final = 10_000
+"""Not told yet, while control is away; the oldest are dropped then."""
+
+Sync = Callable[[Sequence[EndedSession], int], Awaitable[Sequence[EndedSession]]]
+"""Tells of sessions that ended here; those that ended anywhere, from a time on."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class SessionEndings:
+    """Follows and tells. `run` it in a task of its own."""
+
+    def __init__(self, sessions: Sessions, sync: Sync, *, every_s: float = EVERY_S) -> None:
+        self._sessions = sessions
+        self._sync = sync
+        self._every_s = every_s
+        self._pending: list[EndedSession] = []
+        self._after_ms = 0
+        self._news = asyncio.Event()
+        sessions.on_ended = self._on_ended
+
+    def _on_ended(self, ended: EndedSession) -> None:
+        self._pending.append(ended)
+        del self._pending[:-MAX_PENDING]
+        self._news.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        is_failing = False
+        while True:
+            try:
+                await self.sync_once()
+                is_failing = False
+            except ToolgateError as exc:
+                if not is_failing:
+                    _log.warning("which sessions were ended cannot be told to other nodes: %s", exc)
+                is_failing = True
+                await asyncio.sleep(self._every_s)
+            if not self._pending:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._every_s):
+                        await self._news.wait()
+
+    async def sync_once(self) -> None:
+        """Tell and hear, once."""
+        self._news.clear()
+        told = self._pending[:AT_ONCE]
+        heard = await self._sync(told, self._after_ms)
+        self._pending = [one for one in self._pending if one not in told]
+        self._sessions.hear_ended([one.nonce for one in heard])
+        self._after_ms = max((one.at_ms for one in heard), default=self._after_ms)
+
+
+def sync_with(kept: EndedSessions) -> Sync:
+    """For a process that has the store itself."""
+
+    async def sync(ended: Sequence[EndedSession], after_ms: int) -> Sequence[EndedSession]:
+        await kept.add(ended)
+        return await kept.list(after_ms=after_ms)
+
+    return sync

@@ -1,0 +1,108 @@
+"""Every store remembers ended sessions alike, and nodes hear of them through control."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from tests.contract.stores import DEADLINE_S, Clock
+from toolgate.app.sessions import SessionEndings, Sync, sync_with
+from toolgate.errors import ControlUnavailable, UnknownSession
+from toolgate.gateway.caller import Caller
+from toolgate.model.principals import Principal
+from toolgate.model.sessions import EndedSession
+from toolgate.policy.layers import SessionRequest
+from toolgate.registry.store import Store
+from toolgate.surfaces.mcp.session import Sessions
+
+pytestmark = pytest.mark.anyio
+
+ADA = Principal(id="key:ada", role="agent")
+CALLER = Caller(ADA, None, SessionRequest(), None)
+HOUR_MS = 3_600_000
+
+
+def sessions() -> Sessions:
+    return Sessions(b"k" * 32, clock_s=lambda: 1_000.0, wall_s=lambda: 1_000.0)
+
+
+@asynccontextmanager
+async def following(node: Sessions, sync: Sync) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(SessionEndings(node, sync, every_s=0.01).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_ended_sessions_are_listed_from_a_time_on_until_they_expire(
+    queue_store: Store, lease_clock: Clock
+) -> None:
+    kept, now_ms = queue_store.ended_sessions, lease_clock.now_ms
+    await kept.add([EndedSession("a" * 22, now_ms + HOUR_MS)])
+    lease_clock.now_ms += 10
+    await kept.add([EndedSession("b" * 22, now_ms + 2 * HOUR_MS), EndedSession("a" * 22, now_ms)])
+    listed, since = await kept.list(), await kept.list(after_ms=now_ms + 1)
+    lease_clock.now_ms += HOUR_MS
+    later = await kept.list()
+    await kept.forget()
+    lease_clock.now_ms = now_ms
+
+    assert listed == [
+        EndedSession("a" * 22, now_ms + HOUR_MS, now_ms),
+        EndedSession("b" * 22, now_ms + 2 * HOUR_MS, now_ms + 10),
+    ]
+    assert (since, later) == (listed[1:], listed[1:])
+    assert await kept.list() == listed[1:]
+
+
+async def test_only_the_newest_are_kept(
+    queue_store: Store, lease_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("ended_sessions", "sql_ended_sessions"):
+        monkeypatch.setattr(f"toolgate.registry.{module}.MAX_ENDED", 3)
+    until_ms = lease_clock.now_ms + HOUR_MS
+    for n in range(5):
+        lease_clock.now_ms += 1
+        await queue_store.ended_sessions.add([EndedSession(f"{n:022}", until_ms)])
+    await queue_store.ended_sessions.forget()
+
+    assert [int(one.nonce) for one in await queue_store.ended_sessions.list()] == [2, 3, 4]
+
+
+async def test_try_10_a_session_that_is_ended_at_one_node_is_over_at_all(queue_store: Store) -> None:
+    sync = sync_with(queue_store.ended_sessions)
+    here, there, restarted = sessions(), sessions(), sessions()
+    async with asyncio.timeout(DEADLINE_S), following(here, sync), following(there, sync):
+        session_id = here.issue(CALLER, "2025-11-25")
+        there.find(session_id, ADA)
+        here.end(session_id, ADA, everywhere=True)
+        while len(there):
+            await asyncio.sleep(0.01)
+    await SessionEndings(restarted, sync).sync_once()
+
+    for node in (here, there, restarted):
+        with pytest.raises(UnknownSession):
+            node.find(session_id, ADA)
+
+
+async def test_what_ends_while_control_is_away_is_told_later(queue_store: Store) -> None:
+    failures = 3
+
+    async def sync(ended: Sequence[EndedSession], after_ms: int) -> Sequence[EndedSession]:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise ControlUnavailable("nobody listens there")
+        return await sync_with(queue_store.ended_sessions)(ended, after_ms)
+
+    here = sessions()
+    async with asyncio.timeout(DEADLINE_S), following(here, sync):
+        here.end(here.issue(CALLER, "2025-11-25"), ADA, everywhere=True)
+        while not await queue_store.ended_sessions.list():
+            await asyncio.sleep(0.01)
+
+    assert failures < 0
