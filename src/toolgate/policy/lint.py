@@ -209,7 +209,7 @@ def _lint_patterns(
 
 
 def _explain_unlisted(offers: Sequence[ServerTools]) -> str:
-    first, *others = (f"`{one.record.server_id}`" for one in offers)
+    first, *others = sorted(f"`{one.record.server_id}`" for one in offers)
     if others:
         return f"servers {', '.join((first, *others))} have not listed their tools"
     return f"server {first} has not listed its tools ({offers[0].state.replace('_', ' ')})"
