@@ -113,3 +113,11 @@ def test_two_texts_have_the_terms_of_each(one: str, other: str) -> None:
 def test_a_text_without_end_is_cut() -> None:
     assert len(terms("ab " * MAX_TEXT_CHARS)) == MAX_TEXT_CHARS // 3
     assert len(terms("\ufdfa" * MAX_TEXT_CHARS)) <= MAX_TEXT_CHARS  # one character that stands for eighteen
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=127), max_size=200))
+def test_a_text_of_ascii_alone_has_the_terms_that_it_has_among_other_characters(text: str) -> None:
+    among = text + "\u00a0"  # a space, and not ASCII
+
+    assert terms(text) == terms(among)
+    assert query_terms(text) == query_terms(among)

@@ -6,7 +6,6 @@ are cut into overlapping pairs of characters, English loses its commonest ending
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -27,6 +26,8 @@ _UNSPACED: Final = (
 # Signs that belong to the letter before them but are no letters: accents, and the vowels of Indian scripts.
 _MARKS: Final = "\u0300-\u036f\u0900-\u0dff"
 _RUN: Final = re.compile(rf"([{_UNSPACED}]+)|((?:[^\W_{_UNSPACED}]|[{_MARKS}])+)")
+_ASCII_RUN: Final = re.compile("[A-Za-z0-9]+")
+"""The same in a text of ASCII alone."""
 # Where a word of an identifier ends: before a capital (`readFile`, `HTTPServer`; not `PDFs`), around digits.
 _SEAM: Final = re.compile(
     r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z](?!s(?:[A-Z0-9]|\Z))[a-z])|(?<=\d)(?=[^\W\d])|(?<=[^\W\d])(?=\d)"
@@ -65,21 +66,28 @@ def split_name(name: str) -> str:
     return " ".join(part.lower() for run in runs for part in _SEAM.split(run[0]))
 
 
-def _without(idle: frozenset[str], pieces: Iterator[str]) -> list[str]:
-    """Stems of the `pieces` that say something; of all where none does, so that `do it` finds `do_it`."""
-    words = list(pieces)
-    return [stem(word) for word in [word for word in words if word not in idle] or words]
+def _without(idle: frozenset[str], words: list[str]) -> list[str]:
+    """Stems of the `words` that say something; of all where none does, so that `do it` finds `do_it`."""
+    return [stem(word) for word in words if word not in idle] or list(map(stem, words))
 
 
-def _pieces(text: str, *, is_query: bool) -> Iterator[str]:
-    normal = unicodedata.normalize("NFKC", text[:MAX_TEXT_CHARS])[:MAX_TEXT_CHARS]
+def _pieces(text: str, *, is_query: bool) -> list[str]:
+    found: list[str] = []
+    text = text[:MAX_TEXT_CHARS]
+    if text.isascii():  # most texts: their words are found in a third of the time
+        plain = _APOSTROPHE.sub("", text) if "'" in text else text
+        for word in _ASCII_RUN.findall(plain):
+            found += _known_parts(word) if len(word) <= MAX_TERM_CHARS else _parts(word)
+        return found
+    normal = unicodedata.normalize("NFKC", text)[:MAX_TEXT_CHARS]
     for unspaced, spaced in _RUN.findall(_APOSTROPHE.sub("", normal)):
         if unspaced:
             if len(unspaced) == 1 or not is_query:
-                yield from unspaced
-            yield from map("".join, pairwise(unspaced))
+                found += unspaced
+            found += map("".join, pairwise(unspaced))
         else:
-            yield from _known_parts(spaced) if len(spaced) <= MAX_TERM_CHARS else _parts(spaced)
+            found += _known_parts(spaced) if len(spaced) <= MAX_TERM_CHARS else _parts(spaced)
+    return found
 
 
 def _parts(spaced: str) -> tuple[str, ...]:
