@@ -154,3 +154,12 @@ def test_any_other_failure_is_to_be_seen_by_running_the_command() -> None:
 
     assert hint("uvx mcp-server-git", UV) == f"run the command yourself: uvx mcp-server-git; {told}"
     assert hint("npx -y some-server s3cret", NPM) == f"run the command yourself: npx -y some-server …; {told}"
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--api-key hunter2", "--api-key=hunter2", "TOKEN=hunter2", "kJ8sQ2pLx0VbN7mZ"]
+)
+def test_the_hint_does_not_repeat_what_may_be_a_secret(arguments: str) -> None:
+    shown = hint(f"serve --stdio {arguments}", "")
+
+    assert shown.startswith("run the command yourself: serve --stdio …;")

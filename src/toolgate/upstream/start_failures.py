@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from toolgate.model.random_words import random_spans
 from toolgate.model.runners import runner_of
+from toolgate.model.secret_names import looks_secret
 from toolgate.model.servers import ServerRecord, StdioLaunch
 
 MAX_CAUSE_CHARS: Final = 300
@@ -100,9 +102,11 @@ def command_hint(record: ServerRecord) -> str:
 
 
 def _command(launch: StdioLaunch) -> str:
-    """Up to what it starts: `npx -y some-server …`."""
+    """Up to what it starts, or to what may be a secret: `npx -y some-server …`."""
     words = [launch.command]
     for argument in launch.args:
+        if looks_secret(words[-1]) or looks_secret(argument.partition("=")[0]) or any(random_spans(argument)):
+            break
         words.append(argument)
         if not argument.startswith("-"):
             break
