@@ -1,7 +1,7 @@
 """Servers from the files of other programs, stored together or not at all."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -10,8 +10,9 @@ from pydantic import Field, JsonValue
 from toolgate.errors import InvalidRecord, InvalidRequest
 from toolgate.govern.changes import check_drafts, commit_drafts, sift_drafts, warn_of_edits
 from toolgate.govern.control import Control
-from toolgate.govern.drafts import Draft
+from toolgate.govern.drafts import Draft, Edit
 from toolgate.govern.planning import plan_edits
+from toolgate.model.servers import ServerRecord
 from toolgate.registry.bodies import Body
 from toolgate.registry.fields import Patterns, ServerId
 from toolgate.registry.imports import Format, Imports, parse_imports
@@ -24,6 +25,8 @@ from toolgate.surfaces.rest.routing import PLAN, Call, Endpoint, checked
 from toolgate.surfaces.rest.servers import SERVERS
 from toolgate.surfaces.rest.shapes import Revision, Shown
 
+_MAX_NAMED: Final = 8
+"""Servers named in a warning, which is read in a terminal."""
 _FORM_LISTS: Final = ("allowed_tools", "only")
 _FORM_FLAGGED: Final = ("skip_invalid", "dry_run")
 _FORM_FLAGS: Final = {"true": True, "false": False}
@@ -84,9 +87,10 @@ async def import_servers(control: Control, call: Call[ImportSent]) -> Answer:
     if not sent.dry_run:
         done = await commit_drafts(control, call.caller, drafts, plan_id=call.plan_id)
         shown = await asyncio.to_thread(show_edits, done.edits)
-        return Answer(_answer(found, done.revision, shown, warnings=done.warnings))
+        warnings = [*done.warnings, *_warn_of_denied(done.edits)]
+        return Answer(_answer(found, done.revision, shown, warnings=warnings))
     edits, listing = await check_drafts(control, call.caller, drafts)
-    warnings = await warn_of_edits(served, edits)
+    warnings = [*await warn_of_edits(served, edits), *_warn_of_denied(edits)]
     plan = await show_plan(await plan_edits(control, edits), revision=listing.revision, warnings=warnings)
     return Answer(_answer(found, listing.revision, plan.changes, warnings=warnings, effect=plan))
 
@@ -127,6 +131,18 @@ def _draft(body: Mapping[str, Any], allowed: list[str]) -> Draft:
         sent["allowed_tools"] = allowed
     # What is allowed now is looked up when the draft is checked, in the turn that commits it.
     return Draft(kind="server", id=server_id, sent=sent, is_declared=True, keeping=("allowed_tools",))
+
+
+def _warn_of_denied(edits: Sequence[Edit]) -> Iterator[str]:
+    """The files of other programs allow nothing, so a server that was only imported offers nothing."""
+    denied = [
+        f"`{edit.draft.id}`"
+        for edit in edits
+        if isinstance(edit.record, ServerRecord) and not edit.record.allowed_tools
+    ]
+    if denied:
+        shown = ", ".join(denied[:_MAX_NAMED]) + (" and others" if len(denied) > _MAX_NAMED else "")
+        yield f"no tool is allowed yet of {shown}: import again with `--allow '*'`, or set `allowed_tools`"
 
 
 def _answer(
