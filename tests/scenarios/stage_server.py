@@ -9,7 +9,8 @@ Each call runs in a thread of its own, so one that hangs holds up no other. Word
     helper=KIND   starts a helper first: `group`, or `daemon`, orphaned and in a session of its own
     pids=PATH     appends its pid, and that of its helper, to a file
     ended=PATH    creates PATH when its input has ended
-    tools=A,B     offers only these of its tools; `meta` and `fail` only so
+    drips         writes long messages in one-byte writes
+    tools=A,B     offers only these of its tools; `meta`, `fail` and `long` only so
 
 Any other word only marks its process, and those of its helpers, in the process table.
 """
@@ -31,8 +32,13 @@ writing = threading.Lock()
 
 
 def send(**members: Any) -> None:
+    line = json.dumps({"jsonrpc": "2.0", **members}).encode() + b"\n"
     with writing:
-        os.write(1, json.dumps({"jsonrpc": "2.0", **members}).encode() + b"\n")
+        if "drips" in WORDS and len(line) > 65536:
+            for at in range(len(line)):
+                os.write(1, line[at : at + 1])
+        else:
+            os.write(1, line)
 
 
 def echo(arguments: Message) -> str:
@@ -79,8 +85,13 @@ def fail(params: Message) -> str:
     raise RuntimeError(str(params.get("_meta")))
 
 
+def long(params: Message) -> str:
+    """Say something of so many bytes."""
+    return "x" * int(params["arguments"]["bytes"])
+
+
 TOOLS = {tool.__name__: tool for tool in (echo, pid, environment, wait, hang, complain)}
-OF_THE_CALL = {tool.__name__: tool for tool in (meta, fail)}
+OF_THE_CALL = {tool.__name__: tool for tool in (meta, fail, long)}
 """Those that are given all params, and are offered only by name."""
 OFFERED = WORDS["tools"].split(",") if "tools" in WORDS else list(TOOLS)
 

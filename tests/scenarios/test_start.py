@@ -47,6 +47,21 @@ def test_adm_5_a_key_that_can_be_guessed_is_refused(site: Site, key: str) -> Non
     )
 
 
+@pytest.mark.parametrize("files", [64, 128])
+def test_a_start_with_too_few_open_files_is_refused_in_a_line_that_says_what_to_do(
+    site: Site, files: int
+) -> None:
+    site.place(site.stage("one"))
+
+    refused = run(["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *site.up()], within_s=REFUSED_WITHIN_S)
+
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == (
+        f"error: this process may open {files} files, and needs at least 256\n"
+        "  try: raise the limit and start again: ulimit -n 4096, or LimitNOFILE= of a systemd unit\n"
+    )
+
+
 def test_adm_7_with_a_good_key_it_starts_and_nobody_is_admin_without_it(site: Site) -> None:
     key = secrets.token_urlsafe(32)
     (site.root / "key").write_text(key + "\n", "utf-8")

@@ -1,5 +1,7 @@
 """A stream cut into lines is the same however it was cut into chunks."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,3 +37,19 @@ def test_the_end_of_a_long_line_counts_too() -> None:
         splitter.feed(b"678901\n")
 
     assert splitter.feed(b"after\n") == [b"after"]
+
+
+def test_try_6_a_line_that_comes_byte_by_byte_costs_little_more_than_its_length() -> None:
+    size = 256 * 1024
+    splitter = LineSplitter(size)
+    tracemalloc.start()
+    try:
+        for _ in range(size):
+            splitter.feed(b"x")
+        (line,) = splitter.feed(b"\n")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(line) == size
+    assert peak < 2.5 * size

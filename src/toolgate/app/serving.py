@@ -1,8 +1,10 @@
 """A process that serves: its listener, its signals, its end. What it serves is handed in."""
 
 import asyncio
+import ctypes
 import gc
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -20,8 +22,12 @@ from toolgate.surfaces.http.messages import Door
 from toolgate.surfaces.http.server import BACKLOG, HttpServer
 from toolgate.telemetry import setup_logging
 
+MIN_OPEN_FILES: Final = 256
+"""A child takes four, each caller and connection one, and 96 are kept back: so 40 servers at most."""
 _LARGER_THAN_MOST: Final = 2 * 1024 * 1024
 """Than most messages, in bytes."""
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
 
 
@@ -62,12 +68,23 @@ def run(
 ) -> None:
     """Serve on a loop of its own; returns when told to stop. Raises StartRefused."""
     setup_logging(settings.log_level)
+    _check_open_files()
     # Cancelled means told twice: that one does not want to wait is no failure, and all is closed by now.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
         try:
             runner.run(serve(open_app, settings, environ, on_ready))
         except BaseExceptionGroup as group:
             raise _refusal_in(group) from None
+
+
+def _check_open_files() -> None:
+    """Refuse at once what would fail in the middle of a call. Raises StartRefused."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != resource.RLIM_INFINITY and allowed < MIN_OPEN_FILES:
+        raise StartRefused(
+            f"this process may open {allowed} files, and needs at least {MIN_OPEN_FILES}",
+            hint="raise the limit and start again: ulimit -n 4096, or LimitNOFILE= of a systemd unit",
+        )
 
 
 def _refusal_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -108,9 +125,13 @@ def _settle_memory() -> None:
     # What starting made stays, and calls leave few cycles: the collector may rest.
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
-    # glibc gives what is freed back to the system, and has every message of 100 KB faulted in anew, until it
-    # has seen a larger block come and go (M_MMAP_THRESHOLD in mallopt(3)). This one is never touched.
-    bytes(_LARGER_THAN_MOST)
+    # glibc maps blocks from 128 KiB on one by one, so a message of that size would be faulted in each time.
+    # Left alone it raises the bound to the largest block it has seen freed, and after a result of 8 MiB keeps
+    # and fragments as much. So the bounds are set, once (mallopt(3)). Other C libraries have no such call.
+    with suppress(AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _LARGER_THAN_MOST)
+        mallopt(_M_TRIM_THRESHOLD, 2 * _LARGER_THAN_MOST)
 
 
 def _stop_signals(

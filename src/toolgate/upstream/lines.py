@@ -6,34 +6,34 @@ class LineTooLong(Exception):
 
 
 class LineSplitter:
-    """Takes chunks as they come, gives whole lines without their end."""
+    """Takes chunks as they come, gives whole lines without their end.
+
+    The beginning of a line is kept in one buffer that grows: a list of pieces would cost 8 bytes for each
+    byte of a child that writes one at a time. The buffer itself becomes the line, and is not used again.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._begun = bytearray()
 
-    def feed(self, chunk: bytes) -> list[bytes]:
+    def feed(self, chunk: bytes) -> list[bytes | bytearray]:
         """The lines that `chunk` completes. Raises LineTooLong, and then keeps nothing of the line."""
-        lines = chunk.split(b"\n")
+        if b"\n" not in chunk:
+            self._keep(chunk)
+            return []
+        lines: list[bytes | bytearray] = [*chunk.split(b"\n")]
         rest = lines.pop()
         if len(chunk) > self._max_bytes and any(len(line) > self._max_bytes for line in lines):
             raise LineTooLong
-        if self._parts and lines:
+        if self._begun:
             self._keep(lines[0])
-            lines[0] = b"".join(self._parts)
-            self._forget()
+            lines[0], self._begun = self._begun, bytearray()
         if rest:
             self._keep(rest)
         return lines
 
-    def _keep(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > self._max_bytes:
-            self._forget()
+    def _keep(self, part: bytes | bytearray) -> None:
+        if len(self._begun) + len(part) > self._max_bytes:
+            self._begun = bytearray()
             raise LineTooLong
-        self._parts.append(part)
-
-    def _forget(self) -> None:
-        self._parts = []
-        self._size = 0
+        self._begun += part

@@ -220,7 +220,7 @@ class StdioLink:
     def stderr(self) -> str:
         return self._stderr_tail.decode(errors="replace")
 
-    def _on_message(self, message: wire.Incoming, line: bytes) -> None:
+    def _on_message(self, message: wire.Incoming, line: bytes | bytearray) -> None:
         if message.method:
             self._on_server_message(message, line)
         elif message.id and message.is_response:
@@ -232,19 +232,19 @@ class StdioLink:
             return
         self._noise_bytes = self._noise_lines = 0
 
-    def _on_server_message(self, message: wire.Incoming, line: bytes) -> None:
+    def _on_server_message(self, message: wire.Incoming, line: bytes | bytearray) -> None:
         if not wire.is_utf8(line):
             self.dropped_lines += 1
         elif message.id or self.is_open:
             self._relay.take(message)
 
-    def _on_unreadable(self, line: bytes) -> None:
+    def _on_unreadable(self, line: bytes | bytearray) -> None:
         """An answer we cannot carry (half a character, NaN) fails its call now, and not at its deadline."""
         answered = wire.guess_answered(line) if len(line) <= MAX_NOISE_BYTES else b""
         if not self._unanswered.answer(answered, wire.NOT_JSON):
             self._on_noise(line)
 
-    def _on_noise(self, line: bytes) -> None:
+    def _on_noise(self, line: bytes | bytearray) -> None:
         self.dropped_lines += 1
         self._noise_lines += 1
         self._noise_bytes += len(line) + 1

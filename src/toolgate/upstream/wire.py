@@ -89,14 +89,14 @@ _DEEP_ANSWER: Final = re.compile(
 """How an answer begins that is nested too deep to be read, written in the usual order."""
 
 
-def guess_answered(line: bytes) -> bytes:
+def guess_answered(line: bytes | bytearray) -> bytes:
     """The id of the request that an unreadable message means to answer; empty where it answers none."""
     try:
         # Takes what other languages write and we do not: lone surrogates, NaN, numbers out of range.
         message = json.loads(line) if line[:1] == b"{" else None
     except RecursionError:
         answered = _DEEP_ANSWER.match(line)
-        return answered[1] if answered else b""
+        return bytes(answered[1]) if answered else b""
     except ValueError:
         return b""
     if not isinstance(message, dict) or not message.keys() & {"result", "error"}:

@@ -96,7 +96,7 @@ def send_answer(responder: Responder, message: Message, answer: Answer, *, era: 
             responder, request_id, reply.error or b"{}", method=message.method, modern=era == "modern"
         )
         return
-    result = adapt_result(reply.members, upstream=answer.era, client=era, method=message.method)
+    result = adapt_result(reply.take_members(), upstream=answer.era, client=era, method=message.method)
     send_result(responder, request_id, result)
 
 

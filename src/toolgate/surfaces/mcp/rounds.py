@@ -99,7 +99,7 @@ class Rounds:
             return self._as_question(request, reply)
         try:
             result = adapt_result(
-                reply.members, upstream=answer.era, client="modern", method=request.message.method
+                reply.take_members(), upstream=answer.era, client="modern", method=request.message.method
             )
         except InputNeeded as needed:
             result = self._seal_in(request, needed)
