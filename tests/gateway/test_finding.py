@@ -31,6 +31,12 @@ pytestmark = pytest.mark.anyio
 ADMIN = Principal(id="admin", role="admin")
 
 
+@pytest.fixture(autouse=True)
+def patient_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a few tools may take seconds to be indexed."""
+    monkeypatch.setattr(finding, "INDEXED_S", 60.0)
+
+
 def offer(server_id: str, *tools: bytes, of: ServerRecord | None = None) -> ServerTools:
     kept, _ = check_list(server_id, tools)
     return ServerTools(

@@ -1,0 +1,11 @@
+"""What tests of every surface may use."""
+
+import pytest
+
+from toolgate.gateway import finding
+
+
+@pytest.fixture(autouse=True)
+def patient_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a few tools may take seconds to be indexed."""
+    monkeypatch.setattr(finding, "INDEXED_S", 60.0)
