@@ -6,8 +6,8 @@ from typing import Final
 from pages.markdown import page, table
 from toolgate.audit import lines, sinks, statements
 from toolgate.audit import log as audit_log
-from toolgate.catalog import changes as tool_changes
 from toolgate.catalog import (
+    aliases,
     definitions,
     find_tools,
     listings,
@@ -19,6 +19,7 @@ from toolgate.catalog import (
     templates,
     words,
 )
+from toolgate.catalog import changes as tool_changes
 from toolgate.catalog import entries as search_entries
 from toolgate.chat import calls, deltas, hidden, replies, responses_tools
 from toolgate.chat import messages as chat_messages
@@ -191,7 +192,12 @@ def _definitions() -> Rows:
         ),
         ("a list", f"{lists.MAX_PAGES} pages; {sizes}", "the rest is left out, and said"),
         ("time for all pages", _time(_POOL.list_timeout_s), "the last good list stays"),
-        ("name of a tool", f"{names.MAX_TOOL_NAME} characters", "that tool is left out"),
+        ("name of a tool", f"{names.MAX_TOOL_NAME} characters", "it gets an alias"),
+        (
+            "name of a tool that gets an alias",
+            f"{aliases.MAX_NATIVE_NAME} characters",
+            "that tool is left out",
+        ),
         ("name of a prompt", f"{listings.MAX_PROMPT_NAME} characters", "that prompt is left out"),
         ("arguments of a prompt", f"{listings.MAX_ARGUMENTS}", "that prompt is left out"),
         ("URI of a resource", _size(listings.MAX_URI_BYTES), "that resource is left out"),

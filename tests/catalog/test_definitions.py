@@ -78,6 +78,7 @@ def test_tokens_count_name_description_and_input_schema_only() -> None:
         pytest.param(b"{}", "it has no name", id="no name"),
         pytest.param(b'{"name":7}', "it has no name", id="name of the wrong type"),
         pytest.param(b'{"name":"a","x":"\xff"}', "the definition is not valid JSON: 'utf-8'", id="not UTF-8"),
+        pytest.param(b'{"name":"","inputSchema":{}}', "it has no name", id="an empty name"),
         pytest.param(b'{"name":"a","x":NaN}', "the definition is not valid JSON: JSON is", id="NaN"),
         pytest.param(
             b'{"name":"a","x":"\\ud800"}', "the definition is not valid JSON: ", id="lone surrogate"
@@ -104,16 +105,12 @@ def test_what_has_no_usable_name_is_quarantined_without_one(raw: bytes, expected
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        pytest.param("", "", id="empty"),
-        pytest.param("re\N{CYRILLIC SMALL LETTER A}d_file", "re\\u0430d_file", id="Cyrillic"),
-        pytest.param("\N{FULLWIDTH LATIN SMALL LETTER R}ead_file", "\\uff52ead_file", id="fullwidth"),
-        pytest.param("read file", "read file", id="space"),
         pytest.param("read_file\n", "read_file\\n", id="trailing newline"),
-        pytest.param("r" * 129, "r" * 80 + "…", id="too long"),
+        pytest.param("r" * 257, "r" * 80 + "…", id="too long"),
     ],
 )
-def test_sco_6_a_name_outside_the_rule_is_quarantined_and_shown_escaped(name: str, shown: str) -> None:
-    expected = Quarantined(shown, "its name is not 1 to 128 of `A-Z a-z 0-9 _ . -`")
+def test_a_name_that_cannot_be_seen_is_quarantined_and_shown_escaped(name: str, shown: str) -> None:
+    expected = Quarantined(shown, "its name is not 1 to 256 characters that can be seen")
 
     assert check_definition("fs", tool(name=name)) == expected
 

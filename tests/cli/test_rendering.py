@@ -176,6 +176,12 @@ def test_tools_are_listed_with_tokens_rules_and_what_is_saved() -> None:
     ]
 
 
+def test_an_explanation_shows_what_the_server_calls_a_tool_that_has_an_alias() -> None:
+    aliased = {**decision("git", "list_files_ea3cdaac"), "native_name": "list files"}
+
+    assert "list_files_ea3cdaac (`list files`)" in "\n".join(shown(render_explanation(explanation(aliased))))
+
+
 def test_tools_that_are_found_and_not_listed_are_said_to_be() -> None:
     found = {**tools("git.git_log"), "mode": "find"}
     explained = {**explanation(decision("git", "git_log")), "mode": "find"}

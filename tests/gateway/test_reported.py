@@ -136,13 +136,13 @@ async def test_tools_are_the_definitions_a_node_has_sent_each_checked_again() ->
     async with open_house() as house:
         await house.report("n1", seen())
         on_their_way = house.servers.tools()["one"].state
-        await house.define("one", "echo", "not a name", quarantined={"odd": "it has no schema"})
+        await house.define("one", "echo", "not a\nname", quarantined={"odd": "it has no schema"})
         offer = house.servers.tools()["one"]
 
         assert on_their_way == "pending"
         assert (offer.state, offer.is_stale, sorted(offer.tools)) == ("ready", False, ["echo"])
         assert offer.quarantined == {
-            "not a name": "its name is not 1 to 128 of `A-Z a-z 0-9 _ . -`",
+            "not a\\nname": "its name is not 1 to 256 characters that can be seen",
             "odd": "it has no schema",
         }
         assert house.changed == ["one"]

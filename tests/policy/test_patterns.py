@@ -223,3 +223,20 @@ def test_sco_9_a_pattern_of_128_characters_against_2000_names_costs_2000_times_o
 
     assert one <= 5 * 128
     assert steps(patterns, names) <= 2_000 * one
+
+
+@pytest.mark.parametrize(
+    ("pattern", "native", "expected"),
+    [
+        ("list?files", "list files", "list?files"),
+        ("fs/list*", "list files", "fs/list*"),
+        ("alias", "list files", "alias"),
+        ("other", "list files", None),
+        ("prompt:*", "prompt:x", None),
+        ("prompt:x", "prompt:x", None),
+    ],
+)
+def test_a_tool_with_an_alias_is_spoken_of_by_either_name_and_never_as_another_kind(
+    pattern: str, native: str, expected: str | None
+) -> None:
+    assert Patterns.of((pattern,)).first_match(ToolRef("fs", "alias"), native) == expected

@@ -8,6 +8,7 @@ import pytest
 
 from tests.surfaces.rest_house import BASE_URL, RestHouse, error_of, http, open_rest, secret_of, stdio, task
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
+from toolgate.catalog.aliases import alias_of
 from toolgate.gateway.identity import hash_key
 from toolgate.model.revisions import Write
 from toolgate.policy.limits import Limits
@@ -138,6 +139,21 @@ async def test_a_scope_past_the_limit_is_refused_and_still_explained() -> None:
         assert explained["refusal"]["code"] == "too_many_tools"
         assert [one["allowed"] for one in explained["tools"]] == [True] * 9
         assert [(one["server_id"], one["tools"]) for one in seen["servers"]] == [("big", 9)]
+
+
+async def test_an_explanation_shows_the_alias_and_the_native_name_and_is_found_by_both() -> None:
+    net = MemoryNet(odd=MemoryServer(tools=[definition("list files"), definition("plain")]))
+    async with open_rest(net) as house:
+        await house.seed(server=[stdio("odd")])
+        whole = await house.get(EXPLAIN)
+        alone = [
+            await house.get(f"{EXPLAIN}?server=odd&tool={name}")
+            for name in (alias_of("list files"), "list%20files")
+        ]
+
+        shown = [(one["tool"], one["native_name"]) for one in whole["tools"]]
+        assert shown == [(alias_of("list files"), "list files"), ("plain", None)]
+        assert [[one["native_name"] for one in answer["tools"]] for answer in alone] == [["list files"]] * 2
 
 
 async def test_an_explanation_names_layer_and_rule_for_every_tool_in_or_out() -> None:

@@ -14,9 +14,16 @@ CALL = "tools/call"
 PATHS = ((("region",), "Region"), (("deep", "limit"), "Limit"))
 
 
-def tool(*, param_headers: tuple[tuple[tuple[str, ...], str], ...] = ()) -> ToolDefinition:
+def tool(
+    *, param_headers: tuple[tuple[tuple[str, ...], str], ...] = (), native_name: str = ""
+) -> ToolDefinition:
     return ToolDefinition(
-        ref=ToolRef("one", "query"), raw=b"{}", digest="", tokens=0, param_headers=param_headers
+        ref=ToolRef("one", "query"),
+        raw=b"{}",
+        digest="",
+        tokens=0,
+        native_name=native_name,
+        param_headers=param_headers,
     )
 
 
@@ -51,6 +58,12 @@ def test_calls_that_need_only_the_name_share_one_mapping() -> None:
 
     assert first == {"Mcp-Name": "query"}
     assert headers.of(CALL, tool(), params("query")) is first
+
+
+def test_a_server_is_told_its_own_name_of_a_tool_that_has_an_alias() -> None:
+    headers = CallHeaders().of(CALL, tool(native_name="große Datei"), params("query"))
+
+    assert headers == {"Mcp-Name": encode_header_value("große Datei")}
 
 
 @pytest.mark.parametrize(

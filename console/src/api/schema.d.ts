@@ -3427,6 +3427,11 @@ export interface components {
             server_id: string;
             /** @description A tool's name, `prompt:<name>` or `resource:<uri>`. Null: the whole server. */
             tool: string | null;
+            /**
+             * @description What the server itself calls a tool that goes by an alias here. Null: the same.
+             * @default null
+             */
+            native_name: string | null;
             allowed: boolean;
             /** @enum {string} */
             layer: "platform" | "key" | "task" | "request";

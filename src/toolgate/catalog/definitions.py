@@ -7,12 +7,21 @@ the server wrote it. No definition is ever judged by what its text says.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import msgspec
 
+from toolgate.catalog.aliases import (
+    HASH_DIGITS,
+    MAX_NATIVE_NAME,
+    alias_of,
+    can_have_alias,
+    is_disguised,
+    skeleton,
+)
 from toolgate.catalog.members import (
     MAX_LISTED,
     Icon,
@@ -79,22 +88,27 @@ def check_list(
 
     The two never share a key: a quarantined definition that cannot go by its name (it has none, or it is
     taken) is listed as `name#position`, and no tool name holds a `#`. The first to use a name keeps it,
-    good or bad, so nothing further down a list can take a tool's place.
+    good or bad, so nothing further down a list can take a tool's place; plain names go before aliases.
     """
     tools: dict[str, ToolDefinition] = {}
     quarantined: dict[str, str] = {}
+    found = [check_definition(server_id, raw) for raw in raws[:MAX_LISTED]]
     claimed: dict[str, str] = {}
-    for position, raw in enumerate(raws[:MAX_LISTED], start=1):
-        checked = check_definition(server_id, raw)
-        name = checked.ref.name if isinstance(checked, ToolDefinition) else checked.name
-        first = claimed.setdefault(name.casefold(), name)
+    for one in found:
+        if not _native(one):
+            claimed.setdefault(_name(one).casefold(), _name(one))
+    for position, checked in enumerate(_with_own_aliases(found, claimed), start=1):
+        name = _name(checked)
+        native = _native(checked)
+        first = claimed.setdefault(skeleton(native) if native else name.casefold(), name)
         if not name or name in tools or name in quarantined:
             reason = checked.reason if isinstance(checked, Quarantined) else "its name is already taken"
             quarantined[f"{name}#{position}"] = reason
         elif isinstance(checked, Quarantined):
             quarantined[name] = checked.reason
         elif first != name:
-            quarantined[name] = f"its name differs from `{first}` only in case"
+            is_alike = f"looks like `{first}`" if native else f"differs from `{first}` only in case"
+            quarantined[name] = f"its name {is_alike}"
         else:
             tools[name] = checked
     if len(raws) > MAX_LISTED:
@@ -110,18 +124,54 @@ def check_definition(server_id: str, raw: bytes) -> ToolDefinition | Quarantined
     except SchemaRefused as refusal:
         return Quarantined("", str(refusal))
     name = members.get("name")
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not name:
         return Quarantined("", "it has no name")
-    if not is_tool_name(name):
-        return Quarantined(shown(name), "its name is not 1 to 128 of `A-Z a-z 0-9 _ . -`")
+    native = "" if is_tool_name(name) else name
+    if native and not can_have_alias(native):
+        return Quarantined(shown(name), f"its name is not 1 to {MAX_NATIVE_NAME} characters that can be seen")
+    if native and is_disguised(native):
+        return Quarantined(shown(name), f"its name looks like `{skeleton(native)}` and is another")
     try:
-        return _define(ToolRef(server_id, name), raw, members)
+        return _define(ToolRef(server_id, alias_of(native) if native else name), raw, members, native=native)
     except SchemaRefused as refusal:
         return Quarantined(name, str(refusal))
 
 
-def _define(ref: ToolRef, raw: bytes, sent: Members) -> ToolDefinition:
+def _name(checked: ToolDefinition | Quarantined) -> str:
+    return checked.ref.name if isinstance(checked, ToolDefinition) else checked.name
+
+
+def _native(checked: ToolDefinition | Quarantined) -> str:
+    return checked.native_name if isinstance(checked, ToolDefinition) else ""
+
+
+def _with_own_aliases(
+    found: Sequence[ToolDefinition | Quarantined], claimed: Mapping[str, str]
+) -> Iterator[ToolDefinition | Quarantined]:
+    """`found`, where an alias that is a plain name, or another's alias, has more digits of its hash."""
+    natives: dict[str, str] = {}
+    for checked in found:
+        if isinstance(checked, ToolDefinition) and checked.native_name:
+            yield _realiased(checked, claimed, natives)
+        else:
+            yield checked
+
+
+def _realiased(tool: ToolDefinition, claimed: Mapping[str, str], natives: dict[str, str]) -> ToolDefinition:
+    native = tool.native_name
+    aliases = (alias_of(native, digits) for digits in HASH_DIGITS)
+    alias = next(
+        one
+        for one in aliases
+        if one.casefold() not in claimed and natives.setdefault(one.casefold(), native) == native
+    )
+    return replace(tool, ref=ToolRef(tool.ref.server_id, alias))
+
+
+def _define(ref: ToolRef, raw: bytes, sent: Members, *, native: str) -> ToolDefinition:
     members = _repair(sent)
+    if native:
+        members.setdefault("title", native)  # an alias of other letters says little to people
     _check_bounds(members, decode_members(raw))
     if members.get("execution", {}).get("taskSupport") == "required":
         raise SchemaRefused("it can only be called as a task, which this gateway does not carry yet")
@@ -133,6 +183,7 @@ def _define(ref: ToolRef, raw: bytes, sent: Members) -> ToolDefinition:
         raw=respell(raw, sent=sent, members=members),
         digest=hashlib.sha256(encode_canonical(pick_digested(members))).hexdigest(),
         tokens=estimate_tokens(msgspec.json.encode(_pick(members, _SEEN_BY_MODELS))),
+        native_name=native,
         description=members.get("description", ""),
         is_legacy_safe=all(legacy_form(schema) is schema for schema in schemas),
         is_read_only=_is_read_only(members.get("annotations", {})),

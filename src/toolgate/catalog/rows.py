@@ -106,7 +106,7 @@ def fill_row(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogR
     hints = msgspec.json.decode(annotations or b"{}", type=_Hints)
     return replace(
         blank,
-        tool_name=members.name,
+        tool_name=tool.ref.name if isinstance(tool, ToolDefinition) else tool.name,
         title=members.title or hints.title,
         description=tool.description,
         input_schema=bytes(members.input_schema),

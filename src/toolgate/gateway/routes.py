@@ -57,10 +57,11 @@ def route_to(
     """The way to what `decision` admits."""
     name = decision.tool or ""
     kind = kind_of(name)
+    native = definition.native_name if isinstance(definition, ToolDefinition) else ""
     return Route(
         server_id=decision.server_id,
         name=name,
-        upstream_name=msgspec.Raw(msgspec.json.encode(name[len(kind) :])),
+        upstream_name=msgspec.Raw(msgspec.json.encode(native or name[len(kind) :])),
         layer=decision.layer,
         rule=decision.rule,
         label=f"{kind}*" if kind else name,

@@ -26,6 +26,8 @@ class ToolDefinition:
     """SHA-256 over the canonical JSON of what a model or client acts on."""
     tokens: int
     """About how many tokens the definition costs a model."""
+    native_name: str = ""
+    """What its server calls it, where that is not a tool name and `ref` has an alias. Empty: as in `ref`."""
     description: str = ""
     is_legacy_safe: bool = True
     """Whether handshake-era clients accept it as it is."""

@@ -55,7 +55,7 @@ class _Rules:
 
     def demand_for(self, tool: ToolDefinition) -> Demand | None:
         """What is asked for before a call of `tool`. None: nothing is."""
-        asked, name = self._of_server(tool.ref)
+        asked, name = self._of_server(tool.ref, tool.native_name)
         found: tuple[tuple[Approval, Layer, str], ...] = (
             (asked, "platform", f"approval_policy {name}"),
             (self._by_task, "task", "mcp.approval_policy"),
@@ -69,12 +69,12 @@ class _Rules:
                 return Demand(layer, why, self._in_place)
         return None
 
-    def _of_server(self, ref: ToolRef) -> tuple[Approval, str]:
+    def _of_server(self, ref: ToolRef, native: str) -> tuple[Approval, str]:
         """A tool's own name wins; of patterns, the strictest that matches."""
         policy = self._policy
         if ref.name in policy.per_tool:
             return policy.per_tool[ref.name], f"per_tool `{ref.name}`"
         for asked, patterns in self._patterns:
-            if (pattern := patterns.first_match(ref)) is not None:
+            if (pattern := patterns.first_match(ref, native)) is not None:
                 return asked, f"per_tool `{pattern}`"
         return policy.default, "default"

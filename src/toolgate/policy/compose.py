@@ -18,7 +18,7 @@ from toolgate.model.tools import ListState, ServerTools, ToolDefinition
 from toolgate.policy.approvals import needed_approvals
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, searchable_warning, too_many_tools
-from toolgate.policy.offers import is_unlisted, may_hold, offered_names
+from toolgate.policy.offers import is_unlisted, may_hold, native_name, offered_names
 from toolgate.policy.resolve import Resolved, resolve
 from toolgate.policy.rules import ToolRule, compiled
 from toolgate.policy.scope import Decision, Demand, Layer, Reason, Scope
@@ -232,7 +232,7 @@ class _Judge:
             objection = _objection(self._pin, name, self._offer.tools.get(name))
             if objection:
                 return self._refuse(ref, Reason.QUARANTINED, objection)
-        return _decide(ref, self._own, self._rules[is_tool])
+        return _decide(ref, native_name(self._offer, name), self._own, self._rules[is_tool])
 
     def _refuse(self, ref: ToolRef, reason: Reason, rule: str) -> Decision:
         return Decision(
@@ -257,13 +257,13 @@ def _objection(pin: Pin, name: str, listed: ToolDefinition | None) -> str:
     return ""
 
 
-def _decide(ref: ToolRef, own: ToolRule, rules: Sequence[ToolRule]) -> Decision:
+def _decide(ref: ToolRef, native: str, own: ToolRule, rules: Sequence[ToolRule], /) -> Decision:
     """The first rule that objects decides; if none does, the last allowlist that admitted the name."""
-    admitting, pattern = own, own.patterns.first_match(ref)
+    admitting, pattern = own, own.patterns.first_match(ref, native)
     if pattern is None:
         return own.decide(ref, None, allowed=False)
     for rule in rules:
-        match = rule.patterns.first_match(ref)
+        match = rule.patterns.first_match(ref, native)
         if rule.is_deny is (match is not None):
             return rule.decide(ref, match, allowed=False)
         if match is not None:

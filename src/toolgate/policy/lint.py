@@ -17,7 +17,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection, Task
 from toolgate.model.tools import ServerTools
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
-from toolgate.policy.offers import is_unlisted, may_hold, offered_names
+from toolgate.policy.offers import is_unlisted, matching_in, may_hold
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.resolve import KEY_NAMES, OVERRIDE_NAMES, bind_task, selected_servers
 from toolgate.policy.rules import Names
@@ -217,8 +217,7 @@ def _explain_unlisted(offers: Sequence[ServerTools]) -> str:
 
 def _matching(patterns: Patterns, offers: Iterable[ServerTools]) -> Iterator[ToolRef]:
     for offer in offers:
-        refs = (ToolRef(offer.record.server_id, name) for name in offered_names(offer))
-        yield from (ref for ref in refs if patterns.first_match(ref) is not None)
+        yield from matching_in(offer, patterns)
 
 
 def _registered(platform: Snapshot, ids: Iterable[str]) -> list[ServerTools]:

@@ -49,8 +49,22 @@ def matching(platform: Snapshot, patterns: Patterns) -> Iterator[ToolRef]:
     """All that is registered and that `patterns` speak of, by server and name. Looks at every server, too."""
     for server_id, offer in sorted(platform.servers.items()):
         if patterns.has_bare or patterns.names_server(server_id):
-            refs = (ToolRef(server_id, name) for name in sorted(offered_names(offer)))
-            yield from (ref for ref in refs if patterns.first_match(ref) is not None)
+            yield from matching_in(offer, patterns)
+
+
+def matching_in(offer: ServerTools, patterns: Patterns) -> Iterator[ToolRef]:
+    """What of a server `patterns` speak of, by name."""
+    server_id = offer.record.server_id
+    for name in sorted(offered_names(offer)):
+        ref = ToolRef(server_id, name)
+        if patterns.first_match(ref, native_name(offer, name)) is not None:
+            yield ref
+
+
+def native_name(offer: ServerTools, name: str) -> str:
+    """What the server itself calls a tool that has an alias; else empty."""
+    tool = offer.tools.get(name)
+    return "" if tool is None else tool.native_name
 
 
 def is_unlisted(offer: ServerTools) -> bool:
@@ -63,6 +77,8 @@ def may_hold(offer: ServerTools, patterns: Patterns) -> bool:
     server_id = offer.record.server_id
     if is_unlisted(offer):
         return patterns.has_bare or patterns.names_server(server_id)
-    return patterns.matches_any(
-        server_id, offered_tools(offer) if patterns.are_about_tools else offered_names(offer)
-    )
+    names = offered_tools(offer) if patterns.are_about_tools else offered_names(offer)
+    if patterns.matches_any(server_id, names):
+        return True
+    natives = [tool.native_name for tool in offer.tools.values() if tool.native_name]
+    return bool(natives) and patterns.matches_any(server_id, [one for one in natives if not kind_of(one)])

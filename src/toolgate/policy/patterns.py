@@ -219,8 +219,17 @@ class Patterns:
         """Whether a pattern here has a server part, and it is this server's."""
         return server_id in self.server_ids or any(glob.matches(server_id) for glob in self._servers)
 
-    def first_match(self, ref: ToolRef) -> str | None:
-        """The pattern that speaks of `ref`: an exact one if there is, else the first in order of text."""
+    def first_match(self, ref: ToolRef, native_name: str = "") -> str | None:
+        """The pattern that speaks of `ref`: an exact one if there is, else the first in order of text.
+
+        A tool with an alias is spoken of by that and by its `native_name`, which is never of another kind.
+        """
+        found = self._first_match(ref)
+        if found is not None or not native_name or kind_of(native_name):
+            return found
+        return self._first_match(ToolRef(ref.server_id, native_name))
+
+    def _first_match(self, ref: ToolRef) -> str | None:
         if ref.name in self._names:
             return ref.name
         if ref.name in self._refs.get(ref.server_id, _NONE):

@@ -40,7 +40,8 @@ class CallHeaders:
             return _named(method, params)
         fixed = self._by_name.get(tool.ref.name)
         if fixed is None:
-            fixed = MappingProxyType({"Mcp-Name": encode_header_value(tool.ref.name)})
+            name = tool.native_name or tool.ref.name
+            fixed = MappingProxyType({"Mcp-Name": encode_header_value(name)})
             self._by_name[tool.ref.name] = fixed
         arguments = params.get("arguments")
         if not tool.param_headers or arguments is None:

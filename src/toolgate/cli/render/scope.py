@@ -72,7 +72,7 @@ def _asking(tools: Sequence[Decision]) -> RenderableType | None:
     title = Text(f"each call of {count(len(asking), 'tool')} waits for a person", style=f"bold {WARN}")
     table = grid("SERVER", "TOOLS", "ASKED FOR BY", flexible={"TOOLS", "ASKED FOR BY"})
     for (server_id, rule), group in _grouped(asking, ("server_id", "approval")):
-        table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), cell(rule, DIM))
+        table.add_row(cell(server_id, "bold"), names(map(_shown_name, group)), cell(rule, DIM))
     return Group(title, table)
 
 
@@ -89,7 +89,7 @@ def _shadowed(tools: Sequence[Decision]) -> RenderableType | None:
     column = _column_of(lax)
     table = grid("SERVER", column, "WOULD BE HIDDEN BY", flexible={column, "WOULD BE HIDDEN BY"})
     for (server_id, *why), group in _grouped(lax, ("server_id", "layer", "reason", "rule")):
-        table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), _because(*why))
+        table.add_row(cell(server_id, "bold"), names(map(_shown_name, group)), _because(*why))
     return Group(title, table)
 
 
@@ -105,7 +105,13 @@ def _budgets(budgets: Sequence[Answer]) -> RenderableType | None:
 
 
 def _named(decision: Decision) -> Decision:
-    return {"server_id": decision["server_id"], "tool": decision["tool"]}
+    return {key: decision.get(key) for key in ("server_id", "tool", "native_name")}
+
+
+def _shown_name(decision: Decision) -> str:
+    """The name of a tool here; where that is an alias, with what its server calls it."""
+    native = decision.get("native_name")
+    return f"{decision['tool']} (`{native}`)" if native else str(decision["tool"])
 
 
 def _refusal(refusal: Answer | None) -> RenderableType | None:
@@ -125,7 +131,7 @@ def _visible(decisions: Sequence[Decision]) -> RenderableType:
     table = grid("SERVER", column, "ALLOWED BY", flexible={column, "ALLOWED BY"})
     for (server_id, layer, rule), group in _grouped(decisions, ("server_id", "layer", "rule")):
         because = sentence(cell(layer, "bold"), ": ", cell(rule, DIM))
-        table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), because)
+        table.add_row(cell(server_id, "bold"), names(map(_shown_name, group)), because)
     return Group(title, table)
 
 
@@ -138,7 +144,7 @@ def _hidden(tools: Sequence[Decision], servers: Sequence[Decision]) -> Renderabl
     table = grid("SERVER", column, "HIDDEN BY", flexible={column, "HIDDEN BY"})
     single = [one for one in tools if one["server_id"] not in left_out]
     for (server_id, *why), group in _grouped(single, ("server_id", "layer", "reason", "rule")):
-        table.add_row(cell(server_id, "bold"), names(one["tool"] for one in group), _because(*why))
+        table.add_row(cell(server_id, "bold"), names(map(_shown_name, group)), _because(*why))
     for one in servers:
         known = sum(tool["server_id"] == one["server_id"] for tool in tools)
         shown = cell(f"all {known} of them" if known else "all of them", DIM)

@@ -4,6 +4,7 @@ from toolgate.gateway.caller import Mode
 from toolgate.model.allowances import BudgetName, HolderKind
 from toolgate.model.reports import HealthState
 from toolgate.model.revisions import Kind
+from toolgate.model.tools import ToolDefinition
 from toolgate.policy.lint import FindingCode
 from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, RefusalCode
 from toolgate.surfaces.rest.shapes import Revision, Shown
@@ -175,6 +176,8 @@ class DecisionShown(Shown, frozen=True, kw_only=True):
     server_id: str
     tool: str | None
     """A tool's name, `prompt:<name>` or `resource:<uri>`. Null: the whole server."""
+    native_name: str | None = None
+    """What the server itself calls a tool that goes by an alias here. Null: the same."""
     allowed: bool
     layer: Layer
     reason: Reason | None
@@ -189,17 +192,18 @@ class DecisionShown(Shown, frozen=True, kw_only=True):
 
 
 def show_decision(
-    decision: Decision, tokens: int | None = None, demand: Demand | None = None
+    decision: Decision, tool: ToolDefinition | None = None, demand: Demand | None = None
 ) -> DecisionShown:
     """A decision as answers hold it, with the price of what it is about, and who must agree to calls."""
     return DecisionShown(
         server_id=decision.server_id,
         tool=decision.tool,
+        native_name=None if tool is None else tool.native_name or None,
         allowed=decision.allowed,
         layer=decision.layer,
         reason=decision.reason,
         rule=decision.rule,
-        tokens=tokens,
+        tokens=None if tool is None else tool.tokens,
         approval=None if demand is None else demand.rule,
         shadow=None
         if decision.shadow is None

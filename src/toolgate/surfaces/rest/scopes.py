@@ -22,6 +22,7 @@ from toolgate.gateway.roles import reaches
 from toolgate.govern.serving import Serving
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
+from toolgate.model.tools import ToolDefinition
 from toolgate.policy.allowances import limits_of
 from toolgate.policy.offers import Registered, is_unlisted, registered
 from toolgate.policy.scope import Decision, Demand, Scope
@@ -269,17 +270,18 @@ def _show_decisions(
 ) -> Iterator[DecisionShown]:
     for one in decisions:
         is_asked_for = query.get("server", one.server_id) == one.server_id
-        is_asked_for &= one.tool is None or query.get("tool", one.tool) == one.tool
+        tool = _known_tool(gateway, one)
+        names = (one.tool, None if tool is None else tool.native_name)
+        is_asked_for &= one.tool is None or query.get("tool", one.tool) in names
         if is_asked_for:
             demand = approvals.get(ToolRef(one.server_id, one.tool or ""))
-            yield show_decision(one, _known_price(gateway, one), demand)
+            yield show_decision(one, tool, demand)
 
 
-def _known_price(gateway: Gateway, decision: Decision) -> int | None:
-    """What the definition costs that a decision is about, where it is about one that is known."""
+def _known_tool(gateway: Gateway, decision: Decision) -> ToolDefinition | None:
+    """The definition that a decision is about, where it is about one that is known."""
     offer = gateway.snapshot.servers.get(decision.server_id)
-    tool = None if offer is None or decision.tool is None else offer.tools.get(decision.tool)
-    return None if tool is None else tool.tokens
+    return None if offer is None or decision.tool is None else offer.tools.get(decision.tool)
 
 
 def _show_unlisted(
