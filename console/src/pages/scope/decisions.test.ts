@@ -13,6 +13,7 @@ function decided(name: string, out: Decision["layer"] | null, tokens: number | n
   return {
     server_id: server,
     tool,
+    native_name: null,
     allowed: out === null,
     layer: out ?? "platform",
     reason: out === null ? null : REASONS[out],

@@ -6,6 +6,7 @@ function decision(server_id: string, tool: string | null): Decision {
   return {
     server_id,
     tool,
+    native_name: null,
     allowed: false,
     layer: "task",
     reason: "denied_by_task",

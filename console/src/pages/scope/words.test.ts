@@ -5,6 +5,7 @@ import { placeToChange, sayOf } from "./words";
 const OUT: Decision = {
   server_id: "git",
   tool: "push",
+  native_name: null,
   allowed: false,
   layer: "task",
   reason: "denied_by_task",

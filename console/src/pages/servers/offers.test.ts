@@ -25,6 +25,7 @@ const PREVIEW: Preview = {
     {
       server_id: "git",
       tool: "prompt:review",
+      native_name: null,
       allowed: false,
       layer: "platform",
       reason: "not_in_server_allowlist",
