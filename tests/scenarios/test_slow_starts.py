@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def test_try_5_five_imported_servers_that_download_are_up_without_a_hand_on_them
         settle_on(lambda: states(gateway), {"quick": "connected", **downloading})
         eventually(lambda: "downloading server-git" in gateway.health("git")["stderr_tail"])
         answered = gateway.modern().text("quick.pid")
+        refused = gateway.modern().text("git.pid")
         listed, doctor = gateway.cli("servers", "list").out, gateway.cli("doctor").out
         shown = gateway.cli("servers", "get", "git").out
         runners.finish()
@@ -75,6 +77,9 @@ def test_try_5_five_imported_servers_that_download_are_up_without_a_hand_on_them
 
     assert imported.code == 0
     assert answered.isdigit()
+    assert re.match(
+        r'mcp_unavailable: server "git" is still starting \(\d+ s\): uvx is downloading packages\. ', refused
+    )
     assert "git: uvx is downloading packages" in listed
     assert "starting: npx is downloading packages" in doctor
     assert "downloading server-git" in shown

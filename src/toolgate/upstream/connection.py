@@ -22,7 +22,7 @@ from toolgate.model.tools import Era
 from toolgate.telemetry import Metrics
 from toolgate.upstream.gate import Gate
 from toolgate.upstream.headers import CallHeaders
-from toolgate.upstream.health import Condition, StderrTail
+from toolgate.upstream.health import Condition, StderrTail, describe_slow_start
 from toolgate.upstream.limits import CALL_CEILING_S, PoolLimits
 from toolgate.upstream.link import Link, StartFailed
 from toolgate.upstream.opening import Openers
@@ -198,7 +198,7 @@ class Connection(ABC):
                 # Not why: the reason may quote the server's own output, which is for operators.
                 raise ServerUnavailable(f"server `{server_id}` is down")
             if self._is_slow:
-                raise self._still_starting()
+                raise describe_slow_start(server_id, self._clock() - self._started_s, self._awaited)
             self._is_demanded = True
             self._wake.set()
             try:
@@ -209,14 +209,6 @@ class Connection(ABC):
                     f"server `{server_id}` did not connect within the call's time; nothing was sent"
                 ) from exc
         return link
-
-    def _still_starting(self) -> ServerUnavailable:
-        since_s = self._clock() - self._started_s
-        reason = f": {self._awaited}" if self._awaited else ""
-        return ServerUnavailable(
-            f'server "{self.record.server_id}" is still starting ({since_s:.0f} s){reason}',
-            hint="nothing to do; raise start_timeout_s if the network is slow",
-        )
 
     async def listed(self, link: Link, pin: Pin, until_s: float) -> bool:
         """Returns once the tools of a pinned server were listed by the link and compared.

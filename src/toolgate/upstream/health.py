@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from toolgate.errors import ServerUnavailable
 from toolgate.model.reports import HealthState
 from toolgate.model.tools import Era
 
@@ -42,6 +43,15 @@ class ServerHealth:
     """How long the newest good list of tools took."""
     session_links: int = 0
     """Links of sessions that are open, where each session has its own."""
+
+
+def describe_slow_start(server_id: str, since_s: float, awaited: str) -> ServerUnavailable:
+    """The error of a call whose server is not up yet. `awaited` is what its start waits for, if known."""
+    reason = f": {awaited}" if awaited else ""
+    return ServerUnavailable(
+        f'server "{server_id}" is still starting ({since_s:.0f} s){reason}',
+        hint="nothing to do; raise start_timeout_s if the network is slow",
+    )
 
 
 class Condition:

@@ -7,6 +7,7 @@ from toolgate.catalog.results import adapt_result
 from toolgate.errors import InvalidParams, ToolgateError
 from toolgate.gateway.caller import Trace
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.starting import check_started
 from toolgate.gateway.view import View
 from toolgate.model.protocol import LIST_METHODS
 from toolgate.model.tools import Era, ListKind
@@ -56,7 +57,7 @@ class Methods:
         Not a coroutine of its own, as a plain call is worth one frame less on the way to its server.
         """
         view = binding.calling_view(self._gateway)
-        if view.is_partial:
+        if view.is_partial and not _is_known(view, message):
             return self._ask_settled(message, binding, client=client, session=session)
         return self._ask(view, message, client=client, session=session)
 
@@ -64,6 +65,8 @@ class Methods:
         self, message: Message, binding: Binding, *, client: ClientSide | None, session: str
     ) -> Answer:
         view = await self._gateway.settled_view(binding.caller, for_call=True)
+        if view.is_partial and message.method == "tools/call":
+            check_started(self._gateway, view, message.text("name") or "", self.trace(message, session))
         return await self._ask(view, message, client=client, session=session)
 
     def _ask(
@@ -86,6 +89,11 @@ class Methods:
     def trace(self, message: Message, session: str = "") -> Trace:
         """By which its call is found in the audit."""
         return Trace(DOOR, session, (message.id or b"null").decode(), message.round)
+
+
+def _is_known(view: View, message: Message) -> bool:
+    """Whether its tool is there: then it need not wait for servers that are still to be listed."""
+    return message.method == "tools/call" and message.text("name") in view.routes
 
 
 def send_answer(responder: Responder, message: Message, answer: Answer, *, era: Era) -> None:
