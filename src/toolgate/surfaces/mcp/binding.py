@@ -46,7 +46,8 @@ class Binding:
 
     def calling_view(self, gateway: Gateway) -> View:
         """As `view`, for a call: where a scope is refused for its size, its tools can still be called."""
-        view = self._current(gateway)
+        known = self._known  # as in `_current`, without the call: every call of a tool comes by here
+        view = None if known is None or self._serial != gateway.snapshot.serial else known()
         return self._look_up(gateway, gateway.calling_view) if view is None else view
 
     def opening_view(self, gateway: Gateway) -> tuple[View, str]:
@@ -61,8 +62,8 @@ class Binding:
         return view, view.instructions
 
     def _current(self, gateway: Gateway) -> View | None:
-        is_current = self._known is not None and self._serial == gateway.snapshot.serial
-        return self._known() if is_current and self._known is not None else None
+        known = self._known
+        return None if known is None or self._serial != gateway.snapshot.serial else known()
 
     def _look_up(self, gateway: Gateway, look: Callable[[Caller], View]) -> View:
         """A caller that asks for more than it may have is audited."""
