@@ -18,14 +18,11 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
         """The lines that `chunk` completes. Raises LineTooLong, and then keeps nothing of the line."""
-        if b"\n" not in chunk:
-            self._keep(chunk)
-            return []
-        lines: list[bytes | bytearray] = [*chunk.split(b"\n")]
+        lines: list[bytes | bytearray] = chunk.split(b"\n")  # type: ignore[assignment]
         rest = lines.pop()
         if len(chunk) > self._max_bytes and any(len(line) > self._max_bytes for line in lines):
             raise LineTooLong
-        if self._begun:
+        if self._begun and lines:
             self._keep(lines[0])
             lines[0], self._begun = self._begun, bytearray()
         if rest:
