@@ -8917,7 +8917,7 @@ export interface operations {
     "watch-the-registry": {
         parameters: {
             query?: {
-                /** @description The revision to begin after. Without it, the newest. */
+                /** @description The revision to begin after. Without it, the newest. One that is not reached yet is refused as `compacted`. */
                 since?: number;
                 /** @description The epoch `since` is of: another one is refused as `compacted`. */
                 epoch?: string;

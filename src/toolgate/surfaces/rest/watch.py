@@ -79,7 +79,12 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         summary="Watch the registry",
         handler=watch_changes,
         query=(
-            Parameter("since", "The revision to begin after. Without it, the newest.", form="number"),
+            Parameter(
+                "since",
+                "The revision to begin after. Without it, the newest. "
+                "One that is not reached yet is refused as `compacted`.",
+                form="number",
+            ),
             Parameter("epoch", "The epoch `since` is of: another one is refused as `compacted`."),
             Parameter("digest", "The digest that was told with `since`: another one is refused likewise."),
             Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
