@@ -133,6 +133,11 @@ def _lists() -> Rows:
         ("what a session asks for, as its id", _size(session.MAX_ID_BYTES), "`invalid_params`"),
         ("requests without an answer on an SSE stream", f"{sse.MAX_UNANSWERED}", "503 `session_limit`"),
         ("messages in a batch (2025-03-26)", f"{batches.MAX_BATCH}", "400 `invalid_request`"),
+        (
+            "responses to a batch together",
+            _size(batches.MAX_RESPONSE_BYTES),
+            "`mcp_output_too_large` for the others",
+        ),
         ("entries of `?tools=` or `?servers=`", f"{layers.MAX_ENTRIES:,}", "400 `invalid_request`"),
         ("entries with wildcards", f"{layers.MAX_WILDCARDS}", "400 `invalid_request`"),
         ("a pattern", f"{patterns.MAX_PATTERN} characters", "refused"),

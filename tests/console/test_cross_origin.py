@@ -96,7 +96,7 @@ def test_a_page_of_an_allowed_origin_reads_every_endpoint_and_the_headers_it_nee
     refused = ask_all(browser, origins[0], gateway, "not-a-key-of-this-gateway")["mcp"]
 
     statuses = {name: status for name, (status, _, _) in found.items()}
-    assert statuses == {"mcp": 200, "server": 200, "chat": 200, "rest": 200, "deleted": 404, "metadata": 404}
+    assert statuses == {"mcp": 200, "server": 200, "chat": 200, "rest": 401, "deleted": 401, "metadata": 404}
     assert found["mcp"][1]["mcp-session-id"]
     assert (refused[0], refused[1]["www-authenticate"][:6]) == (401, "Bearer")
 
@@ -122,3 +122,15 @@ def test_the_trust_in_loopback_is_not_for_a_page_elsewhere_on_any_endpoint(
     anyone = {"/healthz": 401 if credential else 200}
     assert {path: one.status_code for path, one in answers.items()} == dict.fromkeys(paths, 401) | anyone
     assert {one.headers["access-control-allow-origin"] for one in answers.values()} == {REMOTE}
+
+
+def test_a_local_page_of_another_origin_is_no_administrator_without_a_key(
+    gateway: Gateway, origins: tuple[str, str]
+) -> None:
+    """It may call tools as a local program may. A script that got into it must not register a command."""
+    record = {"transport": "stdio", "stdio": {"command": "sh", "args": ["-c", "id"]}}
+    put = functools.partial(gateway.http.put, "/admin/api/mcp/servers/two", json=record)
+
+    answers = [put(headers={"origin": origins[0]}), put(headers={"origin": gateway.url})]
+
+    assert [one.status_code for one in answers] == [401, 201]

@@ -125,3 +125,24 @@ async def test_a_connection_that_does_not_list_is_compared_before_its_first_call
         )
 
         assert (set(outcomes), executed(server, rug)) == ({outcome}, 5 if outcome == "sent" else 0)
+
+
+async def test_a_changed_tool_that_is_held_back_keeps_no_call_from_the_others() -> None:
+    other = APPROVED | {"name": "other"}
+    listed = [APPROVED, other]
+
+    async def list_tools(request: Request, peer: Peer) -> None:
+        await peer.result(request, {"tools": listed, "resultType": "complete"})
+
+    mcp = FakeMcp("legacy")
+    mcp.faults["tools/list"] = list_tools
+    async with asyncio.timeout(60), FaultyHttp(mcp) as server:
+        watched = WatchedHttp()
+        async with watched.pool as pool:
+            record = replace(record_for(server.url), server_id="one", sharing="per_session")
+            tool = await watched.approve(record)
+            listed[1] = CHANGED | {"name": "other"}
+            await pool.refresh("one")
+
+            assert list(watched.drift.pins["one"].changed) == ["other"]
+            assert await call(pool, tool, client=FORMS, origin=CallOrigin("of a client")) == "sent"

@@ -244,6 +244,15 @@ async def test_a_child_gets_the_ca_and_proxy_variables_unless_its_record_says_ot
     assert declared == {**network, **own}
 
 
+async def test_a_variable_of_a_record_takes_no_base_variable_of_another_case_away() -> None:
+    environ = {"PATH": "/usr/bin", "HOME": "/home/ada", "USER": "ada"}
+    async with open_link(faulty(env={"path": "/data", "user": "guest"}), environ=environ) as link:
+        env = await call(link, "env")
+
+    env.pop("LC_CTYPE", None)
+    assert env == {**environ, "path": "/data", "user": "guest"}
+
+
 async def test_the_password_of_a_proxy_is_in_nothing_that_a_child_writes_of_it() -> None:
     script = "import os, sys; sys.exit('no way to ' + os.environ['HTTPS_PROXY'] + ' with p@ss:word')"
     environ = {**os.environ, "HTTPS_PROXY": "http://ada:p%40ss%3Aword@proxy:3128"}

@@ -50,14 +50,12 @@ class Secrets:
     def child_environment(self, launch: StdioLaunch) -> dict[str, str]:
         """Exactly what a child sees: the base lists, `env`, and `env_from`, later ones winning.
 
-        A declared variable replaces a base one in any case: an empty `https_proxy` takes `HTTPS_PROXY` away.
+        A declared variable replaces one of the network in any case: an empty `https_proxy` takes
+        `HTTPS_PROXY` away. A server's own `path` leaves `PATH` where it is.
         """
         own = {name.upper() for name in (*launch.env, *launch.env_from)}
-        base = {
-            name: self._environ[name]
-            for name in (*BASE_ENVIRONMENT, *NETWORK_ENVIRONMENT)
-            if name in self._environ and name.upper() not in own
-        }
+        names = (*BASE_ENVIRONMENT, *(name for name in NETWORK_ENVIRONMENT if name.upper() not in own))
+        base = {name: self._environ[name] for name in names if name in self._environ}
         declared = {name: self.expand(value) for name, value in launch.env.items()}
         inherited = {name: self.expand(f"${{ENV:{name}}}") for name in launch.env_from}
         return base | declared | inherited

@@ -54,7 +54,8 @@ class Vetting:
             ) from exc
 
     def _compare(self, read: Read, pin: Pin) -> None:
-        listed = {name: tool.digest for name, tool in read.entries.items()}
+        """Tools that are known to have changed are not offered anyway, and keep no call from the others."""
+        listed = {name: tool.digest for name, tool in read.entries.items() if name not in pin.changed}
         if any(listed.get(name, digest) != digest for name, digest in pin.tools.items()):
             raise ServerUnavailable(
                 f"server `{self._server_id}` lists other tools on this connection than were approved; "

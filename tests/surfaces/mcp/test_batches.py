@@ -8,7 +8,8 @@ import pytest
 
 from tests.surfaces.mcp.house import JSON_HEADERS, META, House, LegacyClient, open_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record, text_result
-from toolgate.surfaces.mcp.batches import MAX_BATCH
+from toolgate.errors import OutputTooLarge
+from toolgate.surfaces.mcp.batches import MAX_BATCH, MAX_RESPONSE_BYTES
 from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
@@ -151,3 +152,18 @@ async def test_a_policy_decides_on_each_message_of_a_batch() -> None:
 
         assert [one.get("error", {}).get("code") for one in answer.json] == [-32602, None]
         assert [(one.tool, one.outcome) for one in house.audited] == [("one.other", "denied"), ("echo", "ok")]
+
+
+async def test_the_responses_to_a_batch_are_held_up_to_a_bound() -> None:
+    async def large(_members: dict[str, Any]) -> Reply:
+        return Reply(result=text_result("x" * 1_000_000))
+
+    async with open_house(world(large=large)) as house:
+        client = await session_of(house, "2025-03-26")
+        answer = await client.open([*(call(n, "one.large") for n in range(20)), request(20, "ping")]).whole()
+
+        assert len(answer.body) <= MAX_RESPONSE_BYTES + 64 * 1024
+        assert [one["id"] for one in answer.json] == list(range(21))
+        left_out = [one["error"]["data"]["code"] for one in answer.json if "error" in one]
+        assert left_out == [OutputTooLarge.code] * 4
+        assert answer.json[20]["result"] == {}

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from toolgate.surfaces.http.messages import Request, Responder
 
-IS_FROM_ELSEWHERE: Final = "toolgate.is_from_elsewhere"
+IS_FROM_OTHER_ORIGIN: Final = "toolgate.is_from_other_origin"
 """In the scope of a request: as in `Request`."""
 
 AsgiScope = MutableMapping[str, Any]
@@ -38,7 +38,7 @@ def _scope(request: Request) -> AsgiScope:
         "root_path": "",
         "client": (request.peer, 0),
         "headers": list(request.headers.items()),
-        IS_FROM_ELSEWHERE: request.is_from_elsewhere,
+        IS_FROM_OTHER_ORIGIN: request.is_from_other_origin,
     }
 
 

@@ -1,7 +1,9 @@
 """Cross-origin requests of browser clients (CORS): which pages may call, and what they get to read.
 
 A page is allowed by its origin alone, and proves itself by a bearer token like any other client. No cookie is
-ever allowed, and a page that is not on loopback never profits from the trust in local callers.
+ever allowed, and a page that is not on loopback never profits from the trust in local callers. One on
+loopback does where tools and models are called; the REST API, by which the gateway is administered, needs a
+key.
 """
 
 import re

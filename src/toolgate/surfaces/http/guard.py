@@ -46,6 +46,8 @@ class Guard:
         if is_preflight(request):
             return _allow(responder, preflight_headers(request))
         request.is_from_elsewhere = not self._origins.is_local(origin)
+        # The console's own origin may be listed, too.
+        request.is_from_other_origin = origin.partition(b"://")[2] != request.headers.get(b"host")
         return self._door(request, responder)
 
     def _problem(self, request: Request) -> ForeignOrigin | None:

@@ -27,6 +27,8 @@ class Request(msgspec.Struct):
     """Names of the headers that stood more than once."""
     is_from_elsewhere: bool = False
     """Sent by a page that is not of this machine: the trust in local callers is not for it."""
+    is_from_other_origin: bool = False
+    """Sent by a page of another origin, on this machine or not: it administers nothing without a key."""
 
 
 class Responder(Protocol):

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from toolgate.errors import CallCancelled, InvalidRequest, ToolgateError
+from toolgate.errors import CallCancelled, InvalidRequest, OutputTooLarge, ToolgateError
 from toolgate.surfaces.http.intake import is_harmless, parse_aside, parse_json
 from toolgate.surfaces.http.messages import Headers, Responder
 from toolgate.surfaces.mcp.answers import send_empty, send_error
@@ -26,6 +26,8 @@ VERSION: Final = "2025-03-26"
 """The one revision with batches: the next one, 2025-06-18, removed them."""
 MAX_BATCH: Final = 64
 """Messages in one batch: as many as a 2024 client may have without an answer on its stream."""
+MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
+"""Of all responses to a batch, which are held until the last one is there. One alone may have more."""
 
 Part = Message | ClientAnswer | ToolgateError
 
@@ -56,9 +58,10 @@ class Batches:
         parts = await parse_aside(parse_batch, exchange.request.body)
         binding = session.bind(exchange.principal)
         responders: list[_PartResponder] = []
+        room = _Room(MAX_RESPONSE_BYTES)
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
-                responder = _PartResponder(exchange.responder)
+                responder = _PartResponder(exchange.responder, room)
                 responder.task = tasks.create_task(
                     self._serve(exchange, part, responder, session, binding=binding)
                 )
@@ -70,7 +73,14 @@ class Batches:
             send_empty(exchange.responder, 202)
 
     async def _serve(
-        self, exchange: Exchange, part: Part, responder: Responder, session: Session, /, *, binding: Binding
+        self,
+        exchange: Exchange,
+        part: Part,
+        responder: "_PartResponder",
+        session: Session,
+        /,
+        *,
+        binding: Binding,
     ) -> None:
         request_id = part.id if isinstance(part, Message) else None
         try:
@@ -87,6 +97,8 @@ class Batches:
         except Exception:  # the message ends here, whatever went wrong; the others go on
             _log.exception("a message of a batch failed")
             send_error(responder, ToolgateError("internal error"), request_id=request_id)
+        if responder.is_too_large:
+            send_error(responder, _too_large(), request_id=request_id)
 
     async def _answer(
         self, message: Message, responder: Responder, session: Session, *, binding: Binding, hears: bool
@@ -101,21 +113,43 @@ class Batches:
             await self._legacy.answer(responder, message, session, binding=binding, hears=hears)
 
 
+class _Room:
+    """How much of the responses to one batch may still be held."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._is_used = False
+
+    def take(self, size: int) -> bool:
+        """Whether a response of `size` bytes is held. The first always is."""
+        if self._is_used and size > self._left:
+            return False
+        self._left -= size
+        self._is_used = self._is_used or size > 0
+        return True
+
+
 class _PartResponder:
     """Keeps the response to one message of a batch. A status and headers have no place there."""
 
     task: "asyncio.Task[None]"
 
-    def __init__(self, whole: Responder) -> None:
+    def __init__(self, whole: Responder, room: _Room) -> None:
         self._whole = whole
+        self._room = room
         self.response = b""
+        self.is_too_large = False
+        """The response did not fit, and is not held."""
 
     def add_headers(self, headers: Headers) -> None:
         """The answer to the whole batch has them."""
 
     def send(self, status: int, body: bytes, headers: Headers = ()) -> None:
         del status, headers
-        self.response = body
+        if self.is_too_large or self._room.take(len(body)):
+            self.response = body
+        else:
+            self.is_too_large = True
 
     def say(self, message: bytes) -> bool:
         return self._whole.say(message)
@@ -128,6 +162,13 @@ class _PartResponder:
 
     def end(self) -> None:
         """It ends with the whole."""
+
+
+def _too_large() -> OutputTooLarge:
+    return OutputTooLarge(
+        f"the responses to this batch have more than {MAX_RESPONSE_BYTES} bytes: this one is left out",
+        hint="the request was served; send requests with large results alone",
+    )
 
 
 def parse_batch(body: bytes) -> list[Part]:

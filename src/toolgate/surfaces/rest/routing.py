@@ -31,7 +31,7 @@ from toolgate.gateway.roles import reaches
 from toolgate.govern.serving import Serving
 from toolgate.model.principals import Principal, Role
 from toolgate.model.servers import EMPTY
-from toolgate.surfaces.http.asgi import IS_FROM_ELSEWHERE
+from toolgate.surfaces.http.asgi import IS_FROM_OTHER_ORIGIN
 from toolgate.surfaces.http.challenges import refusal_headers
 from toolgate.surfaces.http.intake import parse_aside, parse_json, parse_query
 from toolgate.surfaces.http.tracing import served
@@ -287,7 +287,7 @@ async def _authenticate(identities: Identities, request: Request, *, is_open: bo
     # Two headers are one wrong credential: nobody picks the one that passes.
     authorization = ", ".join(credentials) if credentials else None
     peer = request.client.host if request.client else ""
-    trusts_local = not request.scope.get(IS_FROM_ELSEWHERE, False)
+    trusts_local = not request.scope.get(IS_FROM_OTHER_ORIGIN, False)
     return await identities.admit(
         authorization, peer=peer, place=request.scope["path"], trusts_local=trusts_local
     )
