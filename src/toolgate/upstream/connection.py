@@ -24,7 +24,7 @@ from toolgate.upstream.gate import Gate
 from toolgate.upstream.headers import CallHeaders
 from toolgate.upstream.health import Condition, StderrTail, describe_slow_start
 from toolgate.upstream.limits import CALL_CEILING_S, PoolLimits
-from toolgate.upstream.link import Link, StartFailed
+from toolgate.upstream.link import Link, Params, Reply, StartFailed
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.restarts import Restarts
 from toolgate.upstream.revisions import RevisionChoice
@@ -135,6 +135,8 @@ class Connection(ABC):
         self.common = common
         self.headers = common.headers
         self._vetting = Vetting(record.server_id)
+        # The link that answered the newest call.
+        self._answered_by: Link | None = None
         self.revisions: RevisionChoice | None = None
         """How calls choose a revision; None if the server, as far as known, supports one only."""
         self.gate = Gate(record.server_id, limit=record.budgets.max_concurrency, queue=limits.queue)
@@ -236,10 +238,23 @@ class Connection(ABC):
 
     def on_lost(self, reason: str) -> None:
         now_s = self._clock()
+        if self.record.transport != "stdio" and self._has_answered:
+            # A server behind a URL may close whenever it likes; a child that ends has crashed.
+            self._restarts.forgive()
         self._let_go()
         self._restarts.on_lost(now_s)
         self._enter("down" if self._restarts.is_exhausted(now_s) else "degraded", error=reason)
         self._wake.set()
+
+    def on_answered(self, link: Link, method: str, params: Params, reply: Reply) -> None:
+        """A call was answered. The link may have ended since."""
+        self._answered_by = link
+        if self.revisions is not None:
+            self.revisions.learn(method, params, link.hello.era, reply)
+        if self.link is None and self.record.transport != "stdio":
+            self._restarts.forgive()
+            if self._condition.state == "down":
+                self._enter("degraded", error=self._condition.last_error)
 
     # The task
 
@@ -343,6 +358,11 @@ class Connection(ABC):
             await self._close(link)
 
     # Small things
+
+    @property
+    def _has_answered(self) -> bool:
+        """Whether the link there is has shown that the server works."""
+        return self.link is not None and self._answered_by is self.link
 
     @property
     def _is_pinned(self) -> bool:

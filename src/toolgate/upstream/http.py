@@ -6,6 +6,7 @@ Proxies do not exist here, whatever the environment says, and every connection g
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 import ssl
@@ -15,6 +16,7 @@ from typing import Final
 from toolgate.upstream.egress import Egress, EgressRefused, Target
 from toolgate.upstream.http_connection import (
     Answer,
+    ConnectionStale,
     ExchangeFailed,
     ExchangeTimedOut,
     HttpConnection,
@@ -26,6 +28,11 @@ _CLOSED: Final = "the connection was closed by the gateway"
 _SLOW_CONNECT_S: Final = 1.0
 _REST: Final = 30
 """How many times as long as it kept the loop a noisy stream then gives way: 3 % are for noise."""
+
+
+_AT_ONCE_S: Final = 0.1
+"""A server that closes a connection sooner keeps none. Common keep-alive times begin at 2 s."""
+_MAX_DISTRUST_S: Final = 3_600.0
 
 
 class ConnectFailed(Exception):
@@ -58,6 +65,10 @@ class HttpPool:
         """In a row."""
         self._failure = ""
         self._retry_s = 0.0
+        self._reuse_s = math.inf
+        """How soon a kept connection must be used: half of what this server last kept one."""
+        self._distrusted_until_s = -math.inf
+        self._distrust_s = self._limits.distrust_s
         self._turn_s = 0.0
         """Until when the streams of this server give way."""
         self._sweep: asyncio.TimerHandle | None = None
@@ -73,13 +84,24 @@ class HttpPool:
         """Whether any request is under way whose answer somebody waits for."""
         return any(connection.serves_call for connection in self._connections)
 
-    async def send(self, request: bytes, *, deadline: float | None, sink: Sink | None = None) -> Answer:
+    async def send_repeatable(
+        self, request: bytes, *, deadline: float | None, sink: Sink | None = None
+    ) -> Answer:
+        """As `send`, for what does nothing: sent again if it meets a connection the server has closed."""
+        with contextlib.suppress(ConnectionStale):
+            return await self.send(request, deadline=deadline, sink=sink)
+        return await self.send(request, deadline=deadline, sink=sink, is_afresh=True)
+
+    async def send(
+        self, request: bytes, *, deadline: float | None, sink: Sink | None = None, is_afresh: bool = False
+    ) -> Answer:
         """Write `request` on a connection and wait for its answer, until `deadline` of the loop's clock.
 
         Raises ConnectFailed, ExchangeFailed and ExchangeTimedOut. Where the server answers with an event
         stream, `sink` takes it, and this returns when the sink has enough or the stream ends.
+        `is_afresh`: not on a connection that was kept, if there may be another.
         """
-        connection = self._take_idle() or await self._obtain(deadline)
+        connection = (None if is_afresh else self._take_idle()) or await self._obtain(deadline)
         if self._is_closed:
             connection.drop()
             raise ConnectFailed(_CLOSED)
@@ -131,11 +153,21 @@ class HttpPool:
         self._connections.discard(connection)
         self._wake_one()
 
+    def on_closed_idle(self, idle_s: float) -> None:
+        now = self._loop.time()
+        if now >= self._distrusted_until_s:
+            self._reuse_s = math.inf
+        self._reuse_s = min(self._reuse_s, idle_s / 2 if idle_s >= _AT_ONCE_S else 0.0)
+        self._distrusted_until_s = now + self._distrust_s
+        self._distrust_s = min(self._distrust_s * 2, _MAX_DISTRUST_S)
+
     def _take_idle(self) -> HttpConnection | None:
         now = self._loop.time()
+        reuse_s = self._reuse_s if now < self._distrusted_until_s else math.inf
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_usable(now):
+            connection.idled_s = now - connection.idle_since
+            if connection.idled_s < reuse_s and connection.is_usable(now):
                 return connection
             connection.drop()
         return None

@@ -46,6 +46,8 @@ class HttpLimits:
     idle_s: float = 30.0
     fresh_s: float = 1.0
     """A connection idle for longer is first asked whether the server has closed it meanwhile."""
+    distrust_s: float = 60.0
+    """How long a server counts as one that closes kept connections; longer each time, up to an hour."""
     max_connections: int = 128
     max_head_bytes: int = 64 * 1024
     max_body_bytes: int = MAX_MESSAGE_BYTES
@@ -110,6 +112,9 @@ class ConnectionOwner(Protocol):
     def forget(self, connection: "HttpConnection") -> None:
         """`connection` has ended."""
 
+    def on_closed_idle(self, idle_s: float) -> None:
+        """The server closed a connection that it was to keep: idle for so long, or used after that."""
+
 
 class HttpConnection(asyncio.Protocol):
     """One connection with one request at a time. Both asyncio's protocol and httptools' callbacks."""
@@ -144,6 +149,7 @@ class HttpConnection(asyncio.Protocol):
         "_waiter",
         "has_request",
         "idle_since",
+        "idled_s",
     )
 
     _transport: asyncio.Transport
@@ -168,6 +174,8 @@ class HttpConnection(asyncio.Protocol):
         """The head of the newest plain answer: the next is mostly like it, and then not parsed again."""
         self.idle_since = -1.0
         """Below 0: it was never idle, so it is new."""
+        self.idled_s = 0.0
+        """How long it was idle before its current request."""
         self._kept_s = math.inf
         """How long the server says that it keeps an idle connection, less a margin."""
         self._max_body_bytes = 0
@@ -357,6 +365,10 @@ class HttpConnection(asyncio.Protocol):
         if exc is None and self._status >= 200 and not self._is_framed:
             self._resolve()
         is_stale = self._awaits_head and self.idle_since >= 0
+        if is_stale:
+            self._owner.on_closed_idle(self.idled_s)
+        elif self._keeps_alive and not self.has_request:
+            self._owner.on_closed_idle(self._loop.time() - self.idle_since)
         self.fail((ConnectionStale if is_stale else ExchangeFailed)("the server closed the connection"))
         if self._drain is not None:
             self._drain.cancel()

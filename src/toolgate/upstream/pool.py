@@ -294,8 +294,7 @@ class Pool:
             if asked is not None:
                 asked.end()
             gate.leave()
-        if server.revisions is not None:
-            server.revisions.learn(method, params, era, reply)
+        server.on_answered(link, method, params, reply)
         if reply.size > server.max_output_bytes:
             reply = Reply(result=_capped(method, reply.result or b"", server.max_output_bytes))
         return Answer(reply, era)

@@ -178,6 +178,10 @@ class Supervisor(Connection):
         return not self._is_pinned
 
     @property
+    def _has_answered(self) -> bool:
+        return super()._has_answered or (self.link is not None and self._listed_by is self.link)
+
+    @property
     def connections(self) -> Collection[Connection]:
         """All to this server: its own, and those of sessions."""
         if self._session_based is not None:

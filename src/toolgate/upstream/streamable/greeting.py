@@ -94,7 +94,10 @@ class Greeting:
     ) -> Answer:
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
-            return await self._endpoint.pool.send(with_body(head, body), deadline=deadline, sink=pending)
+            # Nothing of a start does anything, so it may meet a connection that the server has closed.
+            return await self._endpoint.pool.send_repeatable(
+                with_body(head, body), deadline=deadline, sink=pending
+            )
         except ExchangeTimedOut as exc:
             raise StartFailed(f"no answer within {timeout_s:g} s", state="list_timeout") from exc
         except (ConnectFailed, ExchangeFailed) as exc:

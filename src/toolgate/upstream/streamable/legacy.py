@@ -33,7 +33,7 @@ from toolgate.upstream.streamable.dialect import Doubt, LinkLost
 from toolgate.upstream.streamable.greeting import Endpoint, Greeting
 from toolgate.upstream.streamable.heads import Session, trace_lines, with_body, without_body
 from toolgate.upstream.streamable.listening import MIN_DELAY_S, Listening
-from toolgate.upstream.streamable.messages import PendingResponse, Rejected
+from toolgate.upstream.streamable.messages import REPEATABLE, PendingResponse, Rejected
 from toolgate.upstream.wire import Incoming, encode_cancelled, encode_request, parse_error, reply_of
 
 _METHOD_NOT_FOUND: Final = -32601
@@ -99,9 +99,7 @@ class LegacyDialect:
             body = encode_request(number, method, params)
             # What mirrors a body is checked by modern servers alone; a trace is for all.
             more = trace_lines(headers) if headers else b""
-            answer = await self._ask_within_session(
-                key, body, deadline, more=more, is_call=method == "tools/call"
-            )
+            answer = await self._ask_within_session(key, body, deadline, more=more, method=method)
             if method == "ping":
                 await relay.settled(key)  # see `SessionLink`
         except Rejected as exc:
@@ -117,20 +115,22 @@ class LegacyDialect:
             relay.leave(key)
 
     async def _ask_within_session(
-        self, key: bytes, body: bytes, deadline: float, *, more: bytes, is_call: bool
+        self, key: bytes, body: bytes, deadline: float, *, more: bytes, method: str
     ) -> Incoming:
         session = self._session
         try:
-            return await self._exchange(key, body, deadline, more=more)
+            return await self._exchange(key, body, deadline, more=more, method=method)
         except Rejected as exc:
             if session.id is None or not _means_session_lost(exc):
                 raise
         await self._renewed(session, deadline)
-        if is_call and not self._takes_calls:
+        if method == "tools/call" and not self._takes_calls:
             raise SessionReplaced
-        return await self._exchange(key, body, deadline, more=more)
+        return await self._exchange(key, body, deadline, more=more, method=method)
 
-    async def _exchange(self, key: bytes, body: bytes, deadline: float, *, more: bytes = b"") -> Incoming:
+    async def _exchange(
+        self, key: bytes, body: bytes, deadline: float, *, method: str, more: bytes = b""
+    ) -> Incoming:
         """The response, from the answer to one POST or from the streams that continue it.
 
         `more` are lines of the head that are this one's own.
@@ -139,7 +139,8 @@ class LegacyDialect:
         session = self._session
         pool = self._endpoint.pool
         try:
-            answer = await pool.send(with_body(self._head + more, body), deadline=deadline, sink=pending)
+            send = pool.send_repeatable if method in REPEATABLE else pool.send
+            answer = await send(with_body(self._head + more, body), deadline=deadline, sink=pending)
         except ExchangeFailed:
             if not pending.position:
                 raise
@@ -200,7 +201,8 @@ class LegacyDialect:
         """Any answer to a ping will do, as long as HTTP delivers it: modern servers refuse it there."""
         number = next(self._endpoint.numbers)
         try:
-            await self._exchange(b"%d" % number, encode_request(number, "ping", {}), deadline)
+            body = encode_request(number, "ping", {})
+            await self._exchange(b"%d" % number, body, deadline, method="ping")
         except Rejected as exc:
             return _means_session_lost(exc)
         return True

@@ -2,6 +2,7 @@
 
 from typing import Final, Protocol
 
+from toolgate.model.protocol import LIST_METHODS
 from toolgate.model.raw import UNREADABLE
 from toolgate.upstream.http_connection import Answer, ExchangeFailed, StreamRefused
 from toolgate.upstream.link import MAX_MESSAGE_BYTES
@@ -9,6 +10,8 @@ from toolgate.upstream.sse import EventTooLarge, SseParser
 from toolgate.upstream.streamable.heads import can_be_position
 from toolgate.upstream.wire import Incoming, decode_incoming, is_utf8
 
+REPEATABLE: Final = frozenset({*LIST_METHODS.values(), "ping", "server/discover"})
+"""Requests that do nothing at a server, and so may be sent again."""
 MAX_RETRY_AFTER_S: Final = 60
 """A server that asks to be left alone for longer is asked again all the same."""
 

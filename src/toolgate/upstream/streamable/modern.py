@@ -14,7 +14,7 @@ from toolgate.upstream.streamable.dialect import Doubt
 from toolgate.upstream.streamable.greeting import Endpoint
 from toolgate.upstream.streamable.heads import with_body
 from toolgate.upstream.streamable.listening import Listening
-from toolgate.upstream.streamable.messages import NoResponse, PendingResponse, Rejected
+from toolgate.upstream.streamable.messages import REPEATABLE, NoResponse, PendingResponse, Rejected
 from toolgate.upstream.wire import LISTEN, Incoming, encode_request, params_for, reply_of
 
 
@@ -57,7 +57,8 @@ class ModernDialect:
             request = with_body(
                 endpoint.heads.modern(method, headers), encode_request(number, method, params)
             )
-            return pending.take(await endpoint.pool.send(request, deadline=deadline, sink=pending))
+            send = endpoint.pool.send_repeatable if method in REPEATABLE else endpoint.pool.send
+            return pending.take(await send(request, deadline=deadline, sink=pending))
         except Rejected as exc:
             await self._doubt.check(exc, deadline)
             raise
