@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from tests.contract.stores import DEADLINE_S, Clock, put
+from tests.contract.stores import DEADLINE_S, Clock, put, read_watch
 from tests.contract.watch_guarantees import events
 from tests.postgres import PostgresServer, own_server
 from tests.scenarios.soak import rounds
@@ -170,7 +170,7 @@ async def test_sto_1_every_acknowledged_write_survives_a_kill_9_of_the_server(
         async with asyncio.timeout(DEADLINE_S):
             await crash_during_writes(number)
     async with open_postgres_store(url, Clock()) as store:
-        log = [batch.revision for batch in await store._read_log(0, store.revision)]
+        log = [batch.revision for batch in events(await read_watch(store, 0, upto=store.revision))]
         assert log == list(range(1, store.revision + 1))
 
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Literal, Protocol, TypeVar
 
 from sqlalchemy import Connection
@@ -26,8 +27,11 @@ but until when a node has them. Replicas are not notified of those, nor of what 
 class Database(Protocol):
     """How an engine runs a transaction. Used from worker threads; failures are ours, not the library's."""
 
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """`work` over one unchanging state. Waits for no writer, and no writer waits for it."""
+    def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:
+        """`work` over one unchanging state. Waits for no writer, and no writer waits for it.
+
+        `is_single`: it is one statement, which is such a state by itself and needs no transaction around it.
+        """
 
     def change(self, work: Callable[[Connection], T], topic: Topic) -> T:
         """`work`, then a commit that has reached the disk; or nothing at all."""
@@ -51,11 +55,14 @@ class Transactions:
         self._loop = asyncio.get_running_loop()
         self.is_closed = False
 
-    async def read(self, work: Callable[[Connection], T], *, is_long: bool = False) -> T:
+    async def read(
+        self, work: Callable[[Connection], T], *, is_long: bool = False, is_single: bool = False
+    ) -> T:
         """See `Database.read`. Only work that is said to be long may take as long as it likes."""
         self._check_open()
+        read = partial(self._database.read, work, is_single=is_single)
         async with _giving_up(None if is_long else self._within_s, "the database does not answer"):
-            return await self._loop.run_in_executor(self._reader, self._database.read, work)
+            return await self._loop.run_in_executor(self._reader, read)
 
     async def change(
         self,

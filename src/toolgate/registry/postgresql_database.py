@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import Connection, TextClause, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, NoResultFound
 
 from toolgate.errors import InvalidRecord, StartRefused, StorageFailed, StorageUnavailable, ToolgateError
@@ -50,20 +50,16 @@ SET idle_in_transaction_session_timeout = '15s';
 _MIGRATION: Final = "SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '2min'"
 _MIGRATION_LOCK: Final = 0x746F6F6C67617465
 """Held while tables are made or changed, so that replicas that start together do it once."""
-_NOTICES: Final[Mapping[Topic, TextClause]] = {
-    "registry": text(f"SELECT pg_notify('{CHANNEL}', 'registry')"),
+_NOTICES: Final[Mapping[Topic, str]] = {
+    "registry": f"SELECT pg_notify('{CHANNEL}', 'registry')",
     # Reports come every few seconds from every node, and can be said again: they need not wait for the disk.
-    "reports": text(
-        f"SELECT pg_notify('{CHANNEL}', 'reports'), set_config('synchronous_commit', 'off', true)"
-    ),
-    "queue": text(f"SELECT pg_notify('{CHANNEL}', 'queue')"),
-    "runs": text(f"SELECT pg_notify('{CHANNEL}', 'runs')"),
+    "reports": (f"SELECT pg_notify('{CHANNEL}', 'reports'), set_config('synchronous_commit', 'off', true)"),
+    "queue": f"SELECT pg_notify('{CHANNEL}', 'queue')",
+    "runs": f"SELECT pg_notify('{CHANNEL}', 'runs')",
     # Whoever hands over a log goes on after what is there.
-    "audit": text("SELECT set_config('synchronous_commit', 'off', true)"),
+    "audit": "SELECT set_config('synchronous_commit', 'off', true)",
     # The catalog can be made anew.
-    "catalog": text(
-        f"SELECT pg_notify('{CHANNEL}', 'catalog'), set_config('synchronous_commit', 'off', true)"
-    ),
+    "catalog": (f"SELECT pg_notify('{CHANNEL}', 'catalog'), set_config('synchronous_commit', 'off', true)"),
 }
 _FULL: Final = frozenset({"53100", "58030"})
 """Disk full, and input/output error: what a full or failing disk is to PostgreSQL."""
@@ -95,6 +91,7 @@ class PostgresDatabase:
         self._snapshots = self._engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
+        self._statements = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def prepare(self) -> Head:
         """Make or migrate the tables, look at every record. Raises StartRefused, and then changed nothing."""
@@ -110,9 +107,10 @@ class PostgresDatabase:
                 read_listing(connection)
                 return read_head(connection)
 
-    def read(self, work: Callable[[Connection], T]) -> T:
+    def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:
+        engine = self._statements if is_single else self._snapshots
         try:
-            return _again(lambda: self._read(work))
+            return _again(lambda: _read(engine, work))
         except (DBAPIError, Damaged, NoResultFound) as exc:
             raise _failure(exc, f"cannot read the {self._what}") from exc
 
@@ -135,17 +133,14 @@ class PostgresDatabase:
                 with suppress(psycopg.Error, OSError), socket(fileno=os.dup(connection.fileno())) as line:
                     line.shutdown(SHUT_RDWR)  # not closed: that is for the thread that uses it
 
-    def _read(self, work: Callable[[Connection], T]) -> T:
-        with self._snapshots.connect() as connection:
-            return work(connection)
-
     def _change(self, work: Callable[[Connection], T], topic: Topic) -> T:
         with self._engine.connect() as connection:
             transaction = connection.begin()
-            result = work(connection)
-            if (notice := _NOTICES.get(topic)) is not None:
-                connection.execute(notice)
-            with _known_outcome(connection):
+            with _translating(connection):
+                result = work(connection)
+            with _known_outcome(connection), _translating(connection) as raw:
+                if (notice := _NOTICES.get(topic)) is not None:
+                    raw.execute(f"{notice}; COMMIT", prepare=False)  # at once; what follows only takes note
                 transaction.commit()
             return result
 
@@ -247,6 +242,26 @@ def is_away(refused: StartRefused) -> bool:
     return isinstance(cause, psycopg.OperationalError) and not is_refused_by_server
 
 
+def _read(engine: Engine, work: Callable[[Connection], T]) -> T:
+    with engine.connect() as connection:
+        return work(connection)
+
+
+@contextmanager
+def _translating(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
+    """The driver's own connection. What it raises past SQLAlchemy is what SQLAlchemy would have raised."""
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, psycopg.Connection)
+    try:
+        yield raw
+    except psycopg.Error as exc:
+        # One that is stuck among statements sent together is of no use to the next who has it.
+        is_broken = raw.closed or raw.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF
+        if is_broken:
+            connection.invalidate(exc)
+        raise DBAPIError("", {}, exc, hide_parameters=True, connection_invalidated=is_broken) from exc
+
+
 @contextmanager
 def _known_outcome(connection: Connection) -> Iterator[None]:
     """A commit that is either durable or undone; anything in between is told as such."""
@@ -263,7 +278,7 @@ def _known_outcome(connection: Connection) -> Iterator[None]:
     try:
         yield
     except DBAPIError as exc:
-        if isinstance(exc.orig, psycopg.OperationalError):
+        if isinstance(exc.orig, psycopg.OperationalError) or exc.connection_invalidated:
             raise _unknown_outcome(_cause(exc)) from exc
         raise
     finally:

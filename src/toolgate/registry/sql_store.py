@@ -94,10 +94,11 @@ class SqlStore:
         return await self._transactions.change(work, then=self._on_committed)
 
     async def get(self, kind: Kind, record_id: str) -> Stored | None:
-        return await self._transactions.read(partial(read_record, key=RecordKey(kind, record_id)))
+        key = RecordKey(kind, record_id)
+        return await self._transactions.read(partial(read_record, key=key), is_single=True)
 
     async def list(self, kind: Kind | None = None) -> Listing:
-        return await self._transactions.read(partial(read_listing, kind=kind))
+        return await self._transactions.read(partial(read_listing, kind=kind), is_single=True)
 
     async def history(self, kind: Kind, record_id: str, *, limit: int = 50) -> Sequence[Change]:
         return await self._transactions.read(
@@ -135,7 +136,7 @@ class SqlStore:
         return await self._transactions.read(partial(read_batches, after=after, upto=upto))
 
     async def _read_digest(self, revision: int) -> str:
-        return await self._transactions.read(partial(read_digest, revision=revision))
+        return await self._transactions.read(partial(read_digest, revision=revision), is_single=True)
 
 
 def start_of(head: Head) -> Start:
@@ -157,7 +158,7 @@ class SqlReports:
         await self._change(partial(store_definitions, definitions=definitions))
 
     async def list_reports(self) -> Sequence[NodeReport]:
-        return await self._transactions.read(read_reports)
+        return await self._transactions.read(read_reports, is_single=True)
 
     async def list_definitions(self, server_ids: Collection[str] | None = None) -> Sequence[Definitions]:
         return await self._transactions.read(partial(read_definitions, server_ids=server_ids))

@@ -81,7 +81,7 @@ class SqliteDatabase:
         self._file = file
         self._broken_by: str | None = None
 
-    def read(self, work: Callable[[Connection], T]) -> T:
+    def read(self, work: Callable[[Connection], T], *, is_single: bool = False) -> T:  # noqa: ARG002 (a file)
         try:
             with self._file.transaction() as connection:
                 return work(connection)

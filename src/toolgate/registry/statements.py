@@ -1,26 +1,30 @@
 """What a store does to its tables, the same for every engine: each function is one transaction's work."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 from uuid import uuid4
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_, union_all
+from sqlalchemy.exc import NoResultFound
 
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write
 from toolgate.registry.tables import (
     CHANGES,
     DIGESTS,
+    HEAD_AS_RECORD,
+    HEAD_KIND,
     HEAD_QUERY,
     RECORDS,
     Head,
     change_of,
     change_row,
     digest_at,
+    head_in_listing,
     head_of,
     lock_head,
-    read_head,
     record_row,
     store_digest,
     store_head,
@@ -40,6 +44,13 @@ ROWS_AT_ONCE: Final = 500
 """Rows held in memory while a whole log is read or written."""
 CHANGES_AT_ONCE: Final = 1_000
 """Of the log, with their bodies. A transaction may have more, and is never read in part."""
+
+
+# One statement, so that it needs no transaction: the records, and the head as a row among them.
+_LISTING: Final = union_all(select(RECORDS), HEAD_AS_RECORD)
+_LISTING_OF_KIND: Final = union_all(
+    select(RECORDS).where(RECORDS.c.kind == bindparam("of_kind")), HEAD_AS_RECORD
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +81,24 @@ def commit_writes(
         return Batch(revision=head.revision, digest=previous)
     # A replica of an earlier release wrote the revision before without a digest: a new chain begins.
     digest = chain_digest(previous or start_digest(uuid4().hex), revision, changes)
-    connection.execute(
-        insert(CHANGES), [change_row(change, position) for position, change in enumerate(changes)]
-    )
-    _store_records(connection, changes)
-    store_digest(connection, revision, digest)
-    store_head(connection, replace(head, revision=revision))
+    with send_together(connection):
+        connection.execute(
+            insert(CHANGES), [change_row(change, position) for position, change in enumerate(changes)]
+        )
+        _store_records(connection, changes)
+        store_digest(connection, revision, digest)
+        store_head(connection, replace(head, revision=revision))
     return Batch(revision=revision, changes=changes, digest=digest)
+
+
+def send_together(connection: Connection) -> AbstractContextManager[object]:
+    """Have the statements of the block sent without a wait for each, where the driver can.
+
+    None of them may be read from. What is wrong with one is raised at the end, and is the driver's error.
+    """
+    pipeline = getattr(connection.connection.driver_connection, "pipeline", nullcontext)
+    together: AbstractContextManager[object] = pipeline()
+    return together
 
 
 def read_record(connection: Connection, key: RecordKey) -> Stored | None:
@@ -88,10 +110,16 @@ def read_record(connection: Connection, key: RecordKey) -> Stored | None:
 
 def read_listing(connection: Connection, kind: Kind | None = None) -> Listing:
     """All records (of a kind) and the revision they are at."""
-    head = read_head(connection)
-    query = select(RECORDS) if kind is None else select(RECORDS).where(RECORDS.c.kind == kind)
+    rows = connection.execute(_LISTING if kind is None else _LISTING_OF_KIND, {"of_kind": kind}).all()
+    heads = [row for row in rows if row.kind == HEAD_KIND]
+    if not heads:
+        raise NoResultFound("there is no head")
+    head = head_in_listing(heads[0])
     # Sorted here, not by the engine: engines differ in collation.
-    records = sorted(map(stored_of, connection.execute(query)), key=lambda stored: (stored.kind, stored.id))
+    records = sorted(
+        (stored_of(row) for row in rows if row.kind != HEAD_KIND),
+        key=lambda stored: (stored.kind, stored.id),
+    )
     return Listing(epoch=head.epoch, revision=head.revision, digest=head.digest, records=tuple(records))
 
 

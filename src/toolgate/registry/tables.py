@@ -34,11 +34,14 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
+    func,
     insert,
+    literal,
     select,
     text,
     update,
 )
+from sqlalchemy import cast as sql_cast
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from toolgate.model.revisions import Change, Stored
@@ -335,6 +338,35 @@ _STORE_DIGEST: Final = text(
     "ON CONFLICT (revision) DO UPDATE SET digest = excluded.digest"
 )
 HEAD_QUERY: Final = select(HEAD, digest_at(HEAD.c.revision).label("digest"))
+
+
+HEAD_KIND: Final = "head"
+"""Of the row that stands for the head among records. There are no records of that kind."""
+HEAD_AS_RECORD: Final = select(
+    literal(HEAD_KIND),
+    HEAD.c.epoch,
+    HEAD.c.revision,
+    HEAD.c.compacted,
+    func.coalesce(digest_at(HEAD.c.revision), ""),
+    sql_cast(HEAD.c.schema_version, Text),
+    HEAD.c.checksum,
+)
+"""The head in the columns of a record."""
+
+
+def head_in_listing(row: Row[Any]) -> Head:
+    """What `HEAD_AS_RECORD` says. Raises Damaged."""
+    _, epoch, revision, compacted, digest, schema_version, checksum = tuple(row)
+    head = Head(
+        schema_version=int(schema_version),
+        epoch=epoch,
+        revision=revision,
+        compacted=compacted,
+        digest=digest,
+    )
+    if _head_row(head)["checksum"] != checksum:
+        raise Damaged("the head does not match its checksum")
+    return head
 
 
 def read_digest(connection: Connection, revision: int) -> str:
