@@ -77,8 +77,11 @@ class Heads:
         self._modern.clear()
 
     def initialize(self) -> bytes:
-        """For the handshake itself, which has neither version nor session yet."""
-        return self._post({})
+        """For the handshake itself, which has neither version nor session yet.
+
+        A server may turn out to be stateless only, and those want the method of every POST (SEP-2243).
+        """
+        return self._post({"Mcp-Method": "initialize"})
 
     def modern(self, method: str, headers: Mapping[str, str] = EMPTY) -> bytes:
         """For a request of the stateless era. Calls of one tool mostly carry the same `headers`."""
