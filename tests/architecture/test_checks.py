@@ -24,6 +24,7 @@ GROUPS = {
     "CHT": 12,  # chat
     "WAS": 11,  # guests
     "XSS": 6,  # what strangers write, in the console and on terminals
+    "TRY": 12,  # what trying the product as a stranger found
 }
 GAPS = {
     "SSR-8": "no tool is made of a REST API: there is no path to put an argument into",

@@ -375,7 +375,7 @@ async def test_adm_14_the_registry_takes_only_so_many_records_of_a_kind() -> Non
 
 
 async def test_a_saved_server_is_tried_beside_the_connection_in_use() -> None:
-    net = MemoryNet(git=MemoryServer(era="legacy", tools=[definition("log"), definition("bad name")]))
+    net = MemoryNet(git=MemoryServer(era="legacy", tools=[definition("log"), definition("bad\0name")]))
     async with open_rest(net) as house:
         await house.seed(server=[stdio("git")])
         report = await house.post(f"{SERVERS}/git/test")
@@ -389,7 +389,7 @@ async def test_a_saved_server_is_tried_beside_the_connection_in_use() -> None:
             "tools": ["log"],
             "error": "",
         }
-        assert list(report["quarantined"]) == ["bad name"]
+        assert list(report["quarantined"]) == [r"bad\x00name"]
         assert error_of(missing) == (404, "not_found")
         assert (health["state"], health["restarts"], len(net["git"].starts_s)) == ("connected", 0, 2)
         assert [(one.operation, one.record_id) for one in house.audited] == [("test", "git")]
