@@ -57,6 +57,22 @@ async def test_only_the_own_connection_of_a_server_lists(net: MemoryNet) -> None
         assert len(net["one"].lists) == 1
 
 
+async def test_calls_in_sessions_bring_back_the_own_connection_of_a_server_that_was_lost(
+    net: MemoryNet,
+) -> None:
+    async with pool_of(net) as pool:
+        await start(pool)
+        await era_of(pool, SESSION)
+        next(link for link in net["one"].links if link.hello.era == "modern").lose("it exited with 1")
+        await asyncio.sleep(1)
+        lost = pool.health()["one"].state
+        era = await era_of(pool, SESSION)
+        await asyncio.sleep(5)
+
+        assert (lost, era, pool.health()["one"].state) == ("degraded", "legacy", "connected")
+        assert len(net["one"].lists) == 2
+
+
 async def test_a_server_that_refuses_sessions_is_called_on_its_own_connection() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:

@@ -62,7 +62,8 @@ class SessionEndings:
         self._news.clear()
         told = self._pending[:AT_ONCE]
         heard = await self._sync(told, self._after_ms)
-        self._pending = [one for one in self._pending if one not in told]
+        known = set(told)  # meanwhile more may have ended, and the oldest been dropped
+        self._pending = [one for one in self._pending if one not in known]
         self._sessions.hear_ended([one.nonce for one in heard])
         self._after_ms = max((one.at_ms for one in heard), default=self._after_ms)
 

@@ -6,6 +6,7 @@ A key approves only what its own ceiling contains; of all else it sees nothing.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from toolgate.errors import Forbidden
 from toolgate.gateway.identity import LOCAL_ADMIN
@@ -14,7 +15,11 @@ from toolgate.govern.control import Control
 from toolgate.govern.decisions import Decided, keep_decision
 from toolgate.model.approvals import ApprovalState, CallApproval
 from toolgate.model.principals import Principal
+from toolgate.policy.reach import BOUNDLESS
 from toolgate.registry.approval_steps import unknown
+
+READ_AT_ONCE: Final = 500
+"""Approvals that are read at once for a key that may see few of the thousands that are kept."""
 
 
 async def list_approvals(
@@ -27,10 +32,11 @@ async def list_approvals(
 ) -> Sequence[CallApproval]:
     """Those that the caller may decide on, the newest first."""
     kept: list[CallApproval] = []
+    at_once = limit if principal.ceiling == BOUNDLESS else max(limit, READ_AT_ONCE)
     while len(kept) < limit:
-        found = await control.store.approvals.list(state=state, before=before, limit=limit)
-        kept += [one for one in found if judges(principal, one.question)]
-        if len(found) < limit:
+        found = await control.store.approvals.list(state=state, before=before, limit=at_once)
+        kept += [one for one in found if judges(control, principal, one.question)]
+        if len(found) < at_once:
             break
         before = found[-1].approval_id
     return kept[:limit]
@@ -39,7 +45,7 @@ async def list_approvals(
 async def find_approval(control: Control, principal: Principal, approval_id: str) -> CallApproval:
     """One of them. Raises NotFound, also where it is outside of the caller's ceiling."""
     found = await control.store.approvals.get(approval_id)
-    if found is None or not judges(principal, found.question):
+    if found is None or not judges(control, principal, found.question):
         raise unknown(approval_id)
     return found
 

@@ -12,6 +12,7 @@ from toolgate.model.approvals import Question
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.revisions import Kind, Stored
+from toolgate.policy.offers import native_name
 from toolgate.policy.reach import BOUNDLESS, is_in_ceiling
 from toolgate.registry.records import parse_record
 
@@ -46,10 +47,14 @@ async def find_within(control: Control, actor: Principal, kind: Kind, record_id:
     return stored
 
 
-def judges(actor: Principal, question: Question) -> bool:
+def judges(control: Control, actor: Principal, question: Question) -> bool:
     """Whether `actor` may see and decide on a call: its own, or one of what its ceiling contains."""
     if actor.ceiling == BOUNDLESS or question.principal == actor.id:
         return True
+    offer = control.gateway.snapshot.servers.get(question.server_id)
     return is_in_ceiling(
-        actor.ceiling, ToolRef(question.server_id, question.tool), task_id=question.task_id or None
+        actor.ceiling,
+        ToolRef(question.server_id, question.tool),
+        task_id=question.task_id or None,
+        native_name="" if offer is None else native_name(offer, question.tool),
     )

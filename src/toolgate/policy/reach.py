@@ -41,15 +41,18 @@ def key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
     return frozenset().union(*reached)
 
 
-def is_in_ceiling(ceiling: Ceiling, ref: ToolRef, *, task_id: str | None) -> bool:
-    """Whether a key of this ceiling may reach `ref` under this task, as far as the key is concerned."""
+def is_in_ceiling(ceiling: Ceiling, ref: ToolRef, *, task_id: str | None, native_name: str = "") -> bool:
+    """Whether a key of this ceiling may reach `ref` under this task, as far as the key is concerned.
+
+    `native_name`: what the server calls a tool that has an alias. Patterns speak of both.
+    """
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
         return False
     if ceiling.servers is not None and ref.server_id not in ceiling.servers:
         return False
-    if ceiling.allow is not None and compiled(ceiling.allow).first_match(ref) is None:
+    if ceiling.allow is not None and compiled(ceiling.allow).first_match(ref, native_name) is None:
         return False
-    return compiled(ceiling.deny).first_match(ref) is None
+    return compiled(ceiling.deny).first_match(ref, native_name) is None
 
 
 def _readable(platform: Snapshot, task_ids: tuple[str, ...]) -> Iterator[TaskPolicy]:

@@ -123,6 +123,9 @@ class Supervisor(Connection):
         if self._session_based is None:
             self._session_based = SessionBasedConnection(self, self._around)
             self._session_based.start()
+        if self.link is None and self._condition.state == "degraded":
+            self._is_demanded = True  # it was lost, and lists for both
+            self._wake.set()
         return self._session_based
 
     def watch(self, uris: frozenset[str]) -> Told:

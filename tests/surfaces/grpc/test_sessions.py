@@ -1,5 +1,6 @@
 """How nodes tell each other of ended sessions, at control."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import grpc.aio
@@ -9,6 +10,8 @@ from tests.surfaces.grpc.grpc_house import GrpcHouse, open_house, refusal_of
 from tests.surfaces.rest_house import NOW_MS, secret_of
 from toolgate.model.sessions import EndedSession
 from toolgate.proto import node_pb2
+from toolgate.registry.ended_sessions import MemoryEndedSessions
+from toolgate.registry.memory import MemoryStore
 from toolgate.surfaces.grpc.sessions import MAX_AT_ONCE, OVERLAP_MS
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +41,29 @@ async def test_try_10_what_one_node_tells_every_node_hears() -> None:
         assert await house.rest.store.ended_sessions.list() == [
             EndedSession(nonce, UNTIL_MS, NOW_MS) for nonce in nonces
         ]
+
+
+class CountedReads(MemoryEndedSessions):
+    def __init__(self) -> None:
+        super().__init__(lambda: NOW_MS)
+        self.reads: list[int] = []
+
+    async def list(self, *, after_ms: int = 0) -> Sequence[EndedSession]:
+        self.reads.append(after_ms)
+        return await super().list(after_ms=after_ms)
+
+
+async def test_however_many_sessions_end_the_database_is_read_once_in_a_moment() -> None:
+    """A read of all that are remembered takes 0.13 s, and clients end sessions all the time."""
+    async with open_house() as house:
+        store, kept = house.rest.store, CountedReads()
+        assert isinstance(store, MemoryStore)
+        store.ended_sessions = kept
+        for one in ENDED:
+            await sync(house, one)
+
+        assert kept.reads == [0]
+        assert len(await MemoryEndedSessions.list(kept)) == len(ENDED)
 
 
 @pytest.mark.parametrize(
