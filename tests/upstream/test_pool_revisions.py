@@ -1,6 +1,7 @@
 """Servers of both protocol revisions: each call is sent on one connection, chosen before."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.contract.link_clients import SilentClient
 from tests.upstream.memory_link import Json, MemoryNet, MemoryServer, params, pool_of, record
 from tests.upstream.virtual_time import VIRTUAL
 from toolgate.errors import ServerUnavailable
+from toolgate.model.servers import HttpEndpoint
 from toolgate.upstream.link import Reply, StartFailed
 from toolgate.upstream.pool import Pool
 
@@ -96,6 +98,23 @@ async def test_a_session_that_cannot_be_opened_now_is_tried_again_later(net: Mem
         await asyncio.sleep(60)
 
         assert (meanwhile, await era_of(pool, SESSION)) == ("modern", "legacy")
+
+
+async def test_sessions_that_cannot_be_opened_keep_one_call_waiting_and_not_each(net: MemoryNet) -> None:
+    async def fail() -> None:
+        await asyncio.sleep(9)
+        raise StartFailed("it answered with status 503")
+
+    behind_url = replace(
+        record(), transport="streamable_http", stdio=None, http=HttpEndpoint(url="http://one.example")
+    )
+    async with pool_of(net) as pool:
+        pool.apply({"one": behind_url})
+        await pool.settled(["one"])
+        net["one"].on_start = fail
+        eras = [await era_of(pool, SESSION) for _ in range(5)]
+
+        assert (eras, len(net["one"].starts_s)) == (["modern"] * 5, 2)
 
 
 async def test_both_connections_share_the_room_of_the_record(net: MemoryNet) -> None:

@@ -13,7 +13,7 @@ from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.connection import Act, Common, Connection, Surroundings
 from toolgate.upstream.gate import Gate
-from toolgate.upstream.link import Link, StartFailed
+from toolgate.upstream.link import Link, Params, Reply, StartFailed
 from toolgate.upstream.revisions import RevisionChoice
 
 
@@ -30,6 +30,9 @@ class StatelessServer(Protocol):
 
     def on_notification(self, method: str, params: bytes) -> None:
         """The server says something that belongs to no call."""
+
+    def on_answered(self, link: Link, method: str, params: Params, reply: Reply) -> None:
+        """A call was answered on its own connection."""
 
     def on_session_refused(self, reason: str) -> None:
         """The server does not do sessions after all."""
@@ -57,6 +60,12 @@ class SessionBasedConnection(Connection):
         with suppress(ServerUnavailable):
             return await super().connected(until_s)
         return await self._server.connected(until_s)
+
+    def on_answered(self, link: Link, method: str, params: Params, reply: Reply) -> None:
+        if link.hello.era == "legacy":
+            super().on_answered(link, method, params, reply)
+        else:  # says nothing of sessions: the backoff of those stays
+            self._server.on_answered(link, method, params, reply)
 
     def _next(self) -> tuple[float, Act]:
         if self.link is None:
