@@ -285,7 +285,7 @@ async def test_a_test_connects_beside_the_pool_and_reports() -> None:
         pool.apply({"one": record()})
         await pool.settled(["one"])
         live = pool.health()["one"]
-        net["one"].tools = (definition("a"), b'{"name":"bad name"}')
+        net["one"].tools = (definition("a"), b'{"name":"bad","inputSchema":7}')
         report = await pool.test(record())
 
         assert report == TrialReport(
@@ -297,7 +297,7 @@ async def test_a_test_connects_beside_the_pool_and_reports() -> None:
             quarantined=report.quarantined,
         )
         assert None not in {report.connect_ms, report.list_ms}
-        assert (list(report.tools), list(report.quarantined)) == (["a"], ["bad name"])
+        assert (list(report.tools), list(report.quarantined)) == (["a"], ["bad"])
         assert (pool.health()["one"], len(net["one"].links)) == (live, 1)
 
 
