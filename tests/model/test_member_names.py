@@ -2,8 +2,16 @@
 
 import pytest
 
-from toolgate.model.member_names import KnownNames, ambiguous, find_clash, find_deep_clash, fold_name
+from toolgate.model.member_names import (
+    MAX_FOLDED,
+    KnownNames,
+    ambiguous,
+    find_clash,
+    find_deep_clash,
+    fold_name,
+)
 
+LONG = "\u200b" * MAX_FOLDED + "name"
 KNOWN = KnownNames("name", "arguments", "id", prefixes=("mcp.",))
 
 
@@ -77,12 +85,20 @@ def test_a_member_that_only_looks_like_a_known_one_is_found(
         (("name", " name"), " name"),
         (("größe", "GRÖSSE"), "GRÖSSE"),
         (("a\0b",), "a\0b"),
+        (("x" * 5_000, "y"), None),
+        ((LONG,), LONG),
     ],
 )
 def test_names_clash_where_some_reader_takes_one_for_another(
     names: tuple[str, ...], clash: str | None
 ) -> None:
     assert find_clash(names) == clash
+
+
+def test_a_long_name_is_not_compared_with_known_ones_but_refused() -> None:
+    """It could be one of them to a reader that leaves out what cannot be seen, and costs seconds to fold."""
+    assert KNOWN.find_impostor({LONG: 1}) == LONG
+    assert KNOWN.find_impostor({"x" * 5_000: 1}) is None
 
 
 def test_names_that_are_both_declared_do_not_clash() -> None:

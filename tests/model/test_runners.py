@@ -37,6 +37,7 @@ def script(shell: str, *words: str) -> ServerRecord:
         (script("/bin/sh", "exec npx some-server"), "npx"),
         (starting("env"), None),
         (script("sh", ""), None),
+        (script("sh", "env " * 3_000 + "npx x"), "npx"),
         (starting("python -m server npx"), None),
         (starting("uv pip install x"), None),
         (starting("my-npx"), None),

@@ -16,7 +16,7 @@ import msgspec
 
 from toolgate.audit.events import UNSEEN
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
-from toolgate.model.member_names import fold_name
+from toolgate.model.member_names import fold_name, is_unfoldable
 from toolgate.model.secret_names import looks_secret
 from toolgate.model.servers import RedactionRules
 from toolgate.policy.patterns import compile_texts
@@ -111,6 +111,8 @@ class Redaction:
 
     def hides(self, name: str) -> bool:
         """Whether what a member of this name holds is hidden."""
+        if is_unfoldable(name):
+            return True
         lower, folded = name.lower(), fold_name(name)
         if self._is_hidden(lower) or self._is_hidden(folded):
             return True

@@ -45,7 +45,9 @@ def describe_download(runner: str) -> str:
 def _runner(words: Sequence[str]) -> str | None:
     program, arguments = words[0].rpartition("/")[2].removesuffix(".cmd"), words[1:]
     if program == "env":
-        rest = [word for word in arguments if "=" not in word and not word.startswith("-")]
+        # Without further `env`, however many there are: this must end for every record.
+        words = [word for word in arguments if "=" not in word and not word.startswith("-")]
+        rest = [word for word in words if word.rpartition("/")[2] != "env"]
         return _runner(rest) if rest else None
     if program in _SHELLS:
         return _runner_of_script(arguments)
