@@ -19,6 +19,9 @@ MAX_CALLERS: Final = 8_192
 """Callers of which the last audited scope is remembered: about 2 MiB. A forgotten one is audited again."""
 MAX_NAME_BYTES: Final = 4 * 1024
 """Of the names of tools, and of the exclusions, in one event. The counts are always complete."""
+MAX_DETAILED: Final = 60
+"""Events with names for one principal in a minute. Others have the counts alone, and are as short as that of
+a call: a caller that asks for ever more subsets must not push older events out of the log."""
 _MAX_RULE_CHARS: Final = 160
 _MEMBER_BYTES: Final = 80
 """What the member names of one exclusion take."""
@@ -31,6 +34,9 @@ class ScopeAudit:
         self.most = most
         self._audit = audit
         self._last: dict[tuple[str, str], tuple[str, int]] = {}
+        self._minute = 0
+        self._detailed: dict[str, int] = {}
+        """How many events with names each principal had in that minute."""
 
     def __len__(self) -> int:
         return len(self._last)
@@ -43,10 +49,21 @@ class ScopeAudit:
         caller = view.session_key, view.mode
         shown = scope_digest(view), view.excluded.fingerprint
         if self._last.pop(caller, None) != shown:
-            self._audit.record(_event(view, door, shown[0]))
+            self._audit.record(_event(view, door, shown[0], is_detailed=self._takes_detail(view)))
         self._last[caller] = shown
         while len(self._last) > self.most:
             del self._last[next(iter(self._last))]
+
+    def _takes_detail(self, view: View) -> bool:
+        """Whether the next event about the caller of `view` has names."""
+        minute, principal_id = int(time.time() / 60), view.caller.principal.id
+        if minute != self._minute:
+            self._minute, self._detailed = minute, {}
+        count = self._detailed.get(principal_id, 0)
+        if count >= MAX_DETAILED or (not count and len(self._detailed) >= self.most):
+            return False
+        self._detailed[principal_id] = count + 1
+        return True
 
 
 def scope_digest(view: View) -> str:
@@ -58,7 +75,7 @@ def scope_digest(view: View) -> str:
     return hashlib.sha256("\n".join(held).encode(errors="surrogatepass")).hexdigest()
 
 
-def _event(view: View, door: str, digest: str) -> ScopeOffered:
+def _event(view: View, door: str, digest: str, *, is_detailed: bool) -> ScopeOffered:
     caller, scope, excluded = view.caller, view.scope, view.excluded
     return ScopeOffered(
         at_ms=int(time.time() * 1e3),
@@ -75,9 +92,9 @@ def _event(view: View, door: str, digest: str) -> ScopeOffered:
         task_id=caller.effective_task_id or "",
         server_id=caller.only_server or "",
         revision=view.revision,
-        offered=tuple(_names(view)),
+        offered=tuple(_names(view)) if is_detailed else (),
         reasons={str(reason): count for reason, count in sorted(excluded.reasons.items())},
-        exclusions=tuple(_exclusions(excluded.named)),
+        exclusions=tuple(_exclusions(excluded.named)) if is_detailed else (),
     )
 
 

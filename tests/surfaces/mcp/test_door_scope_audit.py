@@ -11,6 +11,7 @@ from tests.surfaces.openai.chat_house import asking, open_chat_house, stage, ups
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from tests.upstream.scripted_model import scripted_model, text
 from toolgate.audit.lines import MAX_LINE_BYTES, encode_line
+from toolgate.gateway.scope_audit import MAX_DETAILED
 from toolgate.policy.limits import Limits
 
 pytestmark = pytest.mark.anyio
@@ -159,6 +160,23 @@ async def test_a_caller_that_asks_for_ever_more_subsets_fills_a_bounded_memory()
         audited, kept = len(scopes(house)), len(house.gateway.offers)
 
     assert (audited, kept) == (5, 3)
+
+
+async def test_a_caller_that_asks_for_ever_more_subsets_has_short_events_before_long() -> None:
+    tools = tuple(definition(f"tool_{n:04}") for n in range(3 * MAX_DETAILED))
+    async with open_house(
+        MemoryNet(one=MemoryServer(tools=tools)), record("one", allowed_tools=("*",))
+    ) as house:
+        for n in range(3 * MAX_DETAILED):
+            await house.modern(f"/api/mcp?tools=tool_0000,tool_{n:04}", "tools/list")
+        events = scopes(house)
+
+    short = [one for one in events if not one.get("offered")]
+    assert len(events) == 3 * MAX_DETAILED
+    # At most two minutes begin while this runs.
+    assert len(short) >= MAX_DETAILED
+    assert min(sum(one["reasons"].values()) for one in short) >= 3 * MAX_DETAILED - 2
+    assert max(len(json.dumps(one)) for one in short) < 700
 
 
 async def test_the_warning_about_an_empty_scope_names_its_task(caplog: pytest.LogCaptureFixture) -> None:
