@@ -28,8 +28,8 @@ def sessions() -> Sessions:
 
 
 @asynccontextmanager
-async def following(node: Sessions, sync: Sync) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(SessionEndings(node, sync, every_s=0.01).run())
+async def following(node: Sessions, sync: Sync, *, every_s: float = 0.01) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(SessionEndings(node, sync, every_s=every_s, retry_s=0.01).run())
     try:
         yield
     finally:
@@ -106,3 +106,20 @@ async def test_what_ends_while_control_is_away_is_told_later(queue_store: Store)
             await asyncio.sleep(0.01)
 
     assert failures < 0
+
+
+async def test_a_failure_is_tried_again_long_before_the_next_look_is_due() -> None:
+    done, tries = asyncio.Event(), 0
+
+    async def sync(_ended: Sequence[EndedSession], _after_ms: int) -> Sequence[EndedSession]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise ControlUnavailable("the database is away")
+        done.set()
+        return ()
+
+    async with following(sessions(), sync, every_s=3_600.0), asyncio.timeout(DEADLINE_S):
+        await done.wait()
+
+    assert tries == 2

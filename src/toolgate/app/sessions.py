@@ -26,10 +26,14 @@ _log: Final = logging.getLogger(__name__)
 class SessionEndings:
     """Follows and tells. `run` it in a task of its own."""
 
-    def __init__(self, sessions: Sessions, sync: Sync, *, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self, sessions: Sessions, sync: Sync, *, every_s: float = EVERY_S, retry_s: float = EVERY_S
+    ) -> None:
+        """`retry_s`: how soon after a failure, which may be long before the next look is due."""
         self._sessions = sessions
         self._sync = sync
         self._every_s = every_s
+        self._retry_s = retry_s
         self._pending: list[EndedSession] = []
         self._after_ms = 0
         self._news = asyncio.Event()
@@ -51,7 +55,8 @@ class SessionEndings:
                 if not is_failing:
                     _log.warning("which sessions were ended cannot be told to other nodes: %s", exc)
                 is_failing = True
-                await asyncio.sleep(self._every_s)
+                await asyncio.sleep(self._retry_s)
+                continue
             if not self._pending:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._every_s):

@@ -26,7 +26,7 @@ def check_again(view: View, route: Route) -> None:
     current = find_again(view, route)
     must_be_approved = current.approval is not None and route.approval is None
     if must_be_approved or current.digest != route.digest:
-        message = "policy changed while the call waited; nothing was sent"
+        message = "the tool or its policy changed while the call waited; nothing was sent"
         raise ServerUnavailable(message, hint="call it again")
 
 

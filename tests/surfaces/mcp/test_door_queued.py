@@ -92,7 +92,7 @@ async def test_a_queued_call_that_needs_approval_by_now_is_not_sent() -> None:
         change = with_server(house, approval_policy=ApprovalPolicy(default="always"))
         body, sent = await call_while_waiting(house, stage, change)
 
-        assert "mcp_unavailable: policy changed while the call waited" in body["result"]["content"][0]["text"]
+        assert "mcp_unavailable: the tool or its policy changed while" in body["result"]["content"][0]["text"]
         assert sent == ["hold"]
 
 
