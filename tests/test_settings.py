@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from toolgate.errors import StartRefused
-from toolgate.settings import Settings, load_settings
+from toolgate.settings import AuditSettings, GrpcSettings, Settings, load_settings
 
 
 def test_sup_3_the_defaults_are_loopback_and_production() -> None:
@@ -57,6 +57,38 @@ def test_a_list_in_the_environment_is_separated_by_commas() -> None:
     settings = load_settings(None, {"TOOLGATE_ALLOWED_HOSTS": "a.example,b.example"})
 
     assert settings.allowed_hosts == ("a.example", "b.example")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[grpc]\nlisten = "127.0.0.1:1"\nallow_plaintext = true',
+        'grpc_listen = "127.0.0.1:1"\nallow_plaintext_grpc = true',
+        'allow_plaintext_grpc = true\n[grpc]\nlisten = "127.0.0.1:1"',
+    ],
+)
+def test_a_field_of_a_table_may_be_named_flat(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "toolgate.toml"
+    path.write_text(text)
+
+    assert load_settings(path, {}).grpc == GrpcSettings(listen="127.0.0.1:1", allow_plaintext=True)
+
+
+def test_a_variable_of_one_field_leaves_the_rest_of_its_table(tmp_path: Path) -> None:
+    path = tmp_path / "toolgate.toml"
+    path.write_text("[audit]\ndays = 30\nrows = 2000")
+    environ = {"TOOLGATE_AUDIT_DAYS": "7", "TOOLGATE_GRPC": '{"listen": "127.0.0.1:1"}'}
+
+    settings = load_settings(path, environ, {"grpc_cert_file": Path("control.pem")})
+
+    assert settings.audit == AuditSettings(days=7, rows=2000)
+    assert settings.grpc == GrpcSettings(listen="127.0.0.1:1", cert_file=Path("control.pem"))
+
+
+@pytest.mark.parametrize(("value", "said"), [("{", "is not JSON"), ("[1]", "is not a table")])
+def test_a_table_that_cannot_be_read_is_named(value: str, said: str) -> None:
+    with pytest.raises(StartRefused, match=f"setting `audit`: {said}"):
+        load_settings(None, {"TOOLGATE_AUDIT": value, "TOOLGATE_AUDIT_DAYS": "7"})
 
 
 def test_every_table_in_the_environment_is_json() -> None:

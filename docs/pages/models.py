@@ -14,6 +14,7 @@ from toolgate.settings import (
     PREFIX,
     ApprovalWebhookSettings,
     AuditSettings,
+    GrpcSettings,
     OidcSettings,
     OtlpSettings,
     Settings,
@@ -25,7 +26,8 @@ Schema = Mapping[str, Any]
 _SETTINGS: Final = """
 A setting comes from an option of `toolgate up`, `control` or `node`, else from its variable (in brackets),
 else from the TOML file given with `--config`, else from its default. In a variable, a list is separated by
-commas, and a table is JSON. A setting that is wrong, or a key of the file that is unknown, is a refusal to
+commas, and a table is JSON; one field of a table has a variable of its own, such as `TOOLGATE_AUDIT_DAYS`
+for `audit.days`. A setting that is wrong, or a key of the file that is unknown, is a refusal to
 start that names it.
 """
 _SERVER: Final = """
@@ -74,7 +76,7 @@ def settings_page() -> str:
         shown = filter(None, (PREFIX + name.upper(), aliases.get(name)))
         return f" ({', '.join(map(code, shown))})"
 
-    parts = (ApprovalWebhookSettings, AuditSettings, OidcSettings, OtlpSettings)
+    parts = (ApprovalWebhookSettings, AuditSettings, GrpcSettings, OidcSettings, OtlpSettings)
     sections = [section(part) for part in parts]
     return page("Settings", _SETTINGS, _fields(Settings, variables), *sections)
 

@@ -8,7 +8,7 @@ from toolgate.surfaces.grpc.rpc import ANYONE, Rpc
 from toolgate.surfaces.grpc.server import make_table
 
 _INTRO: Final = """
-What `toolgate control` answers on `grpc_listen`. The messages are defined in `proto/`; the
+What `toolgate control` answers on `grpc.listen`. The messages are defined in `proto/`; the
 [guide](../guides/grpc.md) tells how to list and watch. Every RPC that needs a role may end with
 `UNAUTHENTICATED` and `PERMISSION_DENIED`, and any with the status of its [error](errors.md).
 """

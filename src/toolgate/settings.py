@@ -156,6 +156,30 @@ class OtlpSettings(Documented, BaseModel):
         return self
 
 
+class GrpcSettings(Documented, BaseModel):
+    """The gRPC listener of the control plane, which nodes connect to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    listen: str = "127.0.0.1:8090"
+    """Address and port that `control` binds. Any address other than loopback needs a certificate."""
+
+    cert_file: Path | None = None
+    """Certificate chain of the listener, in PEM."""
+
+    key_file: Path | None = None
+    """Private key of that certificate, in PEM."""
+
+    allow_plaintext: bool = False
+    """Whether gRPC may be unencrypted beyond loopback, because a mesh or tunnel encrypts it."""
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str) -> str:
+        parse_listen(value)
+        return value
+
+
 class ApprovalWebhookSettings(Documented, BaseModel):
     """A program that is told of calls that wait for a person, and may decide on them."""
 
@@ -228,17 +252,8 @@ class Settings(Documented, BaseModel):
     """Where `control` keeps the registry: `postgresql://…`. Unset: SQLite in the data directory. Leave the
     password to `PGPASSWORD` or a password file."""
 
-    grpc_listen: str = "127.0.0.1:8090"
-    """Address and port `control` binds for gRPC. Beyond loopback it needs a certificate."""
-
-    grpc_cert_file: Path | None = None
-    """Certificate chain of the gRPC listener, in PEM."""
-
-    grpc_key_file: Path | None = None
-    """Private key of that certificate, in PEM."""
-
-    allow_plaintext_grpc: bool = False
-    """Whether gRPC may go unencrypted beyond loopback, because a mesh or tunnel encrypts it."""
+    grpc: GrpcSettings = GrpcSettings()
+    """The gRPC listener of `control`. `grpc_listen`, `grpc_cert_file` and the like are accepted, too."""
 
     control: tuple[str, ...] = ()
     """`HOST:PORT` of the control a `node` follows; several, separated by commas, are replicas of one."""
@@ -317,7 +332,7 @@ class Settings(Documented, BaseModel):
         """A variable holds a list as text: names separated by commas."""
         return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
 
-    @field_validator("oidc", "otlp", "approval_webhook", "audit", mode="before")
+    @field_validator("oidc", "otlp", "approval_webhook", "audit", "grpc", mode="before")
     @classmethod
     def _decode(cls, value: Any) -> Any:
         """A variable holds a table as JSON."""
@@ -328,7 +343,7 @@ class Settings(Documented, BaseModel):
     def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(parse_origin, value))
 
-    @field_validator("listen", "grpc_listen")
+    @field_validator("listen")
     @classmethod
     def _check_listen(cls, value: str) -> str:
         parse_listen(value)
@@ -362,6 +377,24 @@ class Settings(Documented, BaseModel):
         return host != "localhost" and ipaddress.ip_address(host).is_unspecified
 
 
+def _list_table_fields() -> dict[str, tuple[str, str]]:
+    """Flat names of the fields of tables: `audit_days` is `audit.days`, in variables and files alike."""
+    tables: dict[str, type[BaseModel]] = {
+        "approval_webhook": ApprovalWebhookSettings,
+        "audit": AuditSettings,
+        "grpc": GrpcSettings,
+        "oidc": OidcSettings,
+        "otlp": OtlpSettings,
+    }
+    return {
+        f"{name}_{field}": (name, field) for name, table in tables.items() for field in table.model_fields
+    }
+
+
+TABLE_FIELDS: Final = {**_list_table_fields(), "allow_plaintext_grpc": ("grpc", "allow_plaintext")}
+NAMES: Final = (*Settings.model_fields, *TABLE_FIELDS)
+
+
 def parse_listen(text: str) -> tuple[str, int]:
     """(host, port) of `HOST:PORT` or `[IPV6]:PORT`; the host is an address or `localhost`."""
     host, port = parse_address(text)
@@ -377,13 +410,15 @@ def load_settings(
 
     Raises StartRefused, naming the setting and what is wrong with it.
     """
-    values = _read(path) if path is not None else {}
-    names = Settings.model_fields
-    for variable, field in ALIASES.items():
-        if variable in environ:
-            values[field] = environ[variable]
-    values |= {name: environ[PREFIX + name.upper()] for name in names if PREFIX + name.upper() in environ}
-    values |= {name: value for name, value in (overrides or {}).items() if value is not None}
+    variables = {name: environ[PREFIX + name.upper()] for name in NAMES if PREFIX + name.upper() in environ}
+    aliases = {field: environ[variable] for variable, field in ALIASES.items() if variable in environ}
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    values: dict[str, Any] = {}
+    for layer in (_read(path) if path is not None else {}, aliases | variables, given):
+        values |= {name: value for name, value in layer.items() if name not in TABLE_FIELDS}
+        for name in layer.keys() & TABLE_FIELDS.keys():
+            table, field = TABLE_FIELDS[name]
+            values[table] = {**_as_table(table, values.get(table)), field: layer[name]}
     if "otlp" not in values and (standard := _standard_otlp(environ)):
         values["otlp"] = standard
     try:
@@ -394,6 +429,17 @@ def load_settings(
         if first["type"] == "extra_forbidden":
             raise _unknown(where) from exc
         raise StartRefused(f"setting `{where}`: {first['msg'].removeprefix('Value error, ')}") from exc
+
+
+def _as_table(name: str, value: object) -> dict[str, Any]:
+    """A table as the layers so far give it: TOML, JSON in a variable, or nothing."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value or {}
+    except json.JSONDecodeError as exc:
+        raise StartRefused(f"setting `{name}`: is not JSON") from exc
+    if not isinstance(found, dict):
+        raise StartRefused(f"setting `{name}`: is not a table")
+    return found
 
 
 def _standard_otlp(environ: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from toolgate.app.node import open_node
 from toolgate.app.serving import App
 from toolgate.app.up import open_up
 from toolgate.errors import StartRefused
-from toolgate.settings import Settings
+from toolgate.settings import GrpcSettings, Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ async def test_no_process_starts_with_a_model_that_is_none(tmp_path: Path, open_
     key.write_text("k" * 16 + "0123456789abcdef", "utf-8")
     settings = Settings(
         listen="127.0.0.1:0",
-        grpc_listen="127.0.0.1:0",
+        grpc=GrpcSettings(listen="127.0.0.1:0"),
         data_dir=tmp_path / "data",
         semantic_model=tmp_path,
         control=("127.0.0.1:1",),

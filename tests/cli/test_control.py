@@ -77,8 +77,8 @@ def test_people_are_told_how_to_give_it_a_node() -> None:
     [
         pytest.param(("--grpc-listen", "0.0.0.0:0"), "in clear", id="plain gRPC"),
         pytest.param(("--listen", "0.0.0.0:0"), "no key is configured", id="ADM-5"),
-        pytest.param(("--grpc-listen", "nowhere"), "setting `grpc_listen`", id="a wrong address"),
-        pytest.param(("--grpc-cert-file", "c.pem"), "one is set", id="a certificate without its key"),
+        pytest.param(("--grpc-listen", "nowhere"), "setting `grpc.listen`", id="a wrong address"),
+        pytest.param(("--grpc-cert-file", "c.pem"), "only one of", id="a certificate without its key"),
         pytest.param(
             ("--grpc-cert-file", __file__, "--grpc-key-file", __file__), "cannot listen", id="no certificate"
         ),

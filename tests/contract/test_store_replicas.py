@@ -114,11 +114,13 @@ async def test_wat_3_compaction_at_one_is_compaction_at_all(replicas: tuple[Stor
     await other.write([put("fs", n=6)], actor="ada")
 
     # Until a replica has read the log again, it serves what it still holds in memory.
+    async def read_until_compacted() -> None:
+        while True:
+            assert [batch.revision for batch in events(await read_watch(other, 3, upto=7))] == [4, 5, 6, 7]
+            await asyncio.sleep(0.01)
+
     with pytest.raises(Compacted):
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                assert [one.revision for one in events(await read_watch(other, 3, upto=7))] == [4, 5, 6, 7]
-                await asyncio.sleep(0.01)
+        await asyncio.wait_for(read_until_compacted(), DEADLINE_S)
     assert [batch.revision for batch in events(await read_watch(other, 4, upto=7))] == [5, 6, 7]
 
 

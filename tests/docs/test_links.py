@@ -9,11 +9,11 @@ import typer
 
 from tests.docs.documents import ROOT, Document, document, documents
 from toolgate.cli.root import app
-from toolgate.settings import PREFIX, Settings
+from toolgate.settings import NAMES, PREFIX
 
 MAX_LINE = 140
 VARIABLES = {
-    *(PREFIX + name.upper() for name in Settings.model_fields),
+    *(PREFIX + name.upper() for name in NAMES),
     "TOOLGATE_KEY",
     "TOOLGATE_URL",
 }

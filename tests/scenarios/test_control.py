@@ -125,7 +125,7 @@ def test_a_control_that_was_restarted_knows_the_tools_before_any_node_reports(fl
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        pytest.param(["--grpc-listen", "0.0.0.0:0"], "grpc_cert_file", id="keys in clear on the network"),
+        pytest.param(["--grpc-listen", "0.0.0.0:0"], "grpc.cert_file", id="keys in clear on the network"),
     ],
 )
 def test_control_does_not_start_where_it_could_not_serve_safely(

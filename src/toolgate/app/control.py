@@ -49,7 +49,7 @@ from toolgate.model.addresses import is_loopback, parse_address
 from toolgate.packages.unpacked import Fetch
 from toolgate.registry.engines import open_store
 from toolgate.registry.store import Store
-from toolgate.settings import Settings
+from toolgate.settings import GrpcSettings, Settings
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 from toolgate.surfaces.http.asgi import AsgiDoor
 from toolgate.surfaces.http.guard import Guard
@@ -65,7 +65,7 @@ _ELSEWHERE: Final = (
 async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[App]:
     """Open the registry, follow what nodes report, serve REST and gRPC."""
     admin_key = read_key_file(settings.admin_key_file, "admin_key_file")
-    tls = _read_tls(settings)
+    tls = _read_tls(settings.grpc)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
             open_store(settings.database or settings.registry_file, wall_ms, waits=True)
@@ -110,7 +110,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         )
         describe_gateway(metrics, gateway)
         grpc_address = await stack.enter_async_context(
-            open_grpc_server(control, settings.grpc_listen, tls=tls)
+            open_grpc_server(control, settings.grpc.listen, tls=tls)
         )
         rest = console_door(AsgiDoor(rest_app(control, elsewhere=_ELSEWHERE)))
         yield App(
@@ -166,20 +166,20 @@ def _standing(store: Store) -> Standing:
     return Standing((Trouble.of(StorageUnavailable, blocks=True),))
 
 
-def _read_tls(settings: Settings) -> Tls | None:
+def _read_tls(grpc: GrpcSettings) -> Tls | None:
     """Certificate and key of the gRPC listener. Raises StartRefused where keys would travel in clear."""
-    if (settings.grpc_cert_file is None) != (settings.grpc_key_file is None):
-        raise StartRefused("of `grpc_cert_file` and `grpc_key_file` one is set", hint="set both, or neither")
-    if settings.grpc_cert_file is None or settings.grpc_key_file is None:
-        if is_loopback(parse_address(settings.grpc_listen)[0]) or settings.allow_plaintext_grpc:
+    if (grpc.cert_file is None) != (grpc.key_file is None):
+        raise StartRefused(
+            "only one of `grpc.cert_file` and `grpc.key_file` is set", hint="set both, or neither"
+        )
+    if grpc.cert_file is None or grpc.key_file is None:
+        if is_loopback(parse_address(grpc.listen)[0]) or grpc.allow_plaintext:
             return None
         raise StartRefused(
-            f"`{settings.grpc_listen}` is reachable from other machines, and keys would travel in clear",
-            hint="set `grpc_cert_file` and `grpc_key_file`; or `allow_plaintext_grpc`, where a mesh encrypts",
+            f"`{grpc.listen}` is reachable from other machines, and keys would travel in clear",
+            hint="set `grpc.cert_file` and `grpc.key_file`; or `grpc.allow_plaintext` if a mesh encrypts",
         )
     try:
-        return Tls(
-            certificate=settings.grpc_cert_file.read_bytes(), private_key=settings.grpc_key_file.read_bytes()
-        )
+        return Tls(certificate=grpc.cert_file.read_bytes(), private_key=grpc.key_file.read_bytes())
     except OSError as exc:
         raise StartRefused(f"cannot read the gRPC certificate or its key: {exc}") from exc

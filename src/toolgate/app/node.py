@@ -239,7 +239,7 @@ def _address(settings: Settings) -> ControlAddress:
         targets=settings.control,
         key=read_key_file(settings.control_key_file, "control_key_file"),
         ca=certificates,
-        allows_plaintext=settings.allow_plaintext_grpc,
+        allows_plaintext=settings.grpc.allow_plaintext,
     )
 
 

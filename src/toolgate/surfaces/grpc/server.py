@@ -91,5 +91,5 @@ def _bind(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
     except RuntimeError as exc:
         raise StartRefused(
             f"cannot listen for gRPC on `{address}`",
-            hint="choose a free port with `grpc_listen`, and a certificate that belongs to its key",
+            hint="choose a free port with `grpc.listen`, and a certificate that belongs to its key",
         ) from exc
