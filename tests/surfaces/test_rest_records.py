@@ -74,6 +74,7 @@ async def test_a_server_is_created_read_replaced_and_deleted() -> None:
             "sharing": "shared",
             "idle_timeout_s": 0,
             "start_timeout_s": 0,
+            "list_ttl_s": 0,
             "prewarm": False,
             "protocol": "auto",
             "revision": 2,

@@ -235,6 +235,17 @@ async def test_ups_16_a_list_is_read_again_when_its_time_to_live_is_over(
     assert server.lists_s[1] - server.lists_s[0] == pytest.approx(expected_s)
 
 
+@pytest.mark.parametrize("ttl_ms", [None, 30_000, 300_000])
+async def test_a_record_says_how_often_lists_are_read_again_whatever_the_server_says(ttl_ms: object) -> None:
+    server = MemoryServer(on_list=pages_of(page(definition("a"), ttlMs=ttl_ms)))
+    async with pool_of(MemoryNet(one=server)) as pool:
+        pool.apply({"one": record("one", list_ttl_s=75)})
+        await pool.settled(["one"])
+        await pass_time(100)
+
+    assert [round(at_s - server.lists_s[0]) for at_s in server.lists_s] == [0, 75]
+
+
 async def test_the_shortest_time_to_live_of_all_pages_holds() -> None:
     pages = pages_of(page(definition("a"), nextCursor="1", ttlMs=90_000), page(definition("b"), ttlMs=40_000))
     server = MemoryServer(on_list=pages)

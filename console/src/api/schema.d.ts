@@ -5001,6 +5001,11 @@ export interface components {
              *     `uvx`, `bunx`, `pipx`, `docker` and the like), else 10 s.
              */
             start_timeout_s?: number;
+            /**
+             * @description How often the server's lists are read again, whether or not it announces changes: 30 to 300. 0: as
+             *     often as the server says (`ttlMs`, within the same bounds), else every 120 s.
+             */
+            list_ttl_s?: number;
             /** @description Stay connected: a connection that ends is opened again at once, not by the next call or list. */
             prewarm?: boolean;
             /**
@@ -5122,6 +5127,12 @@ export interface components {
              * @default 0
              */
             start_timeout_s: number;
+            /**
+             * @description How often the server's lists are read again, whether or not it announces changes: 30 to 300. 0: as
+             *     often as the server says (`ttlMs`, within the same bounds), else every 120 s.
+             * @default 0
+             */
+            list_ttl_s: number;
             /**
              * @description Stay connected: a connection that ends is opened again at once, not by the next call or list.
              * @default false

@@ -30,6 +30,7 @@ KEPT: Final = (
     "sharing",
     "idle_timeout_s",
     "start_timeout_s",
+    "list_ttl_s",
     "prewarm",
     "protocol",
 )

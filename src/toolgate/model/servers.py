@@ -113,6 +113,8 @@ class ServerRecord:
     idle_timeout_s: int = 0
     start_timeout_s: int = 0
     """0: by what it starts (`model.runners`)."""
+    list_ttl_s: int = 0
+    """When its lists are read again. 0: as the server says (`ttlMs`), or after the default."""
     prewarm: bool = False
     protocol: Protocol = "auto"
     """`auto`: what the server and its callers speak."""

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!toolgate/proto/mcp_registry.proto\x12\x03sms\"\xa5\x01\n\x0eMcpStdioConfig\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgs\x18\x02 \x03(\t\x12)\n\x03\x65nv\x18\x03 \x03(\x0b\x32\x1c.sms.McpStdioConfig.EnvEntry\x12\x0b\n\x03\x63wd\x18\x04 \x01(\t\x12\x10\n\x08\x65nv_from\x18\x64 \x03(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb4\x01\n\rMcpHttpConfig\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x30\n\x07headers\x18\x02 \x03(\x0b\x32\x1f.sms.McpHttpConfig.HeadersEntry\x12\x10\n\x08\x61uth_ref\x18\x03 \x01(\t\x12\"\n\x05oauth\x18\x64 \x01(\x0b\x32\x13.sms.McpOAuthConfig\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x84\x01\n\x0eMcpOAuthConfig\x12\r\n\x05grant\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x19\n\x11\x63lient_secret_ref\x18\x03 \x01(\t\x12\x0e\n\x06issuer\x18\x04 \x01(\t\x12\x0e\n\x06scopes\x18\x05 \x03(\t\x12\x15\n\rper_principal\x18\x06 \x01(\x08\"]\n\nMcpBudgets\x12\x17\n\x0ftool_timeout_ms\x18\x01 \x01(\x04\x12\x17\n\x0fmax_concurrency\x18\x02 \x01(\x04\x12\x1d\n\x15max_tool_output_bytes\x18\x03 \x01(\x04\"\xb6\x01\n\x11McpApprovalPolicy\x12\x16\n\x0e\x64\x65\x66\x61ult_policy\x18\x01 \x01(\t\x12\x35\n\x08per_tool\x18\x02 \x03(\x0b\x32#.sms.McpApprovalPolicy.PerToolEntry\x12\x15\n\x08in_place\x18\x64 \x01(\x08H\x00\x88\x01\x01\x1a.\n\x0cPerToolEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_in_place\"\xf7\x02\n\x0fMcpServerRecord\x12\x11\n\tserver_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12$\n\ttransport\x18\x03 \x01(\x0e\x32\x11.sms.McpTransport\x12\"\n\x05stdio\x18\x04 \x01(\x0b\x32\x13.sms.McpStdioConfig\x12 \n\x04http\x18\x05 \x01(\x0b\x32\x12.sms.McpHttpConfig\x12\x16\n\x0etool_namespace\x18\x06 \x01(\t\x12\x15\n\rallowed_tools\x18\x07 \x03(\t\x12/\n\x0f\x61pproval_policy\x18\x08 \x01(\x0b\x32\x16.sms.McpApprovalPolicy\x12 \n\x07\x62udgets\x18\t \x01(\x0b\x32\x0f.sms.McpBudgets\x12\x15\n\rupdated_at_ms\x18\n \x01(\x04\x12$\n\x06\x65xtras\x18\x64 \x01(\x0b\x32\x14.sms.McpServerExtras\x12\x10\n\x08revision\x18\x65 \x01(\x04\"\x83\x02\n\x0fMcpServerExtras\x12\x0c\n\x04tags\x18\x01 \x03(\t\x12\x10\n\x08\x63\x61tegory\x18\x02 \x01(\t\x12\x14\n\x07\x65nabled\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x0f\n\x07sharing\x18\x04 \x01(\t\x12\x16\n\x0eidle_timeout_s\x18\x05 \x01(\x04\x12\x0f\n\x07prewarm\x18\x06 \x01(\x08\x12#\n\x07package\x18\x07 \x01(\x0b\x32\x12.sms.McpPackageRef\x12$\n\tredaction\x18\x08 \x01(\x0b\x32\x11.sms.McpRedaction\x12\x17\n\x0fstart_timeout_s\x18\x64 \x01(\x04\x12\x10\n\x08protocol\x18\x65 \x01(\tB\n\n\x08_enabled\"=\n\x0cMcpRedaction\x12\x0c\n\x04hide\x18\x01 \x03(\t\x12\x0c\n\x04show\x18\x02 \x03(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"0\n\rMcpPackageRef\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\"j\n\x15ListMcpServersRequest\x12\x16\n\x0esince_revision\x18\x01 \x01(\x04\x12\x1a\n\x12may_omit_unchanged\x18\x64 \x01(\x08\x12\r\n\x05\x65poch\x18\x65 \x01(\t\x12\x0e\n\x06\x64igest\x18\x66 \x01(\t\"\x83\x01\n\x16ListMcpServersResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12%\n\x07servers\x18\x02 \x03(\x0b\x32\x14.sms.McpServerRecord\x12\r\n\x05\x65poch\x18\x64 \x01(\t\x12\x11\n\tunchanged\x18\x65 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x66 \x01(\t\"O\n\x16WatchMcpServersRequest\x12\x16\n\x0esince_revision\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x64 \x01(\t\x12\x0e\n\x06\x64igest\x18\x65 \x01(\t\"?\n\x17WatchMcpServersResponse\x12$\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x15.sms.McpRegistryEvent\"V\n\x10McpRegistryEvent\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0f\n\x07upserts\x18\x02 \x03(\t\x12\x0f\n\x07\x64\x65letes\x18\x03 \x03(\t\x12\x0e\n\x06\x64igest\x18\x64 \x01(\t\"v\n\x16UpsertMcpServerRequest\x12$\n\x06record\x18\x01 \x01(\x0b\x32\x14.sms.McpServerRecord\x12\x18\n\x0bif_revision\x18\x64 \x01(\x04H\x00\x88\x01\x01\x12\x0c\n\x04plan\x18\x65 \x01(\tB\x0e\n\x0c_if_revision\"=\n\x17UpsertMcpServerResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x10\n\x08warnings\x18\x64 \x03(\t\"c\n\x16\x44\x65leteMcpServerRequest\x12\x11\n\tserver_id\x18\x01 \x01(\t\x12\x18\n\x0bif_revision\x18\x64 \x01(\x04H\x00\x88\x01\x01\x12\x0c\n\x04plan\x18\x65 \x01(\tB\x0e\n\x0c_if_revision\"=\n\x17\x44\x65leteMcpServerResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x10\n\x08warnings\x18\x64 \x03(\t*\x8c\x01\n\x0cMcpTransport\x12\x1d\n\x19MCP_TRANSPORT_UNSPECIFIED\x10\x00\x12\x17\n\x13MCP_TRANSPORT_STDIO\x10\x01\x12!\n\x1dMCP_TRANSPORT_STREAMABLE_HTTP\x10\x02\x12!\n\x1dMCP_TRANSPORT_HTTP_SSE_LEGACY\x10\x64\x32\xcb\x02\n\x12McpRegistryService\x12I\n\x0eListMcpServers\x12\x1a.sms.ListMcpServersRequest\x1a\x1b.sms.ListMcpServersResponse\x12N\n\x0fWatchMcpServers\x12\x1b.sms.WatchMcpServersRequest\x1a\x1c.sms.WatchMcpServersResponse0\x01\x12L\n\x0fUpsertMcpServer\x12\x1b.sms.UpsertMcpServerRequest\x1a\x1c.sms.UpsertMcpServerResponse\x12L\n\x0f\x44\x65leteMcpServer\x12\x1b.sms.DeleteMcpServerRequest\x1a\x1c.sms.DeleteMcpServerResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!toolgate/proto/mcp_registry.proto\x12\x03sms\"\xa5\x01\n\x0eMcpStdioConfig\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgs\x18\x02 \x03(\t\x12)\n\x03\x65nv\x18\x03 \x03(\x0b\x32\x1c.sms.McpStdioConfig.EnvEntry\x12\x0b\n\x03\x63wd\x18\x04 \x01(\t\x12\x10\n\x08\x65nv_from\x18\x64 \x03(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb4\x01\n\rMcpHttpConfig\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x30\n\x07headers\x18\x02 \x03(\x0b\x32\x1f.sms.McpHttpConfig.HeadersEntry\x12\x10\n\x08\x61uth_ref\x18\x03 \x01(\t\x12\"\n\x05oauth\x18\x64 \x01(\x0b\x32\x13.sms.McpOAuthConfig\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x84\x01\n\x0eMcpOAuthConfig\x12\r\n\x05grant\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x19\n\x11\x63lient_secret_ref\x18\x03 \x01(\t\x12\x0e\n\x06issuer\x18\x04 \x01(\t\x12\x0e\n\x06scopes\x18\x05 \x03(\t\x12\x15\n\rper_principal\x18\x06 \x01(\x08\"]\n\nMcpBudgets\x12\x17\n\x0ftool_timeout_ms\x18\x01 \x01(\x04\x12\x17\n\x0fmax_concurrency\x18\x02 \x01(\x04\x12\x1d\n\x15max_tool_output_bytes\x18\x03 \x01(\x04\"\xb6\x01\n\x11McpApprovalPolicy\x12\x16\n\x0e\x64\x65\x66\x61ult_policy\x18\x01 \x01(\t\x12\x35\n\x08per_tool\x18\x02 \x03(\x0b\x32#.sms.McpApprovalPolicy.PerToolEntry\x12\x15\n\x08in_place\x18\x64 \x01(\x08H\x00\x88\x01\x01\x1a.\n\x0cPerToolEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_in_place\"\xf7\x02\n\x0fMcpServerRecord\x12\x11\n\tserver_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12$\n\ttransport\x18\x03 \x01(\x0e\x32\x11.sms.McpTransport\x12\"\n\x05stdio\x18\x04 \x01(\x0b\x32\x13.sms.McpStdioConfig\x12 \n\x04http\x18\x05 \x01(\x0b\x32\x12.sms.McpHttpConfig\x12\x16\n\x0etool_namespace\x18\x06 \x01(\t\x12\x15\n\rallowed_tools\x18\x07 \x03(\t\x12/\n\x0f\x61pproval_policy\x18\x08 \x01(\x0b\x32\x16.sms.McpApprovalPolicy\x12 \n\x07\x62udgets\x18\t \x01(\x0b\x32\x0f.sms.McpBudgets\x12\x15\n\rupdated_at_ms\x18\n \x01(\x04\x12$\n\x06\x65xtras\x18\x64 \x01(\x0b\x32\x14.sms.McpServerExtras\x12\x10\n\x08revision\x18\x65 \x01(\x04\"\x97\x02\n\x0fMcpServerExtras\x12\x0c\n\x04tags\x18\x01 \x03(\t\x12\x10\n\x08\x63\x61tegory\x18\x02 \x01(\t\x12\x14\n\x07\x65nabled\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x0f\n\x07sharing\x18\x04 \x01(\t\x12\x16\n\x0eidle_timeout_s\x18\x05 \x01(\x04\x12\x0f\n\x07prewarm\x18\x06 \x01(\x08\x12#\n\x07package\x18\x07 \x01(\x0b\x32\x12.sms.McpPackageRef\x12$\n\tredaction\x18\x08 \x01(\x0b\x32\x11.sms.McpRedaction\x12\x17\n\x0fstart_timeout_s\x18\x64 \x01(\x04\x12\x10\n\x08protocol\x18\x65 \x01(\t\x12\x12\n\nlist_ttl_s\x18\x66 \x01(\x04\x42\n\n\x08_enabled\"=\n\x0cMcpRedaction\x12\x0c\n\x04hide\x18\x01 \x03(\t\x12\x0c\n\x04show\x18\x02 \x03(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"0\n\rMcpPackageRef\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\"j\n\x15ListMcpServersRequest\x12\x16\n\x0esince_revision\x18\x01 \x01(\x04\x12\x1a\n\x12may_omit_unchanged\x18\x64 \x01(\x08\x12\r\n\x05\x65poch\x18\x65 \x01(\t\x12\x0e\n\x06\x64igest\x18\x66 \x01(\t\"\x83\x01\n\x16ListMcpServersResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12%\n\x07servers\x18\x02 \x03(\x0b\x32\x14.sms.McpServerRecord\x12\r\n\x05\x65poch\x18\x64 \x01(\t\x12\x11\n\tunchanged\x18\x65 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x66 \x01(\t\"O\n\x16WatchMcpServersRequest\x12\x16\n\x0esince_revision\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x64 \x01(\t\x12\x0e\n\x06\x64igest\x18\x65 \x01(\t\"?\n\x17WatchMcpServersResponse\x12$\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x15.sms.McpRegistryEvent\"V\n\x10McpRegistryEvent\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0f\n\x07upserts\x18\x02 \x03(\t\x12\x0f\n\x07\x64\x65letes\x18\x03 \x03(\t\x12\x0e\n\x06\x64igest\x18\x64 \x01(\t\"v\n\x16UpsertMcpServerRequest\x12$\n\x06record\x18\x01 \x01(\x0b\x32\x14.sms.McpServerRecord\x12\x18\n\x0bif_revision\x18\x64 \x01(\x04H\x00\x88\x01\x01\x12\x0c\n\x04plan\x18\x65 \x01(\tB\x0e\n\x0c_if_revision\"=\n\x17UpsertMcpServerResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x10\n\x08warnings\x18\x64 \x03(\t\"c\n\x16\x44\x65leteMcpServerRequest\x12\x11\n\tserver_id\x18\x01 \x01(\t\x12\x18\n\x0bif_revision\x18\x64 \x01(\x04H\x00\x88\x01\x01\x12\x0c\n\x04plan\x18\x65 \x01(\tB\x0e\n\x0c_if_revision\"=\n\x17\x44\x65leteMcpServerResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x10\n\x08warnings\x18\x64 \x03(\t*\x8c\x01\n\x0cMcpTransport\x12\x1d\n\x19MCP_TRANSPORT_UNSPECIFIED\x10\x00\x12\x17\n\x13MCP_TRANSPORT_STDIO\x10\x01\x12!\n\x1dMCP_TRANSPORT_STREAMABLE_HTTP\x10\x02\x12!\n\x1dMCP_TRANSPORT_HTTP_SSE_LEGACY\x10\x64\x32\xcb\x02\n\x12McpRegistryService\x12I\n\x0eListMcpServers\x12\x1a.sms.ListMcpServersRequest\x1a\x1b.sms.ListMcpServersResponse\x12N\n\x0fWatchMcpServers\x12\x1b.sms.WatchMcpServersRequest\x1a\x1c.sms.WatchMcpServersResponse0\x01\x12L\n\x0fUpsertMcpServer\x12\x1b.sms.UpsertMcpServerRequest\x1a\x1c.sms.UpsertMcpServerResponse\x12L\n\x0f\x44\x65leteMcpServer\x12\x1b.sms.DeleteMcpServerRequest\x1a\x1c.sms.DeleteMcpServerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MCPHTTPCONFIG_HEADERSENTRY']._serialized_options = b'8\001'
   _globals['_MCPAPPROVALPOLICY_PERTOOLENTRY']._loaded_options = None
   _globals['_MCPAPPROVALPOLICY_PERTOOLENTRY']._serialized_options = b'8\001'
-  _globals['_MCPTRANSPORT']._serialized_start=2385
-  _globals['_MCPTRANSPORT']._serialized_end=2525
+  _globals['_MCPTRANSPORT']._serialized_start=2405
+  _globals['_MCPTRANSPORT']._serialized_end=2545
   _globals['_MCPSTDIOCONFIG']._serialized_start=43
   _globals['_MCPSTDIOCONFIG']._serialized_end=208
   _globals['_MCPSTDIOCONFIG_ENVENTRY']._serialized_start=166
@@ -58,29 +58,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MCPSERVERRECORD']._serialized_start=809
   _globals['_MCPSERVERRECORD']._serialized_end=1184
   _globals['_MCPSERVEREXTRAS']._serialized_start=1187
-  _globals['_MCPSERVEREXTRAS']._serialized_end=1446
-  _globals['_MCPREDACTION']._serialized_start=1448
-  _globals['_MCPREDACTION']._serialized_end=1509
-  _globals['_MCPPACKAGEREF']._serialized_start=1511
-  _globals['_MCPPACKAGEREF']._serialized_end=1559
-  _globals['_LISTMCPSERVERSREQUEST']._serialized_start=1561
-  _globals['_LISTMCPSERVERSREQUEST']._serialized_end=1667
-  _globals['_LISTMCPSERVERSRESPONSE']._serialized_start=1670
-  _globals['_LISTMCPSERVERSRESPONSE']._serialized_end=1801
-  _globals['_WATCHMCPSERVERSREQUEST']._serialized_start=1803
-  _globals['_WATCHMCPSERVERSREQUEST']._serialized_end=1882
-  _globals['_WATCHMCPSERVERSRESPONSE']._serialized_start=1884
-  _globals['_WATCHMCPSERVERSRESPONSE']._serialized_end=1947
-  _globals['_MCPREGISTRYEVENT']._serialized_start=1949
-  _globals['_MCPREGISTRYEVENT']._serialized_end=2035
-  _globals['_UPSERTMCPSERVERREQUEST']._serialized_start=2037
-  _globals['_UPSERTMCPSERVERREQUEST']._serialized_end=2155
-  _globals['_UPSERTMCPSERVERRESPONSE']._serialized_start=2157
-  _globals['_UPSERTMCPSERVERRESPONSE']._serialized_end=2218
-  _globals['_DELETEMCPSERVERREQUEST']._serialized_start=2220
-  _globals['_DELETEMCPSERVERREQUEST']._serialized_end=2319
-  _globals['_DELETEMCPSERVERRESPONSE']._serialized_start=2321
-  _globals['_DELETEMCPSERVERRESPONSE']._serialized_end=2382
-  _globals['_MCPREGISTRYSERVICE']._serialized_start=2528
-  _globals['_MCPREGISTRYSERVICE']._serialized_end=2859
+  _globals['_MCPSERVEREXTRAS']._serialized_end=1466
+  _globals['_MCPREDACTION']._serialized_start=1468
+  _globals['_MCPREDACTION']._serialized_end=1529
+  _globals['_MCPPACKAGEREF']._serialized_start=1531
+  _globals['_MCPPACKAGEREF']._serialized_end=1579
+  _globals['_LISTMCPSERVERSREQUEST']._serialized_start=1581
+  _globals['_LISTMCPSERVERSREQUEST']._serialized_end=1687
+  _globals['_LISTMCPSERVERSRESPONSE']._serialized_start=1690
+  _globals['_LISTMCPSERVERSRESPONSE']._serialized_end=1821
+  _globals['_WATCHMCPSERVERSREQUEST']._serialized_start=1823
+  _globals['_WATCHMCPSERVERSREQUEST']._serialized_end=1902
+  _globals['_WATCHMCPSERVERSRESPONSE']._serialized_start=1904
+  _globals['_WATCHMCPSERVERSRESPONSE']._serialized_end=1967
+  _globals['_MCPREGISTRYEVENT']._serialized_start=1969
+  _globals['_MCPREGISTRYEVENT']._serialized_end=2055
+  _globals['_UPSERTMCPSERVERREQUEST']._serialized_start=2057
+  _globals['_UPSERTMCPSERVERREQUEST']._serialized_end=2175
+  _globals['_UPSERTMCPSERVERRESPONSE']._serialized_start=2177
+  _globals['_UPSERTMCPSERVERRESPONSE']._serialized_end=2238
+  _globals['_DELETEMCPSERVERREQUEST']._serialized_start=2240
+  _globals['_DELETEMCPSERVERREQUEST']._serialized_end=2339
+  _globals['_DELETEMCPSERVERRESPONSE']._serialized_start=2341
+  _globals['_DELETEMCPSERVERRESPONSE']._serialized_end=2402
+  _globals['_MCPREGISTRYSERVICE']._serialized_start=2548
+  _globals['_MCPREGISTRYSERVICE']._serialized_end=2879
 # @@protoc_insertion_point(module_scope)

@@ -130,7 +130,7 @@ class McpServerRecord(_message.Message):
     def __init__(self, server_id: _Optional[str] = ..., display_name: _Optional[str] = ..., transport: _Optional[_Union[McpTransport, str]] = ..., stdio: _Optional[_Union[McpStdioConfig, _Mapping]] = ..., http: _Optional[_Union[McpHttpConfig, _Mapping]] = ..., tool_namespace: _Optional[str] = ..., allowed_tools: _Optional[_Iterable[str]] = ..., approval_policy: _Optional[_Union[McpApprovalPolicy, _Mapping]] = ..., budgets: _Optional[_Union[McpBudgets, _Mapping]] = ..., updated_at_ms: _Optional[int] = ..., extras: _Optional[_Union[McpServerExtras, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class McpServerExtras(_message.Message):
-    __slots__ = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm", "package", "redaction", "start_timeout_s", "protocol")
+    __slots__ = ("tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm", "package", "redaction", "start_timeout_s", "protocol", "list_ttl_s")
     TAGS_FIELD_NUMBER: _ClassVar[int]
     CATEGORY_FIELD_NUMBER: _ClassVar[int]
     ENABLED_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +141,7 @@ class McpServerExtras(_message.Message):
     REDACTION_FIELD_NUMBER: _ClassVar[int]
     START_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    LIST_TTL_S_FIELD_NUMBER: _ClassVar[int]
     tags: _containers.RepeatedScalarFieldContainer[str]
     category: str
     enabled: bool
@@ -151,7 +152,8 @@ class McpServerExtras(_message.Message):
     redaction: McpRedaction
     start_timeout_s: int
     protocol: str
-    def __init__(self, tags: _Optional[_Iterable[str]] = ..., category: _Optional[str] = ..., enabled: _Optional[bool] = ..., sharing: _Optional[str] = ..., idle_timeout_s: _Optional[int] = ..., prewarm: _Optional[bool] = ..., package: _Optional[_Union[McpPackageRef, _Mapping]] = ..., redaction: _Optional[_Union[McpRedaction, _Mapping]] = ..., start_timeout_s: _Optional[int] = ..., protocol: _Optional[str] = ...) -> None: ...
+    list_ttl_s: int
+    def __init__(self, tags: _Optional[_Iterable[str]] = ..., category: _Optional[str] = ..., enabled: _Optional[bool] = ..., sharing: _Optional[str] = ..., idle_timeout_s: _Optional[int] = ..., prewarm: _Optional[bool] = ..., package: _Optional[_Union[McpPackageRef, _Mapping]] = ..., redaction: _Optional[_Union[McpRedaction, _Mapping]] = ..., start_timeout_s: _Optional[int] = ..., protocol: _Optional[str] = ..., list_ttl_s: _Optional[int] = ...) -> None: ...
 
 class McpRedaction(_message.Message):
     __slots__ = ("hide", "show", "arguments")

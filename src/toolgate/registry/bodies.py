@@ -40,6 +40,7 @@ from toolgate.registry.fields import (
     HeaderName,
     HeaderValue,
     Label,
+    ListTtl,
     MemberPatterns,
     Name,
     Namespace,
@@ -350,6 +351,10 @@ class ServerBody(Body):
     """How long a start may take, downloads included. 0: 300 s where the command is a package runner (`npx`,
     `uvx`, `bunx`, `pipx`, `docker` and the like), else 10 s."""
 
+    list_ttl_s: ListTtl = 0
+    """How often the server's lists are read again, whether or not it announces changes: 30 to 300. 0: as
+    often as the server says (`ttlMs`, within the same bounds), else every 120 s."""
+
     prewarm: bool = False
     """Stay connected: a connection that ends is opened again at once, not by the next call or list."""
 
@@ -393,6 +398,7 @@ class ServerBody(Body):
             sharing=self.sharing,
             idle_timeout_s=self.idle_timeout_s,
             start_timeout_s=self.start_timeout_s,
+            list_ttl_s=self.list_ttl_s,
             prewarm=self.prewarm,
             protocol=self.protocol,
             package=self.package.value() if self.package else None,

@@ -34,6 +34,9 @@ _URL = re.compile(r"[\x21\x23-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 # RFC 6749: a client id is printable ASCII, a scope the same without spaces, quotes and backslashes.
 _CLIENT_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+MIN_LIST_TTL_S: Final = 30
+MAX_LIST_TTL_S: Final = 300
+"""As for a server's own `ttlMs`: more often costs the server, more rarely hides what it changed."""
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 
@@ -95,6 +98,12 @@ def _check_guest_text(text: str) -> str:
     if MASK in text:
         raise refuse(f"`{MASK}` stands for a hidden value: send the value")
     return text
+
+
+def _check_list_ttl(seconds: int) -> int:
+    if 0 < seconds < MIN_LIST_TTL_S:
+        raise refuse(f"must be 0, or from {MIN_LIST_TTL_S} to {MAX_LIST_TTL_S}")
+    return seconds
 
 
 def _check_header_name(name: str) -> str:
@@ -208,3 +217,4 @@ Sha256 = Annotated[str, _by(parse_sha256)]
 Version = Annotated[str, _by(parse_version)]
 UnixTime = Annotated[int, Field(ge=0, le=253_402_300_799)]
 """In seconds, up to the end of the year 9999: what every calendar can still show."""
+ListTtl = Annotated[int, Field(ge=0, le=MAX_LIST_TTL_S), AfterValidator(_check_list_ttl)]

@@ -95,7 +95,7 @@ class Discovery:
     def on_used(self) -> None:
         """Somebody is interested: list what was not listed for as long as a list holds."""
         for part in self._parts.values():
-            part.due_s = min(part.due_s, part.began_s + self._limits.list_ttl_s)
+            part.due_s = min(part.due_s, part.began_s + self._ttl_s)
 
     def begin(self, now_s: float) -> tuple[ListKind, ...]:
         """The kinds that are to be listed now."""
@@ -113,7 +113,7 @@ class Discovery:
             # The same entries stay the same object, so whoever holds them need not compare.
             read = replace(read, entries=part.read.entries)
         part.read = read
-        ttl_s = self._limits.list_ttl_s if read.ttl_s is None else read.ttl_s
+        ttl_s = self._ttl_of(read)
         # Spread, or all servers of a node would be listed in the same moment for ever.
         part.due_s = min(part.due_s, now_s + ttl_s * (1 - 0.2 * self._jitter()))
         if kind == "tools":
@@ -123,7 +123,7 @@ class Discovery:
         """A list could not be read. `show` makes it seen."""
         limits, part = self._limits, self._parts[kind]
         # While something besides tools is tried in vain, the tools may have to wait for it.
-        most_s = limits.list_retry_max_s if kind == "tools" else limits.list_ttl_s
+        most_s = limits.list_retry_max_s if kind == "tools" else self._ttl_s
         part.due_s = now_s + min(limits.list_retry_s * 2**part.failures, most_s)
         part.failures = min(part.failures + 1, _MAX_DOUBLINGS)
         part.failure = failure
@@ -162,6 +162,17 @@ class Discovery:
             return False
         self.tools = tools
         return True
+
+    @property
+    def _ttl_s(self) -> float:
+        """How long a list holds whose server names no time."""
+        return self.tools.record.list_ttl_s or self._limits.list_ttl_s
+
+    def _ttl_of(self, read: Read) -> float:
+        """How long `read` holds. What the operator set wins over the server's `ttlMs`."""
+        if read.ttl_s is None or (self.tools.record.list_ttl_s and read.ttl_s != math.inf):
+            return self._ttl_s
+        return read.ttl_s
 
     @property
     def _state(self) -> ListState:

@@ -81,6 +81,7 @@ SERVERS: Final = st.tuples(
         sharing=st.sampled_from(["shared", "per_session"]),
         idle_timeout_s=st.integers(0, 1_000_000),
         start_timeout_s=st.integers(0, 3_600),
+        list_ttl_s=st.just(0) | st.integers(30, 300),
         prewarm=st.booleans(),
         protocol=st.sampled_from(["auto", "stateless", "session"]),
         redaction=some(

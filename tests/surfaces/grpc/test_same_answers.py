@@ -111,6 +111,7 @@ class Asker:
                 sharing=rng.choice(("per_session", "nobody")),
                 idle_timeout_s=rng.choice((60, 2**40)),
                 start_timeout_s=rng.choice((90, 2**40)),
+                list_ttl_s=rng.choice((60, 7)),
                 prewarm=True,
                 protocol=rng.choice(("session", "nobody")),
             ),
@@ -221,6 +222,7 @@ def server_message(body: Json) -> sms.McpServerRecord:
         "sharing",
         "idle_timeout_s",
         "start_timeout_s",
+        "list_ttl_s",
         "prewarm",
         "protocol",
     )

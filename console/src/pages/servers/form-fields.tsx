@@ -263,6 +263,15 @@ function LimitFields({ form, set, problem }: FormProps) {
           range={RANGES.start_timeout_s}
           problem={problem("start_timeout_s")}
         />
+        <NumberField
+          label="Read lists again after"
+          about="30 to 300. 0: as often as the server says, else every 120 s."
+          unit="s"
+          value={form.list_ttl_s}
+          onChange={(list_ttl_s) => set({ list_ttl_s })}
+          range={RANGES.list_ttl_s}
+          problem={problem("list_ttl_s")}
+        />
       </SimpleGrid>
       <Switch
         mt="md"

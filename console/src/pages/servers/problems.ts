@@ -18,7 +18,7 @@ export const SHOWN_AT = [
   ...["server_id", "display_name", "category", "tags", "enabled", "transport", "allowed_tools", "package"],
   ...["stdio.command", "stdio.args", "stdio.env", "stdio.env_from", "stdio.cwd", "http.url", "http.headers"],
   ...["http.auth_ref", "http.oauth", "tool_namespace", "approval_policy", "sharing", "idle_timeout_s"],
-  ...["start_timeout_s"],
+  ...["start_timeout_s", "list_ttl_s"],
   ...["budgets.tool_timeout_ms", "budgets.max_concurrency", "budgets.max_tool_output_bytes", "prewarm"],
   ...["redaction.hide", "redaction.show"],
 ];
@@ -30,6 +30,7 @@ export const RANGES = {
   max_tool_output_bytes: [1_024, 67_108_864],
   idle_timeout_s: [0, 2_592_000],
   start_timeout_s: [0, 3_600],
+  list_ttl_s: [0, 300],
 } as const;
 
 function missing(field: string, problem: string): Problem {
@@ -96,6 +97,7 @@ export function localProblems(form: ServerForm): Problem[] {
     ),
     ...rangeProblems("idle_timeout_s", form.idle_timeout_s, RANGES.idle_timeout_s),
     ...rangeProblems("start_timeout_s", form.start_timeout_s, RANGES.start_timeout_s),
+    ...rangeProblems("list_ttl_s", form.list_ttl_s, RANGES.list_ttl_s),
   ];
 }
 

@@ -18,6 +18,7 @@ const STDIO: Body = {
   sharing: "per_session",
   idle_timeout_s: 60,
   start_timeout_s: 90,
+  list_ttl_s: 60,
   prewarm: true,
   redaction: { hide: ["customer_*"], show: ["key"], arguments: "none" },
   package: { version: "1.0.0", sha256: "0".repeat(64) },

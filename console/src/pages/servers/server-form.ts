@@ -49,6 +49,7 @@ export interface ServerForm {
   readonly sharing: NonNullable<Body["sharing"]>;
   readonly idle_timeout_s: Typed;
   readonly start_timeout_s: Typed;
+  readonly list_ttl_s: Typed;
   readonly prewarm: boolean;
   readonly hide: readonly string[];
   readonly show: readonly string[];
@@ -72,7 +73,7 @@ const KNOWN = new Set([
     "allowed_tools",
   ],
   ...["approval_policy", "budgets", "tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm"],
-  ...["start_timeout_s"],
+  ...["start_timeout_s", "list_ttl_s"],
   ...["redaction", "package", "revision", "updated_at_ms", "health", "nodes", "login"],
 ]);
 
@@ -115,6 +116,16 @@ function approvalPart(policy: Shapes["ApprovalBody"] | undefined) {
   };
 }
 
+function connectionPart(body: Body) {
+  return {
+    sharing: body.sharing ?? ("shared" as const),
+    idle_timeout_s: body.idle_timeout_s ?? 0,
+    start_timeout_s: body.start_timeout_s ?? 0,
+    list_ttl_s: body.list_ttl_s ?? 0,
+    prewarm: body.prewarm ?? false,
+  };
+}
+
 /** A record, of which anything may be missing, as a form. */
 export function toForm(body: Body): ServerForm {
   return {
@@ -131,10 +142,7 @@ export function toForm(body: Body): ServerForm {
     ...approvalPart(body.approval_policy),
     ...BUDGETS,
     ...body.budgets,
-    sharing: body.sharing ?? "shared",
-    idle_timeout_s: body.idle_timeout_s ?? 0,
-    start_timeout_s: body.start_timeout_s ?? 0,
-    prewarm: body.prewarm ?? false,
+    ...connectionPart(body),
     hide: body.redaction?.hide ?? [],
     show: body.redaction?.show ?? [],
     audited: body.redaction?.arguments ?? "redacted",
@@ -213,6 +221,7 @@ export function toBody(form: ServerForm): Body {
     sharing: form.sharing,
     idle_timeout_s: numberOf(form.idle_timeout_s),
     start_timeout_s: numberOf(form.start_timeout_s),
+    list_ttl_s: numberOf(form.list_ttl_s),
     prewarm: form.prewarm,
     redaction: { hide: [...form.hide], show: [...form.show], arguments: form.audited },
     package: form.package,

@@ -15,7 +15,7 @@ from toolgate.proto import policy_pb2 as policy
 
 _PLAIN_EXTRAS: Final = (
     *("tags", "category", "enabled", "sharing", "idle_timeout_s", "start_timeout_s", "prewarm"),
-    "protocol",
+    *("protocol", "list_ttl_s"),
 )
 EXTRAS: Final = (*_PLAIN_EXTRAS, "package", "redaction", "approval_policy.in_place")
 """The members of a server that a client of SPEAR's does not know."""
