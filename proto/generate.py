@@ -11,7 +11,12 @@ from grpc_tools import protoc
 
 ROOT: Final = Path(__file__).resolve().parent
 GENERATED: Final = ROOT.parent / "src" / "toolgate" / "proto"
-SOURCES: Final = {"mcp_registry.proto": "sms", "policy.proto": "toolgate/v1", "node.proto": "toolgate/v1"}
+SOURCES: Final = {
+    "mcp_registry.proto": "sms",
+    "task.proto": "sms",
+    "policy.proto": "toolgate/v1",
+    "node.proto": "toolgate/v1",
+}
 
 
 def generate(into: Path) -> None:

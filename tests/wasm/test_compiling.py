@@ -81,6 +81,24 @@ async def test_every_unknown_import_is_named_with_what_may_be_meant_and_so_is_ev
     )
 
 
+async def test_a_guest_that_needs_spears_streams_or_microphone_is_refused_by_the_names_of_its_imports(
+    tmp_path: Path,
+) -> None:
+    wat = """(module
+      (import "spear" "user_stream_open" (func (param i32 i32) (result i32)))
+      (import "spear" "mic_create" (func (result i32)))
+      (import "spear" "rtasr_create" (func (result i32)))
+      (func (export "_start")))"""
+
+    with pytest.raises(InvalidModule) as caught:
+        await check_module(module(tmp_path, wat))
+
+    assert str(caught.value) == (
+        "it imports what is not here: `spear.user_stream_open`, `spear.mic_create`, `spear.rtasr_create`;"
+        " Toolgate has no `user_stream_*`, `mic_*` and `rtasr_*` of SPEAR"
+    )
+
+
 START = '(func (export "_start"))'
 PROBLEMS = {
     "no WebAssembly": (b"#!/bin/sh", "it is not WebAssembly"),

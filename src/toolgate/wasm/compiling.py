@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateError
 from toolgate.model.workloads import MAX_MODULE_BYTES
+from toolgate.wasm.abi import SPEAR
 from toolgate.wasm.abi_table import ABI_SIGNATURES
 from toolgate.wasm.compile_limits import MAX_CPU_S, MAX_MEMORY_BYTES
 
@@ -36,6 +37,8 @@ MAX_NAME: Final = 100
 
 _TYPES: Final = {"i": "i32", "I": "i64"}
 _ENTRY: Final = "_start"
+_SPEAR_ONLY: Final = ("user_stream_", "mic_", "rtasr_")
+"""Functions that SPEAR's hosts have and Toolgate has not: streams of users, and audio."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -179,11 +182,19 @@ def _import_problems(imports: Iterable[tuple[str, str, str]]) -> Iterable[str]:
     if unknown:
         named = [_render_unknown(*one) for one in unknown[:MAX_NAMED]]
         yield f"it imports what is not here: {_listed(named, len(unknown))}"
+        if any(_is_spear_only(*one) for one in unknown):
+            yield "Toolgate has no `user_stream_*`, `mic_*` and `rtasr_*` of SPEAR"
     if wrong:
         yield f"it imports {_listed(wrong[:MAX_NAMED], len(wrong))}"
 
 
+def _is_spear_only(module: str, name: str) -> bool:
+    return module == SPEAR and name.startswith(_SPEAR_ONLY)
+
+
 def _render_unknown(module: str, name: str) -> str:
+    if _is_spear_only(module, name):
+        return f"`{module}.{name[:MAX_NAME]}`"
     near = difflib.get_close_matches(name[:MAX_NAME], [known for _, known in ABI_SIGNATURES], n=1)
     meant = [f"{where}.{known}" for where, known in ABI_SIGNATURES if near == [known]]
     return f"`{module[:MAX_NAME]}.{name[:MAX_NAME]}`" + (f" (`{meant[0]}` is)" if meant else "")

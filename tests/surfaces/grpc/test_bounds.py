@@ -12,6 +12,7 @@ from tests.surfaces.rest_house import stdio, task
 from toolgate.gateway.identity import hash_key
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
+from toolgate.proto import task_pb2
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +24,8 @@ WRITES: Final[dict[str, Callable[[str], Message]]] = {
         record=server_message(one)
     ),
     "sms.McpRegistryService/DeleteMcpServer": lambda one: sms.DeleteMcpServerRequest(server_id=one),
+    "sms.TaskService/RegisterTask": lambda one: task_pb2.RegisterTaskRequest(name=one, config=CONFIG),
+    "sms.TaskService/UnregisterTask": lambda one: task_pb2.UnregisterTaskRequest(task_id=one),
     "toolgate.v1.TaskService/UpsertTask": lambda one: policy.UpsertTaskRequest(
         task=policy.Task(task_id=one, config=CONFIG)
     ),

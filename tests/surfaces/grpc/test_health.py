@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
 
 SERVICES: Final = {
     "sms.McpRegistryService",
+    "sms.TaskService",
     "toolgate.v1.NodeService",
     "toolgate.v1.PinService",
     "toolgate.v1.ProfileService",

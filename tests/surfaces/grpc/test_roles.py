@@ -19,7 +19,7 @@ from tests.surfaces.grpc.grpc_house import (
 )
 from tests.surfaces.rest_house import ROLES, secret_of, stdio, task
 from toolgate.gateway.identity import hash_key
-from toolgate.proto import mcp_registry_pb2, node_pb2, policy_pb2
+from toolgate.proto import mcp_registry_pb2, node_pb2, policy_pb2, task_pb2
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 
@@ -32,6 +32,7 @@ ANYONE: Final = "OK UNAUTHENTICATED UNAUTHENTICATED OK OK OK OK OK"
 READ: Final = f"{NOT_IN} {NO} OK OK OK {NO}"
 READ_BY_NODES_TOO: Final = f"{NOT_IN} {NO} OK OK OK OK"
 PUBLISH: Final = f"{NOT_IN} {NO} {NO} OK OK {NO}"
+NOT_HERE: Final = READ.replace("OK", "UNIMPLEMENTED")
 GOVERN: Final = f"{NOT_IN} {NO} {NO} {NO} OK {NO}"
 NODES: Final = f"{NOT_IN} {NO} {NO} {NO} {NO} OK"
 # One column for each caller, in that order. An RPC that is not here fails the test below.
@@ -40,6 +41,14 @@ MATRIX: Final = {
     "sms.McpRegistryService/WatchMcpServers": READ_BY_NODES_TOO,
     "sms.McpRegistryService/UpsertMcpServer": GOVERN,
     "sms.McpRegistryService/DeleteMcpServer": GOVERN,
+    "sms.TaskService/RegisterTask": PUBLISH,
+    "sms.TaskService/ListTasks": READ,
+    "sms.TaskService/GetTask": READ,
+    "sms.TaskService/UnregisterTask": PUBLISH,
+    "sms.TaskService/SubscribeTaskEvents": NOT_HERE,
+    "sms.TaskService/ResolveEndpoint": NOT_HERE,
+    "sms.TaskService/UpdateTaskStatus": NOT_HERE,
+    "sms.TaskService/UpdateTaskResult": NOT_HERE,
     "toolgate.v1.TaskService/ListTasks": READ,
     "toolgate.v1.TaskService/WatchTasks": READ,
     "toolgate.v1.TaskService/UpsertTask": PUBLISH,
@@ -81,6 +90,8 @@ ASKING: Final = node_pb2.AskApprovalRequest(
 REQUESTS: Final[dict[str, Message]] = {
     "sms.McpRegistryService/UpsertMcpServer": sms.UpsertMcpServerRequest(record=server_message("new")),
     "sms.McpRegistryService/DeleteMcpServer": sms.DeleteMcpServerRequest(server_id="git"),
+    "sms.TaskService/RegisterTask": task_pb2.RegisterTaskRequest(name="new"),
+    "sms.TaskService/UnregisterTask": task_pb2.UnregisterTaskRequest(task_id="review"),
     "toolgate.v1.TaskService/UpsertTask": policy.UpsertTaskRequest(task=policy.Task(task_id="new")),
     "toolgate.v1.TaskService/DeleteTask": policy.DeleteRequest(id="review"),
     "toolgate.v1.ProfileService/UpsertProfile": policy.UpsertProfileRequest(
@@ -101,7 +112,7 @@ LATE: Final = "tg_late" * 8
 SECRETS: Final = {"none": None, "wrong": "tg_wrong", "expired": LATE, "node": secret_of("node")} | {
     role: secret_of(role) for role in ROLES
 }
-FILES: Final = (mcp_registry_pb2, policy_pb2, node_pb2, health_pb2, reflection_pb2)
+FILES: Final = (mcp_registry_pb2, task_pb2, policy_pb2, node_pb2, health_pb2, reflection_pb2)
 
 
 def test_adm_1_the_definitions_the_table_and_the_matrix_match() -> None:

@@ -22,6 +22,7 @@ from toolgate.surfaces.grpc.reports import MAX_REPORT_BYTES, ReportIntake
 from toolgate.surfaces.grpc.rpc import Rpc
 from toolgate.surfaces.grpc.services import RPCS
 from toolgate.surfaces.grpc.sessions import EndedIntake, session_rpcs
+from toolgate.surfaces.grpc.spear_tasks import spear_task_rpcs
 from toolgate.surfaces.grpc.spending import spending_rpcs
 
 DRAIN_S: Final = 5.0
@@ -76,7 +77,7 @@ def make_table(*, with_reflection: bool) -> tuple[Rpc, ...]:
     """Every RPC of a listener."""
     nodes = (*invocation_rpcs(), *approval_rpcs(), *spending_rpcs(), *audit_rpcs())
     nodes += session_rpcs(EndedIntake())
-    records = (*RPCS, *node_rpcs(ReportIntake()), *nodes)
+    records = (*RPCS, *spear_task_rpcs(), *node_rpcs(ReportIntake()), *nodes)
     services = sorted({rpc.service for rpc in records})
     table = (*records, *health_rpcs(Health(services)))
     return (*table, *reflection_rpcs({rpc.service for rpc in table})) if with_reflection else table

@@ -1,0 +1,161 @@
+"""SPEAR's `sms.TaskService` over Toolgate's tasks: a SPEAR control tool sets the MCP policy of a task.
+
+A SPEAR task is the Toolgate task of the same name. Only `config` carries policy, so only that, the name and
+the description are kept. What Toolgate does not do is UNIMPLEMENTED, and no result is invented for it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from google.protobuf.message import Message
+
+from toolgate.errors import InvalidRecord, InvalidRequest, MethodNotFound
+from toolgate.govern.changes import commit_drafts, put_record
+from toolgate.govern.control import Control
+from toolgate.govern.drafts import Draft
+from toolgate.govern.grants import WRITERS
+from toolgate.govern.records import show_record
+from toolgate.model.revisions import Stored
+from toolgate.proto import task_pb2 as sms
+from toolgate.registry.records import parse_id
+from toolgate.surfaces.grpc.rpc import Answer, Call, Rpc, Stream
+
+SERVICE: Final = "sms.TaskService"
+DEFAULT_LIMIT: Final = 100
+"""Of a list that names no limit, as in SPEAR's console."""
+MAX_LIMIT: Final = 1_000
+"""Of one list: with 5,000 tasks of a large `config` each, one message would not hold them all."""
+
+_NOT_KEPT: Final = ("priority", "node_uuid", "endpoint", "version", "capabilities", "metadata")
+
+
+async def register_task(control: Control, call: Call[sms.RegisterTaskRequest]) -> sms.RegisterTaskResponse:
+    """Create the task with this name, or replace the `config` of the one that exists.
+
+    Fields that hold no policy are not kept, and `message` names them. An `executable` is UNIMPLEMENTED.
+    """
+    sent = call.request
+    if sent.HasField("executable"):
+        raise MethodNotFound(
+            "Toolgate does not run the `executable` of a SPEAR task",
+            hint="register the task without it; upload the module with `toolgate modules upload`, "
+            "and name it in the task's `workload`",
+        )
+    task_id = parse_id("task", sent.name)
+    body = {"task_id": task_id, "config": dict(sent.config)}
+    if sent.description:
+        body["display_name"] = sent.description
+    draft = Draft(kind="task", id=task_id, sent=body, keeping=("display_name", "workload"))
+    written = await put_record(control, call.caller, draft)
+    notes = ["registered" if written.is_new else "updated", *written.warnings]
+    if ignored := [name for name in _NOT_KEPT if getattr(sent, name)]:
+        notes.append(f"Toolgate does not keep {', '.join(f'`{name}`' for name in ignored)}")
+    return sms.RegisterTaskResponse(
+        success=True, message="; ".join(notes), task_id=task_id, task=_encode_task(written.stored)
+    )
+
+
+async def list_tasks(control: Control, call: Call[sms.ListTasksRequest]) -> sms.ListTasksResponse:
+    """Tasks sorted by name, `limit` at a time. None has a node or a priority; all are `REGISTERED`."""
+    asked = call.request
+    if asked.limit < 0 or asked.offset < 0:
+        raise InvalidRequest("`limit` and `offset` must not be negative")
+    is_other = asked.node_uuid or asked.priority_filter
+    if is_other or asked.status_filter not in (sms.TASK_STATUS_UNKNOWN, sms.TASK_STATUS_REGISTERED):
+        return sms.ListTasksResponse()
+    records = (await control.store.list("task")).records
+    upto = asked.offset + min(asked.limit or DEFAULT_LIMIT, MAX_LIMIT)
+    # In a thread: a thousand large records take longer than the event loop may be held up.
+    tasks = await asyncio.to_thread(lambda: [_encode_task(one) for one in records[asked.offset : upto]])
+    return sms.ListTasksResponse(tasks=tasks, total_count=len(records))
+
+
+async def get_task(control: Control, call: Call[sms.GetTaskRequest]) -> sms.GetTaskResponse:
+    """One task. `found` is false if there is none with this id."""
+    try:
+        stored = await control.store.get("task", parse_id("task", call.request.task_id))
+    except InvalidRecord:
+        stored = None
+    if stored is None:
+        return sms.GetTaskResponse(found=False)
+    return sms.GetTaskResponse(found=True, task=_encode_task(stored))
+
+
+async def unregister_task(
+    control: Control, call: Call[sms.UnregisterTaskRequest]
+) -> sms.UnregisterTaskResponse:
+    """Remove the task. NOT_FOUND if there is none with this id."""
+    task_id = parse_id("task", call.request.task_id)
+    done = await commit_drafts(control, call.caller, [Draft(kind="task", id=task_id, sent=None)])
+    message = "; ".join(["unregistered", *done.warnings])
+    return sms.UnregisterTaskResponse(success=True, message=message, task_id=task_id)
+
+
+def _encode_task(stored: Stored) -> sms.Task:
+    body = show_record(stored)
+    try:
+        description, config = body["display_name"], body["config"]
+        task = sms.Task(task_id=stored.id, name=stored.id, description=description, config=config)
+    except (KeyError, TypeError, ValueError):  # stored by another version in a way that fits no message
+        task = sms.Task(task_id=stored.id, name=stored.id)
+    task.status = sms.TASK_STATUS_REGISTERED
+    task.registered_at = stored.updated_at_ms // 1_000
+    return task
+
+
+def _unimplemented(method: str, why: str, *, instead: str) -> Answer:
+    async def answer(_control: Control, _call: Call[Message]) -> Message:
+        raise MethodNotFound(f"`{SERVICE}/{method}`: {why}", hint=instead)
+
+    answer.__doc__ = f"UNIMPLEMENTED: {why}; {instead}."
+    return answer
+
+
+def _unimplemented_stream(method: str, why: str, *, instead: str) -> Stream:
+    answer = _unimplemented(method, why, instead=instead)
+
+    async def stream(control: Control, call: Call[Message]) -> AsyncGenerator[Message, None]:
+        yield await answer(control, call)
+
+    stream.__doc__ = answer.__doc__
+    return stream
+
+
+_OTHERS: Final[dict[str, Answer | Stream]] = {
+    "SubscribeTaskEvents": _unimplemented_stream(
+        "SubscribeTaskEvents",
+        "Toolgate sends no events to SPEAR's nodes",
+        instead="watch tasks with `toolgate.v1.TaskService/WatchTasks`",
+    ),
+    "ResolveEndpoint": _unimplemented(
+        "ResolveEndpoint",
+        "a task of Toolgate has no endpoint",
+        instead="use the name of the task, with `sms.TaskService/GetTask`",
+    ),
+    "UpdateTaskStatus": _unimplemented(
+        "UpdateTaskStatus",
+        "a task of Toolgate has no status",
+        instead="set `mcp.enabled` in its `config` with `sms.TaskService/RegisterTask`",
+    ),
+    "UpdateTaskResult": _unimplemented(
+        "UpdateTaskResult",
+        "Toolgate records the results of runs itself",
+        instead="read them at `/api/v1/tasks/{task_id}/invocations`",
+    ),
+}
+
+
+def spear_task_rpcs() -> tuple[Rpc, ...]:
+    """The rows of the service."""
+    writers = (WRITERS["task"],)
+    return (
+        Rpc(service=SERVICE, method="RegisterTask", roles=writers, handler=register_task),
+        Rpc(service=SERVICE, method="ListTasks", roles=("viewer",), handler=list_tasks),
+        Rpc(service=SERVICE, method="GetTask", roles=("viewer",), handler=get_task),
+        Rpc(service=SERVICE, method="UnregisterTask", roles=writers, handler=unregister_task),
+        *(
+            Rpc(service=SERVICE, method=method, roles=("viewer",), handler=handler)
+            for method, handler in _OTHERS.items()
+        ),
+    )
