@@ -41,6 +41,7 @@ def family(parent: type[ToolgateError]) -> Iterator[type[ToolgateError]]:
 ERRORS = [error for error in family(ToolgateError) if error.__module__.startswith("toolgate")]
 
 
+@pytest.mark.requirement("002-101")
 def test_every_error_has_its_own_code_and_every_code_its_error() -> None:
     codes = sorted(error.code for error in ERRORS)
 

@@ -32,11 +32,13 @@ def test_the_file_gives_way_to_the_environment_and_both_to_the_command_line(tmp_
     assert (settings.log_level, settings.max_tools, settings.listen) == ("error", 6, "127.0.0.1:3")
 
 
+@pytest.mark.requirement("002-057")
 @pytest.mark.parametrize("variable", ["TOOLGATE_MCP_REGISTRY_DIR", "SMS_MCP_REGISTRY_DIR", "SMS_MCP_DIR"])
 def test_the_registry_directory_has_the_variables_of_spear_too(variable: str) -> None:
     assert load_settings(None, {variable: "servers.d"}).mcp_registry_dir == Path("servers.d")
 
 
+@pytest.mark.requirement("002-057")
 @pytest.mark.parametrize(
     "text",
     [

@@ -22,6 +22,7 @@ def samples(metrics: Metrics) -> dict[str, float]:
     }
 
 
+@pytest.mark.requirement("000-44", "000-45")
 def test_a_call_shows_under_the_names_of_the_design() -> None:
     metrics = Metrics()
     stats = metrics.tool("git", "status")

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import PurePath
 
+import pytest
+
 from tests.architecture.source_tree import ROOT, Module, modules, pure_modules
 
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "service", "base", "misc"}
@@ -34,6 +36,7 @@ def test_the_import_contracts_are_kept() -> None:
     assert re.search(r"(\d+) kept, 0 broken", checked.stdout)
 
 
+@pytest.mark.requirement("000-11")
 def test_the_pure_packages_use_the_standard_library_and_msgspec_only() -> None:
     foreign = {
         f"{module.name} imports {package}"

@@ -22,6 +22,7 @@ NAMESPACES = st.dictionaries(
 )
 
 
+@pytest.mark.requirement("004-27")
 def test_a_door_name_joins_server_and_tool_with_a_dot() -> None:
     assert door_name(ToolRef("fs", "read.file")) == "fs.read.file"
 
@@ -109,6 +110,7 @@ def test_chat_names(refs: list[ToolRef], namespaces: dict[str, str], expected: d
     assert chat_names(refs, namespaces) == expected
 
 
+@pytest.mark.requirement("000-07")
 @given(st.lists(REFS, max_size=20), NAMESPACES)
 def test_chat_names_are_unique_and_fit_the_chat_api(refs: list[ToolRef], namespaces: dict[str, str]) -> None:
     table = chat_names(refs, namespaces)
@@ -117,6 +119,7 @@ def test_chat_names_are_unique_and_fit_the_chat_api(refs: list[ToolRef], namespa
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in table)
 
 
+@pytest.mark.requirement("000-07")
 @given(st.lists(REFS, max_size=20), NAMESPACES, st.randoms(use_true_random=False))
 def test_chat_names_do_not_depend_on_order_or_repetition(
     refs: list[ToolRef], namespaces: dict[str, str], random: Random

@@ -49,6 +49,7 @@ def rows(
     return project(package, tools, record=record, offer=listed, at_ms=7)
 
 
+@pytest.mark.requirement("004-15")
 def test_a_declared_tool_has_all_that_its_definition_says() -> None:
     annotations = {"readOnlyHint": True}
     members = {"title": "Read", "outputSchema": {"type": "object"}, "annotations": annotations}
@@ -104,6 +105,7 @@ def test_a_list_that_failed_later_still_counts() -> None:
     ]
 
 
+@pytest.mark.requirement("004-15")
 def test_of_a_summary_the_name_and_description_are_known() -> None:
     raw = b'{"name":"find","description":"Finds."}'
 
@@ -114,6 +116,7 @@ def test_of_a_summary_the_name_and_description_are_known() -> None:
     assert row.tokens == 9
 
 
+@pytest.mark.requirement("004-15")
 def test_a_package_of_which_no_tool_is_known_has_one_row() -> None:
     package = Package(package_id="fs", version="0.0.0", sha256="0" * 64)
 

@@ -17,6 +17,7 @@ SEED = {
 }
 
 
+@pytest.mark.requirement("004-05")
 def test_the_manifest_of_the_seed_is_read() -> None:
     assert parse_skill(SEED) == Skill(
         skill_id="quarterly-report",

@@ -22,6 +22,7 @@ def defined(**members: Any) -> ToolDefinition:
     return definition
 
 
+@pytest.mark.requirement("001-02")
 def test_a_tool_is_offered_as_a_function_that_is_not_strict() -> None:
     offered = inject({"mcp__fs__read": ("fs.read", defined())}, ())
 
@@ -38,6 +39,7 @@ def test_a_tool_is_offered_as_a_function_that_is_not_strict() -> None:
     ]
 
 
+@pytest.mark.requirement("001-01")
 def test_both_spellings_of_a_tool_mean_it() -> None:
     offered = inject({"mcp__fs__read": ("fs.read", defined())}, ("mine",))
 

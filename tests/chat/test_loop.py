@@ -66,6 +66,7 @@ def test_a_model_that_says_nothing_at_all_is_spoken_for() -> None:
     )
 
 
+@pytest.mark.requirement("002-031")
 def test_three_rounds_and_an_answer() -> None:
     talk = loop()
     talk.start()
@@ -127,6 +128,7 @@ def test_a_caller_without_tools_is_told_so() -> None:
     assert error.message == "there is no tool `anything`. The tools are: none"
 
 
+@pytest.mark.requirement("002-096")
 def test_bad_arguments_are_answered_and_counted() -> None:
     """CHT-2"""
     talk = loop(calls=2)
@@ -162,6 +164,7 @@ def test_the_last_answer_stands_where_there_is_one() -> None:
     assert talk.on_reply([call("mine")], has_text=True) == Finish(reason="round_limit")
 
 
+@pytest.mark.requirement("002-033")
 def test_calls_past_the_budget_are_answered_and_not_run() -> None:
     """A stop in the middle of a batch leaves a history that strict servers accept."""
     talk = loop(calls=2)
@@ -250,6 +253,7 @@ def test_a_name_on_both_sides_is_the_callers() -> None:
     assert talk.on_reply([call("both")], has_text=False) == RunTools(steps=(), handed=(call("both"),))
 
 
+@pytest.mark.requirement("003-04")
 def test_a_tool_that_is_no_function_is_never_run_here() -> None:
     talk = loop()
     talk.start()
@@ -258,6 +262,7 @@ def test_a_tool_that_is_no_function_is_never_run_here() -> None:
     assert talk.on_reply([custom], has_text=False) == RunTools(steps=(), handed=(custom,))
 
 
+@pytest.mark.requirement("002-023")
 @pytest.mark.parametrize("choice", [None, b"null", b'"auto"'])
 def test_a_choice_that_demands_nothing_is_sent_again(choice: bytes | None) -> None:
     talk = loop(choice)
@@ -267,6 +272,7 @@ def test_a_choice_that_demands_nothing_is_sent_again(choice: bytes | None) -> No
     assert talk.on_results() == AskModel(choice="sent")
 
 
+@pytest.mark.requirement("002-022")
 def test_nothing_is_run_where_the_caller_chose_none() -> None:
     talk = loop(b'"none"')
 
@@ -316,6 +322,7 @@ def test_a_function_of_the_caller_that_is_named_is_handed_and_no_tool_runs() -> 
     assert talk.on_results() == Finish(reason="client_calls")
 
 
+@pytest.mark.requirement("002-024")
 def test_a_tool_that_is_named_is_the_only_one_until_it_was_called() -> None:
     talk = loop(NAMED_MCP)
     talk.start()

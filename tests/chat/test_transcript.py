@@ -123,6 +123,7 @@ def test_where_there_is_nothing_to_choose_nothing_is_said_of_choosing(
     assert body == {"model": "m", "messages": [HI], **expected}
 
 
+@pytest.mark.requirement("002-030")
 def test_a_round_is_the_reply_as_it_came_and_one_message_for_each_call() -> None:
     signature = {"google": {"thought_signature": "s=="}}
     calls = [call("a", arguments='{"path": "x"}', extra_content=signature), call("b")]

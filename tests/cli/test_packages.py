@@ -55,6 +55,7 @@ def test_a_version_of_another_form_has_no_next_one() -> None:
         bumped("2026-11", Bump.PATCH)
 
 
+@pytest.mark.requirement("004-19")
 def test_a_manifest_is_completed_in_place_and_keeps_what_else_it_says(tmp_path: Path) -> None:
     document = {"x-team": "blue", **manifest(), "toolsSummary": ["old"], "tools": [{"broken": True}]}
     package = PackageDirectory(directory(tmp_path, document), bump=Bump.MINOR)

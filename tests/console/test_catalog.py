@@ -87,6 +87,7 @@ def _save(tab: Page, directory: Path, form: str) -> Path:
     return file
 
 
+@pytest.mark.requirement("002-025")
 def test_a_tool_is_looked_at_and_called_with_what_was_typed_into_the_form_of_its_schema(
     tab: Page, gateway: Gateway
 ) -> None:

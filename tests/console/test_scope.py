@@ -45,6 +45,7 @@ def test_the_funnel_counts_what_the_gateway_decided(tab: Page, gateway: Gateway)
     expect(table.get_by_text("git_log", exact=True)).to_have_count(0)
 
 
+@pytest.mark.requirement("000-48")
 def test_why_a_tool_is_missing_is_told_by_layer_rule_and_what_to_do(tab: Page) -> None:
     tab.goto("/console/scope?task=review&why=git.git_reset")
     answer = tab.get_by_role("region", name="Answer")

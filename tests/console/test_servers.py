@@ -31,6 +31,7 @@ def environment_of(gateway: Gateway, server_id: str) -> Any:
     return json.loads(called.json()["result"]["content"][0]["text"])
 
 
+@pytest.mark.requirement("002-080")
 def test_servers_are_found_by_what_they_are_and_the_view_can_be_passed_on(
     tab: Page, gateway: Gateway
 ) -> None:
@@ -63,6 +64,7 @@ def test_servers_are_found_by_what_they_are_and_the_view_can_be_passed_on(
     expect(rows.filter(has_text="read_text_file")).to_contain_text("yes")
 
 
+@pytest.mark.requirement("002-081")
 def test_a_server_is_written_tried_and_saved(tab: Page, gateway: Gateway, house: Site) -> None:
     launch = house.stage("fresh")["stdio"]
     tab.goto("/console/servers")

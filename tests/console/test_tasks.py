@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.browser import findings_in_both_schemes
@@ -15,6 +16,7 @@ def config_of(gateway: Gateway, task_id: str) -> dict[str, object]:
     return {key: json.loads(text) for key, text in stored.items()}
 
 
+@pytest.mark.requirement("000-24", "000-25")
 def test_a_task_is_made_by_ticking_with_what_it_will_see_shown_before(tab: Page, gateway: Gateway) -> None:
     tab.goto("/console/tasks")
     tab.get_by_role("link", name="New task").click()
@@ -142,6 +144,7 @@ def test_no_part_of_the_form_that_is_folded_up_has_a_serious_finding(tab: Page, 
     assert findings_in_both_schemes(tab) == []
 
 
+@pytest.mark.requirement("000-34")
 def test_a_profile_is_made_with_a_selection_for_one_environment(tab: Page, gateway: Gateway) -> None:
     config = {"mcp.enabled": True, "mcp.default_server_ids": ["git"], "mcp.profile": '"harmless"'}
     gateway.put("/admin/api/tasks/bounded", {"config": config})

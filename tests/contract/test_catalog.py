@@ -54,6 +54,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
+@pytest.mark.requirement("004-14")
 async def test_rows_are_read_back_byte_for_byte_and_in_order(store: Store) -> None:
     placeholder = CatalogRow(package_id="a", tool_name=ALL_TOOLS, source="legacy")
     await store.catalog.replace("excel-tools", [ROW, OTHER], made_from="m1")
@@ -112,6 +113,7 @@ async def test_a_removed_package_is_forgotten(store: Store) -> None:
     assert (list(await store.catalog.rows()), await store.catalog.made_from()) == ([], {})
 
 
+@pytest.mark.requirement("004-16", "004-17")
 @pytest.mark.parametrize(
     "rows",
     [
@@ -187,6 +189,7 @@ async def test_a_row_that_cannot_be_read_is_left_out_and_can_be_written_anew(tmp
 # What the databases themselves can be asked
 
 
+@pytest.mark.requirement("004-18")
 async def test_postgresql_finds_rows_by_tag_and_by_schema(tmp_path: Path) -> None:
     row = replace(ROW, input_schema=b'{"properties": {"filename": {"type": "string"}}}')
     async with open_postgres(tmp_path, Clock()) as store:

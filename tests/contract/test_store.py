@@ -41,6 +41,7 @@ async def test_an_empty_store_is_at_revision_0_and_lists_nothing(store: Store) -
     assert await store.history("server", "fs") == []
 
 
+@pytest.mark.requirement("002-087")
 async def test_a_write_is_one_revision_and_is_read_back_whole(store: Store, clock: Clock) -> None:
     body: dict[str, Any] = {
         "text": "é\u2028",

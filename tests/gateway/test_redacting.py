@@ -101,6 +101,7 @@ def test_what_goes_by_the_name_of_a_secret_is_masked_whole() -> None:
     }
 
 
+@pytest.mark.requirement("002-051")
 def test_the_installation_hides_names_at_any_depth_and_no_server_shows_them() -> None:
     arguments = {"a": [{"SSN": 123, "Sick_Note": {"text": CANARY}}], "patient_id": 7, "key": "user:1"}
     hidden = {"a": [{"SSN": MASK, "Sick_Note": MASK}], "patient_id": MASK, "key": "user:1"}

@@ -105,6 +105,7 @@ async def test_a_receiver_is_told_all_it_needs_under_our_signature() -> None:
     assert SECRET not in repr(request)
 
 
+@pytest.mark.requirement("002-044")
 @pytest.mark.parametrize(
     ("decision", "expected"),
     [

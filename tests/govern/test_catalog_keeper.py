@@ -261,6 +261,7 @@ async def publish(house: RestHouse, directory: Path, version: str, content: byte
     return put(stdio("fs", package=ref)), Write(kind="package", id="fs", body=package)
 
 
+@pytest.mark.requirement("004-20")
 async def test_an_installed_package_is_in_the_catalog_before_its_server_was_ever_listed(
     tmp_path: Path,
 ) -> None:
@@ -345,6 +346,7 @@ async def test_a_package_without_its_manifest_is_shown_as_unknown(tmp_path: Path
         assert names(keeper_of(house)) == {"fs": [ALL_TOOLS]}
 
 
+@pytest.mark.requirement("004-22")
 async def test_backfill_goes_through_all_in_batches_and_makes_nothing_twice() -> None:
     tools = {f"s{n}": (READ,) for n in range(5)}
     async with open_rest(net_of(**tools)) as house:

@@ -27,6 +27,7 @@ def test_an_example_wants_nothing_but_the_published_abi(name: str) -> None:
     assert any(module == SPEAR for module, _ in wanted)
 
 
+@pytest.mark.requirement("002-098")
 def test_the_header_declares_every_function_of_the_abi_with_its_type(tmp_path: Path) -> None:
     declared = re.findall(r"^(?:TG_IMPORT\(\w+\)\s+)\w+ (\w+)\(", HEADER.read_text("utf-8"), re.MULTILINE)
     source = tmp_path / "every.c"
@@ -46,6 +47,7 @@ def test_the_header_declares_every_function_of_the_abi_with_its_type(tmp_path: P
     assert imports(module) == {key: type_ for key, type_ in ABI_SIGNATURES.items() if key[0] == SPEAR}
 
 
+@pytest.mark.requirement("002-099")
 def test_the_errors_of_the_header_are_those_of_the_host() -> None:
     defined = re.findall(r"^#define TG_(E[A-Z0-9]+) (\d+)\b", HEADER.read_text("utf-8"), re.MULTILINE)
 

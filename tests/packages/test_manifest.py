@@ -68,6 +68,7 @@ def test_the_version_may_be_spelled_as_people_do(version: object) -> None:
     assert parse_manifest(encoded(manifest(manifestSchemaVersion=version))).schema_version == "v2"
 
 
+@pytest.mark.requirement("004-13")
 @pytest.mark.parametrize("version", ["v3", 3, 2.5, True, [], {}])
 def test_a_version_of_the_format_that_is_not_known_is_refused(version: object) -> None:
     with pytest.raises(InvalidRecord, match="none that this gateway knows"):
@@ -214,6 +215,7 @@ def test_without_a_way_to_run_it_there_is_no_server() -> None:
         server_body(Manifest(id="a", version="1"), REF)
 
 
+@pytest.mark.requirement("004-19")
 def test_tools_that_a_server_listed_become_its_declarations() -> None:
     draft = parse_manifest(encoded(manifest(tools=...)))
     tool = definition(annotations={"readOnlyHint": True}, title="新建", _meta={"a": 1})

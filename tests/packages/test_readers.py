@@ -17,10 +17,12 @@ def old(**members: Any) -> Manifest:
     return parse_manifest(encoded({"id": "excel-tools", **members}))
 
 
+@pytest.mark.requirement("004-21")
 def test_nothing_at_all_is_a_placeholder() -> None:
     assert old() == Manifest(id="excel-tools", version="0.0.0", schema_version="legacy", source="legacy")
 
 
+@pytest.mark.requirement("004-13")
 @pytest.mark.parametrize("version", [None, "v1", "1", 1, "legacy"])
 def test_versions_before_the_second_are_read_as_old(version: object) -> None:
     assert old(manifestSchemaVersion=version).schema_version == "legacy"
@@ -68,6 +70,7 @@ def test_where_one_definition_is_not_whole_all_are_a_summary() -> None:
     assert (manifest.source, [tool.name for tool in manifest.tools]) == ("summary", ["create_workbook", "b"])
 
 
+@pytest.mark.requirement("004-21")
 def test_an_empty_list_leads_on_to_the_summary() -> None:
     assert [tool.name for tool in old(tools=[], toolsSummary=["a"]).tools] == ["a"]
 

@@ -36,6 +36,7 @@ def found(world: Snapshot, by_task: Approval = "never") -> Mapping[str, Demand]:
     return {str(ref): demand for ref, demand in needed_approvals(world, TOOLS, by_task=by_task).items()}
 
 
+@pytest.mark.requirement("002-011", "002-026")
 @pytest.mark.parametrize(
     ("world", "expected"),
     [

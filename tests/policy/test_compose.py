@@ -88,6 +88,7 @@ def test_a_scope_carries_all_that_is_to_be_known_about_it() -> None:
 # Platform
 
 
+@pytest.mark.requirement("004-10")
 def test_without_key_task_and_request_a_scope_is_what_the_platform_allows() -> None:
     assert tools_of() == ALL
 
@@ -96,6 +97,7 @@ def test_an_empty_platform_gives_an_empty_scope_and_a_warning() -> None:
     assert compose(snapshot(), OPEN, task=None, request=ASK) == Scope(warnings=(EMPTY,))
 
 
+@pytest.mark.requirement("000-15")
 def test_a_server_shows_what_its_allowed_tools_match() -> None:
     platform = snapshot(
         offer("fs", "read", "write", allowed=("fs/r*",)), offer("git", "log", allowed=("fs/*",))
@@ -188,6 +190,7 @@ def test_servers_asked_for_outside_the_key_are_left_out_and_not_refused() -> Non
 # Task
 
 
+@pytest.mark.requirement("000-01", "000-10", "000-14", "000-32", "000-36")
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
@@ -260,6 +263,7 @@ def test_a_task_narrows(task: TaskPolicy, expected: tuple[ToolRef, ...]) -> None
     assert tools_of(task=task) == expected
 
 
+@pytest.mark.requirement("000-39")
 def test_a_profile_has_a_selection_of_its_own_for_an_environment() -> None:
     dev = replace(PLATFORM, environment="dev")
 
@@ -276,6 +280,7 @@ def test_a_profile_that_names_neither_servers_nor_tags_means_all_servers() -> No
 # Request
 
 
+@pytest.mark.requirement("000-09")
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
@@ -310,6 +315,7 @@ def test_a_request_narrows(request_: SessionRequest, expected: tuple[ToolRef, ..
     assert tools_of(request=request_) == expected
 
 
+@pytest.mark.requirement("000-10", "000-23")
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
@@ -344,6 +350,7 @@ def test_a_request_to_a_task_chooses_within_what_the_task_allows(
     assert tools_of(task=WIDE, request=request_) == expected
 
 
+@pytest.mark.requirement("000-20")
 @pytest.mark.parametrize(
     ("task", "request_", "message", "hint"),
     [
@@ -406,6 +413,7 @@ def test_a_refusal_does_not_tell_whether_the_server_exists() -> None:
 # Warnings
 
 
+@pytest.mark.requirement("000-22", "000-41")
 @pytest.mark.parametrize(
     ("task", "request_", "expected"),
     [

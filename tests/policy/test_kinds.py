@@ -156,6 +156,7 @@ def test_sco_2_an_allowlist_of_any_layer_admits_only_the_kinds_it_names(layer: s
     assert scope.refs == refs("fs/prompt:greet")
 
 
+@pytest.mark.requirement("000-17")
 @pytest.mark.parametrize("layer", ["key", "task", "request"])
 def test_sco_2_a_denylist_of_any_layer_takes_away_the_kinds_it_names(layer: str) -> None:
     deny = ("resource:fs/file:///*",)

@@ -33,6 +33,7 @@ def test_a_scope_may_be_as_large_as_its_limit(limits: Limits) -> None:
     assert (scope.tools, scope.tokens, scope.refusal, scope.is_searchable) == (TOOLS, 3 * TOKENS, None, False)
 
 
+@pytest.mark.requirement("004-26")
 @pytest.mark.parametrize(
     ("limits", "message"),
     [

@@ -75,6 +75,7 @@ def test_a_server_a_task_may_now_ask_for_shows_in_its_reach() -> None:
     assert plan(before, after).has_effect
 
 
+@pytest.mark.requirement("000-37")
 def test_a_change_to_a_profile_shows_in_the_tasks_that_use_it() -> None:
     def platform(*servers: str) -> Snapshot:
         profile = Profile(profile_id="p", selection=Selection(servers=servers))

@@ -57,6 +57,7 @@ def ref_of(decision: Decision) -> ToolRef:
     return ToolRef(decision.server_id, decision.tool)
 
 
+@pytest.mark.requirement("000-06", "000-16", "002-028")
 @MANY
 @given(seeds)
 def test_sco_3_a_scope_is_the_intersection_of_its_layers_and_so_a_subset_of_each(seed: int) -> None:
@@ -70,6 +71,7 @@ def test_sco_3_a_scope_is_the_intersection_of_its_layers_and_so_a_subset_of_each
         assert all(admits(world, ref) for admits in model.LAYERS for ref in scope.refs)
 
 
+@pytest.mark.requirement("000-17")
 @MANY
 @given(seeds)
 def test_sco_3_adding_a_deny_never_adds_a_tool(seed: int) -> None:
@@ -95,6 +97,7 @@ def test_sco_3_the_order_of_lists_and_repeats_in_them_do_not_matter(seed: int) -
         assert scope_of(reorder(maker, world)) == scope_of(world)
 
 
+@pytest.mark.requirement("000-11")
 @MANY
 @given(seeds)
 def test_sco_3_the_same_input_gives_the_same_output(seed: int) -> None:

@@ -73,6 +73,7 @@ def test_the_reason_codes_are_those_of_the_design() -> None:
     ]
 
 
+@pytest.mark.requirement("000-40")
 @pytest.mark.parametrize(
     ("server", "expected"),
     [
@@ -325,6 +326,7 @@ def test_the_request_says_why(request_: SessionRequest, expected: tuple[Decision
     assert decided(PLATFORM, OPEN, task=None, request=request_) == expected
 
 
+@pytest.mark.requirement("000-08")
 @pytest.mark.parametrize(
     ("task", "request_", "expected"),
     [

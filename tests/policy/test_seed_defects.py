@@ -27,6 +27,7 @@ def scope_of(config: dict[str, str], params: dict[str, object] | None = None) ->
     return compose(PLATFORM, Ceiling(), task=task, request=parse_session_params(params or {}))
 
 
+@pytest.mark.requirement("000-05")
 def test_defect_1_nothing_can_be_called_while_mcp_is_disabled_for_the_task() -> None:
     scope = scope_of({"mcp.default_server_ids": '["fs"]'})
 

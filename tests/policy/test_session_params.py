@@ -15,6 +15,7 @@ from toolgate.policy.layers import (
 )
 
 
+@pytest.mark.requirement("002-018")
 @pytest.mark.parametrize(
     ("params", "expected"),
     [
@@ -120,6 +121,7 @@ def test_the_entries_of_tools_become_patterns(items: tuple[str, ...], expected: 
 HIDDEN = "holds a space or a character that cannot be seen"
 
 
+@pytest.mark.requirement("004-24")
 @pytest.mark.parametrize(
     ("item", "expected"),
     [
@@ -150,6 +152,7 @@ def test_an_entry_that_cannot_name_a_tool_is_invalid(item: str, expected: str) -
     assert str(caught.value) == expected
 
 
+@pytest.mark.requirement("004-24")
 def test_the_entries_of_servers_are_server_ids() -> None:
     assert parse_servers_selection(["git", "fs", "git"]) == ("fs", "git")
     with pytest.raises(InvalidParams, match=r"`servers`: `f\*` is not a server id"):

@@ -16,6 +16,7 @@ def parse(**config: str) -> TaskPolicy:
     return parse_task_policy(Task(task_id="t", config={f"mcp.{key}": text for key, text in config.items()}))
 
 
+@pytest.mark.requirement("000-05")
 def test_a_task_without_mcp_keys_is_disabled_and_empty() -> None:
     task = Task(task_id="t", config={"model": "not JSON", "mcpx": "["})
 
@@ -48,6 +49,7 @@ def test_every_key_is_read() -> None:
     )
 
 
+@pytest.mark.requirement("000-19")
 @pytest.mark.parametrize(
     ("key", "text", "expected"),
     [
@@ -75,6 +77,7 @@ def test_absent_and_empty_are_told_apart(key: str, text: str, expected: TaskPoli
     assert parse(**{key: text}) == expected
 
 
+@pytest.mark.requirement("000-18")
 @pytest.mark.parametrize(
     "text", ["True", "TRUE", "1", "0", "yes", "on", '"true"', "null", "", "[true]", "true,"]
 )
@@ -88,6 +91,7 @@ def test_a_flag_is_the_json_true_or_false_and_nothing_else(text: str) -> None:
 LISTS = ("default_server_ids", "allowed_server_ids", "tool_allowlist", "tool_denylist", "tags")
 
 
+@pytest.mark.requirement("000-19")
 @pytest.mark.parametrize("key", LISTS)
 @pytest.mark.parametrize(
     "text",
@@ -229,6 +233,7 @@ def test_the_hint_says_what_to_write_instead(key: str, expected: str) -> None:
     assert caught.value.hint == expected
 
 
+@pytest.mark.requirement("000-21")
 def test_the_default_must_lie_within_the_allowed_servers() -> None:
     with pytest.raises(InvalidRecord) as caught:
         parse(default_server_ids='["fs", "git"]', allowed_server_ids='["fs"]')

@@ -17,6 +17,7 @@ def good(file: str, server_id: str, **more: Any) -> ServerFile:
     return ServerFile(file=file, record=parse_server(body(server_id, **more)))
 
 
+@pytest.mark.requirement("002-058")
 def test_a_toml_and_a_json_file_are_a_server_each(tmp_path: Path) -> None:
     (tmp_path / "fs.toml").write_text(
         """\
@@ -63,6 +64,7 @@ def test_a_directory_that_cannot_be_read_is_an_error(tmp_path: Path, name: str) 
         fingerprint(tmp_path / name)
 
 
+@pytest.mark.requirement("002-058", "002-060")
 def test_fil_1_what_is_not_a_plain_file_is_ignored_with_one_warning_each(tmp_path: Path) -> None:
     directory = tmp_path / "registry"
     directory.mkdir()
@@ -105,6 +107,7 @@ def test_fil_1_what_is_not_a_plain_file_is_ignored_with_one_warning_each(tmp_pat
     ]
 
 
+@pytest.mark.requirement("002-059")
 def test_folders_are_read_when_asked_but_neither_hidden_nor_linked_ones(tmp_path: Path) -> None:
     for folder in ("a", "b/c", ".git", "z"):
         (tmp_path / folder).mkdir(parents=True)
@@ -119,6 +122,7 @@ def test_folders_are_read_when_asked_but_neither_hidden_nor_linked_ones(tmp_path
     assert scan.warnings == ()
 
 
+@pytest.mark.requirement("002-064")
 def test_files_are_taken_in_order_of_their_names_and_the_last_of_two_wins(tmp_path: Path) -> None:
     save(tmp_path / "b.json", server_id="fs", display_name="second")
     save(tmp_path / "a.json", server_id="fs", display_name="first")
@@ -252,6 +256,7 @@ def test_a_problem_says_where_it_is() -> None:
     assert str(FileProblem(file="x.toml", message="is wrong")) == "x.toml: is wrong"
 
 
+@pytest.mark.requirement("002-066")
 def test_an_unknown_field_is_a_warning_or_where_strict_a_problem(tmp_path: Path) -> None:
     save(tmp_path / "fs.json", server_id="fs", colour="red")
 

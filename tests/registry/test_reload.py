@@ -57,6 +57,7 @@ def added(server_id: str) -> RecordDiff:
 # What a reload does
 
 
+@pytest.mark.requirement("002-055")
 async def test_a_reload_is_one_transaction_and_the_next_one_changes_nothing(
     store: MemoryStore, directory: Path
 ) -> None:
@@ -189,6 +190,7 @@ async def test_a_directory_that_is_gone_changes_nothing(store: MemoryStore, dire
     assert set(await servers(store)) == {"fs"}
 
 
+@pytest.mark.requirement("002-065")
 async def test_a_dry_run_tells_everything_and_changes_nothing(store: MemoryStore, directory: Path) -> None:
     save(directory / "fs.json", server_id="fs")
     (directory / "bad.toml").write_text("=")
@@ -349,6 +351,7 @@ async def test_of_two_files_for_one_server_the_winner_stays_last_good(
     assert await titles(store) == {"fs": "a"}
 
 
+@pytest.mark.requirement("002-066")
 async def test_strict_refuses_the_whole_load_and_lists_every_problem(
     store: MemoryStore, directory: Path
 ) -> None:

@@ -102,6 +102,7 @@ async def test_wat_5_a_node_that_fell_behind_lists_again(store: MemoryStore) -> 
     assert (state.revision, set(state.servers)) == (store.revision, {"fs", "git"})
 
 
+@pytest.mark.requirement("002-075")
 async def test_wat_7_a_transaction_of_thousands_is_one_state(store: MemoryStore) -> None:
     async with asyncio.timeout(DEADLINE_S), aclosing(watch_registry(store)) as states:
         await anext(states)

@@ -57,6 +57,7 @@ def test_what_a_server_needs_is_not_given_by_an_empty_text(needed: str) -> None:
         parse_server(body)
 
 
+@pytest.mark.requirement("002-011")
 @pytest.mark.parametrize("word", ["never", "policy", "always"])
 def test_an_approval_policy_may_be_one_word(word: str) -> None:
     body = tomllib.loads(SPEAR_FILES["fs.toml"]) | {"approval_policy": word}
@@ -72,6 +73,7 @@ def test_an_approval_policy_of_an_unknown_word_is_refused() -> None:
         parse_server(tomllib.loads(FILES) | {"approval_policy": "sometimes"})
 
 
+@pytest.mark.requirement("000-35")
 @pytest.mark.parametrize(
     ("key", "text", "stored"),
     [

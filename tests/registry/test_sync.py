@@ -34,6 +34,7 @@ def control(store: MemoryStore) -> MemoryControl:
     return MemoryControl(store)
 
 
+@pytest.mark.requirement("002-071")
 async def test_a_node_lists_and_then_has_one_state_for_each_transaction(
     store: MemoryStore, control: MemoryControl
 ) -> None:
@@ -83,6 +84,7 @@ async def test_rep_3_without_control_a_node_starts_not_ready_and_keeps_trying_ev
     ]
 
 
+@pytest.mark.requirement("002-076")
 async def test_rep_3_while_control_is_away_the_last_state_stays_and_then_all_is_caught_up(
     store: MemoryStore, control: MemoryControl, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -102,6 +104,7 @@ async def test_rep_3_while_control_is_away_the_last_state_stays_and_then_all_is_
     assert control.watches[-1][1] == store.revision  # listed once it was back, and watched from there
 
 
+@pytest.mark.requirement("002-073")
 async def test_watches_that_cannot_be_started_are_tried_ever_more_slowly(control: MemoryControl) -> None:
     async with following(control):
         control.watch_failure = Unauthenticated("the key is unknown, revoked or expired")
@@ -173,6 +176,7 @@ async def test_rep_2_after_a_dropped_watch_a_change_arrives_within_two_seconds(
             assert node.state == await listed(store)
 
 
+@pytest.mark.requirement("002-074")
 async def test_wat_3_a_node_behind_the_compacted_log_lists_once_after_a_moment_of_its_own(
     store: MemoryStore, control: MemoryControl, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -352,6 +356,7 @@ async def test_rep_6_unknown_kinds_and_records_that_cannot_be_read_do_not_stop_t
         assert node.status.is_degraded is False
 
 
+@pytest.mark.requirement("002-073")
 def test_waits_double_to_their_ceiling_and_are_any_part_of_it() -> None:
     full, none = Backoff(DEFAULT_LIMITS, lambda: 1.0), Backoff(DEFAULT_LIMITS, lambda: 0.0)
 

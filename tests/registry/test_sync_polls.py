@@ -104,6 +104,7 @@ async def test_a_poll_that_fails_or_is_outrun_by_a_listing_changes_nothing(store
         assert (node.status.epoch, node.status.relists) == ("second", 1)
 
 
+@pytest.mark.requirement("002-072")
 async def test_a_poll_finds_what_the_watch_does_not_deliver(
     store: MemoryStore, control: MemoryControl
 ) -> None:
@@ -134,6 +135,7 @@ async def test_a_poll_that_is_a_moment_ahead_of_the_watch_is_no_cause_to_list(
         assert (node.status.relists, sorted(node.state.servers)) == (0, ["fs"])
 
 
+@pytest.mark.requirement("002-072")
 @pytest.mark.parametrize(("jitter", "every_s"), [(0.0, 30.0), (0.5, 75.0), (1.0, 120.0)])
 async def test_polls_are_spread_over_half_a_minute_to_two(
     control: MemoryControl, jitter: float, every_s: float

@@ -64,6 +64,7 @@ async def script(gateway: Gateway, *replies: Reply) -> AsyncIterator[ScriptedMod
         yield model
 
 
+@pytest.mark.requirement("002-002")
 @both
 async def test_three_rounds_of_tools_are_run_before_the_answer(
     gateway: Gateway, chat: Chat, stream: bool

@@ -13,6 +13,7 @@ GROWN = 8
 """Children and helpers of the family that is killed, once all are there."""
 
 
+@pytest.mark.requirement("002-089")
 def test_a_hundred_calls_reach_one_child(site: Site) -> None:
     site.place(site.stage("one"), site.stage("two", "modern"))
     with running(site) as gateway:

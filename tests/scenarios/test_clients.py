@@ -219,6 +219,7 @@ def calls_of(gateway: Gateway) -> list[tuple[str, str, str]]:
     ]
 
 
+@pytest.mark.requirement("002-054", "004-06")
 @pytest.mark.parametrize(("client", "behind"), MEETINGS)
 def test_a_client_sees_and_calls_exactly_the_tools_of_its_url(
     gateway: Gateway, client: str, behind: str

@@ -2,11 +2,14 @@
 
 import signal
 
+import pytest
+
 from tests.scenarios.gateway import Site, running
 from tests.scenarios.in_process import cli, run_here
 from tests.scenarios.waiting import eventually, settle_on
 
 
+@pytest.mark.requirement("002-056")
 def test_files_that_come_change_and_go_change_the_tools_without_a_restart(site: Site) -> None:
     site.place(site.stage("one", "tools=echo,pid"))
     with running(site) as gateway:
@@ -43,6 +46,7 @@ def test_fil_8_a_broken_file_keeps_the_last_good_version_of_its_server_and_is_re
         assert client.text("spoilt.echo", text="still here") == "still here"
 
 
+@pytest.mark.requirement("002-056")
 def test_sighup_reads_the_files_again_and_they_win_over_what_was_written_since(site: Site) -> None:
     record = site.stage("one", "tools=echo,pid", allowed_tools=["echo"])
     site.place(record)

@@ -261,6 +261,7 @@ def _writes(fleet: Fleet, at: int) -> bool:
     return fleet.controls[at].gateway.http.put(f"/admin/api/tasks/back-{at}", json=body).is_success
 
 
+@pytest.mark.requirement("002-076")
 def test_rep_3_without_any_control_nodes_serve_on_marked_and_refuse_where_that_was_asked_for(
     fleet: Fleet,
 ) -> None:

@@ -64,6 +64,7 @@ def at_once(act: Callable[[], Any]) -> Any:
     return found
 
 
+@pytest.mark.requirement("000-03")
 def test_a_server_that_never_starts_delays_no_list_and_no_call_of_the_others(client: McpClient) -> None:
     tools = at_once(client.tools)
     text = at_once(lambda: client.text("good.echo", text="here"))

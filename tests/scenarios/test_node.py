@@ -145,6 +145,7 @@ def test_the_line_to_control_is_encrypted_where_it_has_a_certificate(site: Site,
     assert leaks({*written, *(site.root / "node").iterdir()}, secrets) == []  # SEC-1
 
 
+@pytest.mark.requirement("002-004")
 def test_a_node_keeps_nothing_on_disk_but_its_audit_log(fleet: Fleet) -> None:
     [node] = fleet.nodes
     node.serves()

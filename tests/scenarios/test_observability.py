@@ -303,6 +303,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     return run_script(Site(tmp_path_factory.mktemp("everything")))
 
 
+@pytest.mark.requirement("000-45", "002-048")
 def test_every_sample_is_what_the_script_makes_of_it(known: Known) -> None:
     found = {
         name: {" ".join(value for _, value in sorted(labels)): number for labels, number in samples.items()}
@@ -407,6 +408,7 @@ def test_every_event_is_what_the_script_makes_of_it(known: Known, kind: str) -> 
     assert in_order(list(map(normal, found))) == in_order(expected)
 
 
+@pytest.mark.requirement("002-050")
 def test_every_call_is_on_record_once_with_all_that_is_known_of_it(known: Known) -> None:
     assert in_order(list(map(normal, known.of("call")))) == in_order(CALLS)
 

@@ -125,6 +125,7 @@ def test_a_task_that_changes_changes_the_list_of_every_open_client(gateway: Gate
     assert withdrawn["error"]["message"] == "Unknown tool: desk.echo"
 
 
+@pytest.mark.requirement("002-013")
 def test_a_server_is_applied_tested_called_and_deleted_from_the_command_line(gateway: Gateway) -> None:
     file = gateway.site.root / "guest.json"
     file.write_text(

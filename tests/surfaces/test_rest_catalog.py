@@ -49,6 +49,7 @@ def furnished() -> MemoryNet:
     return net_of(excel_tools=(CREATE, READ), sga_search=(WEB,), plain=(definition("ping"),))
 
 
+@pytest.mark.requirement("004-01")
 async def test_the_categories_have_the_shape_that_skill_creators_know() -> None:
     async with open_rest(furnished()) as house:
         await furnish(house)
@@ -63,6 +64,7 @@ async def test_the_categories_have_the_shape_that_skill_creators_know() -> None:
         }
 
 
+@pytest.mark.requirement("004-02")
 async def test_a_category_shows_its_packages() -> None:
     async with open_rest(furnished()) as house:
         await furnish(house)
@@ -83,6 +85,7 @@ async def test_a_category_shows_its_packages() -> None:
         }
 
 
+@pytest.mark.requirement("004-03")
 async def test_a_package_shows_its_tools_with_their_whole_schemas() -> None:
     async with open_rest(furnished()) as house:
         await furnish(house)
@@ -144,6 +147,7 @@ async def test_a_search_right_after_a_start_answers_with_what_is_indexed_and_say
     assert early["tools"] == ready["tools"]
 
 
+@pytest.mark.requirement("004-04")
 async def test_search_finds_by_words_of_either_language_and_says_where_the_tool_is() -> None:
     async with open_rest(furnished()) as house:
         await furnish(house)
@@ -161,6 +165,7 @@ async def test_search_finds_by_words_of_either_language_and_says_where_the_tool_
         assert (await house.get("/api/catalog/search?q=zzzz"))["tools"] == []
 
 
+@pytest.mark.requirement("004-04")
 @pytest.mark.parametrize(
     ("query", "expected"),
     [

@@ -208,6 +208,7 @@ async def test_thousands_of_changes_leave_the_loop_to_others() -> None:
 # Reviewed changes
 
 
+@pytest.mark.requirement("000-37")
 async def test_where_plans_are_required_a_change_is_made_as_it_was_shown_or_not_at_all() -> None:
     sent = task("review", default_server_ids=["git"])
     async with open_rest(terms=Terms(requires_plan=True)) as house:

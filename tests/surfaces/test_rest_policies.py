@@ -211,6 +211,7 @@ async def test_a_write_tells_of_rules_that_do_nothing_in_what_was_written() -> N
         assert other["warnings"] == []
 
 
+@pytest.mark.requirement("000-48")
 async def test_the_overview_shows_what_each_task_sees_and_where() -> None:
     many = task("many", default_server_ids=["git", "big"])
     big = MemoryServer(tools=[definition(f"t{n}") for n in range(9)])
@@ -259,6 +260,7 @@ async def test_the_overview_shows_what_each_task_sees_and_where() -> None:
 GIT_FILE = 'server_id = "git"\ntransport = "stdio"\nallowed_tools = ["*"]\n[stdio]\ncommand = "serve"\n'
 
 
+@pytest.mark.requirement("002-056")
 async def test_a_reload_applies_the_files_and_a_dry_run_only_says_what_it_would_do(tmp_path: Path) -> None:
     store, noted = MemoryStore(lambda: 0), []
     loader = DirectoryLoader(store, tmp_path, on_applied=lambda report, by: noted.append((report, by)))

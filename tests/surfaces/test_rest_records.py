@@ -36,6 +36,7 @@ async def body_of(house: RestHouse, kind: Kind, record_id: str) -> Any:
     return None if stored is None else stored.body
 
 
+@pytest.mark.requirement("002-013", "002-086")
 async def test_a_server_is_created_read_replaced_and_deleted() -> None:
     async with open_rest() as house:
         created = await house.ask("POST", SERVERS, stdio("git", tags=["code"]))
@@ -192,6 +193,7 @@ async def test_what_was_read_can_be_sent_back_as_it_is() -> None:
         assert await house.store.list() == before
 
 
+@pytest.mark.requirement("002-088")
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
@@ -375,6 +377,7 @@ async def test_adm_14_the_registry_takes_only_so_many_records_of_a_kind() -> Non
         assert replaced.status_code == 200
 
 
+@pytest.mark.requirement("002-083", "002-086")
 async def test_a_saved_server_is_tried_beside_the_connection_in_use() -> None:
     net = MemoryNet(git=MemoryServer(era="legacy", tools=[definition("log"), definition("bad\0name")]))
     async with open_rest(net) as house:

@@ -389,6 +389,7 @@ async def test_a_key_bound_to_no_task_at_all_sees_nothing() -> None:
         assert error_of(tools) == (404, "not_found")
 
 
+@pytest.mark.requirement("000-47")
 async def test_a_scope_has_its_price_by_tool_and_beside_that_of_everything() -> None:
     async with open_rest(world()) as house:
         await furnish(house)

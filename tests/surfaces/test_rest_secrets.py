@@ -186,6 +186,7 @@ async def test_stars_outside_of_secrets_are_what_they_say() -> None:
         assert (answer["server"]["display_name"], answer["server"]["allowed_tools"]) == ("***", ["***"])
 
 
+@pytest.mark.requirement("002-001", "002-043")
 async def test_sec_6_a_reference_is_shown_as_a_reference_and_never_resolved_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -104,6 +104,7 @@ async def test_adm_3_what_may_not_be_saved_is_never_started(draft: dict[str, Any
 # Previews
 
 
+@pytest.mark.requirement("002-084")
 async def test_the_tools_of_a_server_show_with_their_names_and_what_becomes_of_them() -> None:
     async with open_rest(world()) as house:
         await house.seed(
@@ -194,6 +195,7 @@ OFFICIAL: Final = {
 }
 
 
+@pytest.mark.requirement("002-086")
 async def test_servers_of_other_programs_are_imported_in_one_transaction_and_offer_nothing_yet() -> None:
     content = {
         "mcpServers": {
@@ -244,6 +246,7 @@ async def test_a_file_of_our_own_is_imported_as_text_and_what_is_allowed_stays_s
         assert (stored.body["stdio"]["args"], stored.body["allowed_tools"]) == (["-v"], ["log"])
 
 
+@pytest.mark.requirement("002-085")
 async def test_an_import_passes_the_checks_of_saving_or_changes_nothing() -> None:
     content = {"mcpServers": {"good": {"command": "serve"}, "evil": {"command": "sh"}}}
     async with open_rest(terms=Terms(allowed_commands=("serve",))) as house:
@@ -420,6 +423,7 @@ async def test_a_scope_that_is_refused_says_why() -> None:
 # Who may have programs started
 
 
+@pytest.mark.requirement("002-003")
 @pytest.mark.parametrize("role", ["viewer", "publisher", "agent"])
 async def test_adm_4_only_an_administrator_has_a_program_started_in_whatever_way_it_is_asked_for(
     role: str,

@@ -65,6 +65,7 @@ async def test_a_task_over_rest_may_name_its_profile_without_quotes() -> None:
     assert stored.body["config"]["mcp.profile"] == '"code-review"'
 
 
+@pytest.mark.requirement("002-085")
 async def test_a_registry_file_is_imported_as_a_multipart_upload() -> None:
     async with open_rest() as house:
         sent = form(
@@ -126,6 +127,7 @@ async def test_a_watch_ahead_of_the_registry_is_told_to_list_again_over_grpc() -
     assert "ahead of this registry" in (caught.value.details() or "")
 
 
+@pytest.mark.requirement("000-46")
 async def test_a_denied_request_is_counted_under_the_servers_it_named() -> None:
     async with open_rest() as house:
         await house.seed(

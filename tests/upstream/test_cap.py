@@ -39,6 +39,7 @@ def test_a_result_within_the_cap_is_the_same_object() -> None:
     assert cap_result(result, len(result)) is result
 
 
+@pytest.mark.requirement("002-052")
 def test_bud_4_a_ten_mebibyte_text_becomes_one_mebibyte_of_valid_json_that_says_so() -> None:
     text = 'línea con acentos, 漢字 y 😀 "quotes" \\ \n\x00' * 200_000
     sent = {"content": [{"type": "text", "text": text, "annotations": {"priority": 1}}], "isError": False}

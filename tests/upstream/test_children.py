@@ -265,6 +265,7 @@ async def test_supervisors_do_not_end_by_signals_meant_for_the_node() -> None:
         await link.aclose()
 
 
+@pytest.mark.requirement("002-103")
 async def test_chd_14_one_child_too_many_is_refused_and_the_others_go_on() -> None:
     async with open_warden(max_children=2) as warden:
         links = [await start(warden), await start(warden)]

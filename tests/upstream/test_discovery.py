@@ -276,6 +276,7 @@ async def test_a_failed_list_keeps_the_last_good_tools_marked_and_recovers() -> 
     assert changed == ["one", "one", "one"]
 
 
+@pytest.mark.requirement("000-03")
 @pytest.mark.parametrize(
     ("on_list", "state"),
     [
@@ -320,6 +321,7 @@ async def test_pages_have_their_time_together() -> None:
         assert (found.state, asyncio.get_running_loop().time()) == ("list_timeout", 10.0)
 
 
+@pytest.mark.requirement("002-095")
 async def test_failed_lists_are_tried_again_after_one_to_five_seconds() -> None:
     server = MemoryServer(on_list=pages_of(Reply(error=b"{}")))
     async with pool_of(MemoryNet(one=server)) as pool:

@@ -179,6 +179,7 @@ async def test_ssr_1_a_host_on_the_list_is_connected_to_however_it_is_spelled(ho
     LISTED.check_literal(parse_target(f"https://[{host}]/" if ":" in host else f"https://{host}/"))
 
 
+@pytest.mark.requirement("002-045")
 @pytest.mark.parametrize(
     "host",
     ["example.com", "a.example.com.evil.net", "evil-mcp.internal", "10.0.0.77", "127.0.0.1", "8.8.8.8"],
@@ -227,6 +228,7 @@ async def _never(request: Request, peer: Peer) -> None:
     raise AssertionError("nobody may connect here")
 
 
+@pytest.mark.requirement("002-045")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "rebound.example", "[::ffff:127.0.0.1]"])
 async def test_ssr_1_a_refused_server_gets_no_connection(host: str) -> None:
     async def rebinding(name: str, port: int) -> list[str]:

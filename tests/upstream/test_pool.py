@@ -61,6 +61,7 @@ async def test_records_show_at_once_and_their_tools_when_listed() -> None:
     assert changed == ["one"]
 
 
+@pytest.mark.requirement("002-014", "002-047")
 async def test_health_of_a_connected_server() -> None:
     began_ms = time.time_ns() // 1_000_000
     tools = (definition("a"), definition("b"), b"{}")
@@ -82,6 +83,7 @@ async def test_health_of_a_connected_server() -> None:
     assert began_ms <= health.since_ms <= time.time_ns() // 1_000_000
 
 
+@pytest.mark.requirement("002-077")
 async def test_applying_the_same_records_again_does_nothing() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:
@@ -106,6 +108,7 @@ async def test_a_record_with_other_rules_keeps_its_link_and_its_tools() -> None:
     assert (len(net["one"].starts_s), changed) == (1, ["one"])
 
 
+@pytest.mark.requirement("002-078")
 async def test_a_changed_launch_reconnects_while_calls_in_flight_and_in_line_finish_on_the_old_link() -> None:
     net = MemoryNet(one=MemoryServer(on_call={"slow": after_three_seconds}))
     async with pool_of(net) as pool:

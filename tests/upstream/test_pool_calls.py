@@ -196,6 +196,7 @@ async def test_chd_3_a_call_that_hangs_holds_up_no_other(net: MemoryNet, pool: P
     assert len(net["one"].starts_s) == 1
 
 
+@pytest.mark.requirement("002-092")
 async def test_bud_3_never_more_than_the_limit_a_bounded_queue_and_the_rest_busy_at_once(
     net: MemoryNet, pool: Pool
 ) -> None:

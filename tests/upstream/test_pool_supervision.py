@@ -46,6 +46,7 @@ def refuse(message: str = "it exited with 1", *, fatal: bool = False) -> Callabl
     return on_start
 
 
+@pytest.mark.requirement("002-047")
 async def test_chd_1_a_server_that_always_exits_is_started_five_times_in_ten_seconds_and_then_rarely() -> (
     None
 ):
@@ -344,6 +345,7 @@ async def test_the_era_is_remembered_and_probed_again_after_a_failed_start() -> 
     assert net["one"].known_eras == [None, "legacy", "legacy", None]
 
 
+@pytest.mark.requirement("002-090")
 async def test_an_idle_server_is_closed_keeps_its_tools_and_wakes_by_a_call() -> None:
     net = MemoryNet()
     async with pool_of(net) as pool:

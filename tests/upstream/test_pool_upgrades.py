@@ -70,6 +70,7 @@ async def test_a_version_that_does_not_start_offers_nothing() -> None:
         assert shown(pool) == ("list_failed", [], [])
 
 
+@pytest.mark.requirement("002-079")
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -1,5 +1,7 @@
 """When a server may be started again."""
 
+import pytest
+
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.restarts import Restarts
 
@@ -21,6 +23,7 @@ def waits_of(restarts: Restarts, *, failures: int, now_s: float = 0.0) -> list[f
     return waits
 
 
+@pytest.mark.requirement("002-091")
 def test_the_wait_doubles_to_its_ceiling_and_the_sixth_start_waits_for_the_window() -> None:
     waits = waits_of(restarts_of(), failures=12)
 

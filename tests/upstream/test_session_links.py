@@ -147,6 +147,7 @@ async def test_sessions_count_against_the_children_of_a_node() -> None:
         assert await stage.call("pid", "a") == pid
 
 
+@pytest.mark.requirement("002-089")
 async def test_a_child_that_died_between_calls_is_started_again_and_the_next_call_waits_for_it() -> None:
     async with open_stage(sharing="shared") as stage:
         pid = await stage.call("pid")

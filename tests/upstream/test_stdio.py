@@ -226,6 +226,7 @@ async def test_a_child_that_closes_a_pipe_is_ended(fd: int, reason: str) -> None
     assert listener.closed == [reason]
 
 
+@pytest.mark.requirement("002-046")
 async def test_chd_5_answers_are_right_between_noise() -> None:
     async with open_link(faulty()) as link:
         for _ in range(3):
@@ -262,6 +263,7 @@ async def test_a_line_beyond_the_bound_ends_the_server() -> None:
     assert listener.closed == [f"sent a line of more than {MAX_MESSAGE_BYTES} bytes"]
 
 
+@pytest.mark.requirement("002-046")
 @pytest.mark.soak
 async def test_chd_6_a_flood_on_stderr_blocks_nothing_and_its_end_is_kept() -> None:
     listener = Listener()
@@ -433,6 +435,7 @@ def test_which_request_an_unreadable_answer_means(line: bytes, number: bytes) ->
     assert guess_answered(line) == number
 
 
+@pytest.mark.requirement("002-006")
 @on_one_loop
 async def test_real_modern_servers_are_spoken_to_in_their_era(tmp_path: Path) -> None:
     async with open_link(command(str(BIN / "mcp-server-time"), "--local-timezone", "UTC")) as link:

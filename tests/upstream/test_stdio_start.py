@@ -185,6 +185,7 @@ async def test_a_record_that_says_nothing_of_stdio_is_refused() -> None:
     assert failure == ("its record does not say what to start", "list_failed", True)
 
 
+@pytest.mark.requirement("000-40")
 async def test_a_missing_variable_is_named_and_nothing_is_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     async with open_opener({}) as opener:
@@ -194,6 +195,7 @@ async def test_a_missing_variable_is_named_and_nothing_is_started(tmp_path: Path
     assert not pids.exists()
 
 
+@pytest.mark.requirement("002-043", "002-062", "002-063")
 async def test_references_are_resolved_wherever_a_record_may_hold_them(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "WHERE": str(tmp_path), "WORD": "hello"}
     record = faulty("${ENV:WORD}", cwd="${ENV:WHERE}", env={"GREETING": "${ENV:WORD}!"}, env_from=("WORD",))

@@ -62,6 +62,7 @@ async def test_a_modern_request_carries_its_era_in_headers_and_envelope() -> Non
         }
 
 
+@pytest.mark.requirement("002-091")
 async def test_a_legacy_request_carries_its_session_and_no_envelope() -> None:
     async with linked(FakeMcp("legacy")) as (server, link):
         meta = {"x/y": 1, "io.modelcontextprotocol/protocolVersion": MODERN}

@@ -118,6 +118,7 @@ async def call(link: Link, text: str, timeout_s: float = 60.0) -> Any:
     return json.loads(reply.result or reply.error or b"")
 
 
+@pytest.mark.requirement("002-006")
 @pytest.mark.parametrize("how", ["streams", "json", "stateless"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_tools_are_listed_and_called_in_both_eras(era: Era, how: str) -> None:

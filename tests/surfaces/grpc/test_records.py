@@ -34,6 +34,7 @@ async def body_of(house: GrpcHouse, server_id: str) -> Any:
     return stored.body
 
 
+@pytest.mark.requirement("002-067")
 async def test_a_listing_has_one_revision_and_each_record_its_own() -> None:
     async with open_house() as house:
         await house.upsert(server_message("b"))
@@ -233,6 +234,7 @@ async def test_where_changes_are_reviewed_they_name_their_plan() -> None:
     assert outdated == ("FAILED_PRECONDITION", "plan_outdated")
 
 
+@pytest.mark.requirement("000-33")
 async def test_tasks_profiles_and_pins_are_written_listed_and_removed_alike() -> None:
     written = {
         "Task": policy.Task(task_id="a", display_name="A", config={"mcp.enabled": "true"}),

@@ -127,6 +127,7 @@ def test_adm_1_the_definitions_the_table_and_the_matrix_match() -> None:
     assert defined == set(MATRIX)
 
 
+@pytest.mark.requirement("002-069")
 @pytest.mark.parametrize("rpc", MATRIX)
 async def test_adm_1_every_rpc_answers_every_caller_as_the_matrix_says(rpc: str) -> None:
     found = []

@@ -29,6 +29,7 @@ async def run_client(address: str, generated: Path, *, program: str = "spear_cli
     return json.loads(output)
 
 
+@pytest.mark.requirement("002-013", "002-070")
 async def test_rep_6_a_client_of_spears_lists_watches_upserts_and_deletes(tmp_path: Path) -> None:
     arguments = [f"-I{HERE}", f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}", "spear.proto"]
     assert protoc.main(["protoc", *arguments]) == 0

@@ -68,6 +68,7 @@ async def exhaust(call: Any) -> None:
         pass
 
 
+@pytest.mark.requirement("002-068")
 @WATCHES
 async def test_wat_6_a_watch_replays_then_bookmarks_then_goes_live(watch: Watch) -> None:
     async with open_house() as house:

@@ -29,6 +29,7 @@ async def modern_tools(house: House, url: str) -> list[str]:
     return [tool["name"] for tool in answer.json["result"]["tools"]]
 
 
+@pytest.mark.requirement("004-06", "004-09", "004-10")
 async def test_both_eras_see_the_same_scope_on_every_path() -> None:
     review = task("review", default_server_ids=["git"], tool_denylist=["push"])
     async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
@@ -63,6 +64,7 @@ async def test_a_call_reaches_the_tool_under_its_own_name_with_its_bytes() -> No
         assert [call.params["name"] for call in house.net["notes"].calls] == ["add"]
 
 
+@pytest.mark.requirement("004-25")
 async def test_sco_1_a_call_outside_the_scope_is_byte_for_byte_like_a_tool_that_does_not_exist() -> None:
     review = task("review", default_server_ids=["git"], tool_denylist=["push"])
     async with open_house(world(), GIT, NOTES, tasks=(review,)) as house:
@@ -105,6 +107,7 @@ async def test_sco_8_no_pattern_reaches_past_the_task(tools: str) -> None:
         assert answer.status in (200, 400)
 
 
+@pytest.mark.requirement("004-25")
 async def test_sco_12_a_session_keeps_the_scope_it_was_opened_with() -> None:
     async with open_house(world(), GIT, NOTES) as house:
         session = await house.session("/api/mcp?tools=git.log")
@@ -114,6 +117,7 @@ async def test_sco_12_a_session_keeps_the_scope_it_was_opened_with() -> None:
         assert (await session.call("git.status")).code == -32602
 
 
+@pytest.mark.requirement("004-07")
 async def test_initialize_may_carry_tools_which_narrow_the_url() -> None:
     async with open_house(world(), GIT, NOTES) as house:
         alone = await house.session("/api/mcp", tools=["git.log", "notes.add"])
@@ -219,6 +223,7 @@ async def test_a_revoked_key_ends_its_sessions_with_the_next_request() -> None:
         assert (await session.send("tools/list")).status == 401
 
 
+@pytest.mark.requirement("002-077")
 async def test_sco_21_a_revoked_tool_is_not_callable_on_an_open_session() -> None:
     async with open_house(world(), GIT) as house:
         session = await house.session("/api/mcp")

@@ -59,6 +59,7 @@ async def agree(approvals: MemoryApprovals, approval_id: str, *, is_approved: bo
     await approvals.decide(approval_id, is_approved=is_approved, by="key:bob", reason="because")
 
 
+@pytest.mark.requirement("002-044")
 async def test_a_modern_client_waits_for_a_person_and_then_calls_once() -> None:
     async with governed() as (house, approvals):
         first = await house.modern("/mcp", "tools/call", SENT, key=ADA)

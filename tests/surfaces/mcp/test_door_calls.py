@@ -31,6 +31,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.requirement("002-101")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_bud_1_a_call_past_its_budget_answers_mcp_timeout_and_the_server_is_told(era: str) -> None:
     slow = record("one", allowed_tools=("*",), timeout_ms=500)
@@ -48,6 +49,7 @@ async def test_bud_1_a_call_past_its_budget_answers_mcp_timeout_and_the_server_i
         assert [(one.outcome, one.code) for one in house.audited] == [("error", "mcp_timeout")]
 
 
+@pytest.mark.requirement("002-101")
 async def test_a_dead_server_answers_mcp_unavailable() -> None:
     async def die(_members: dict[str, Any]) -> Reply:
         house.net["one"].crash()
@@ -328,6 +330,7 @@ async def test_a_call_that_asks_for_a_task_is_a_plain_one() -> None:
         assert house.net["one"].calls[-1].params == {"name": "echo", "arguments": {"a": 1}}
 
 
+@pytest.mark.requirement("000-44", "000-46")
 async def test_a_list_counts_each_server_by_what_came_of_it_and_a_removed_one_is_forgotten() -> None:
     """SEC-7"""
     off = record("off", allowed_tools=("*",), enabled=False)

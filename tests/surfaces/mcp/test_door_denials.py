@@ -23,6 +23,7 @@ def denials(house: House) -> list[tuple[str, str, str]]:
     return [(one.tool, one.layer, one.rule) for one in house.audited if one.outcome == "denied"]
 
 
+@pytest.mark.requirement("000-43")
 @pytest.mark.parametrize(
     ("url", "secret", "name", "layer"),
     [

@@ -77,6 +77,7 @@ ERAS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.requirement("002-053")
 @ERAS
 async def test_lists_and_what_is_got_by_them_are_the_same_in_all_four_cells(client: Era, server: Era) -> None:
     async with open_house(world(server), docs(), PLAIN) as house:

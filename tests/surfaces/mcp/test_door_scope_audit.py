@@ -43,6 +43,7 @@ def seen(event: dict[str, Any]) -> tuple[Any, ...]:
     return event["principal"], event["task_id"], event["offered"], event.get("reasons", {})
 
 
+@pytest.mark.requirement("000-43")
 async def test_a_list_is_audited_with_what_it_offers_and_every_exclusion() -> None:
     async with open_house(net_of_two(), *records(), tasks=(OPS,)) as house:
         await house.modern(URL, "tools/list")
@@ -179,6 +180,7 @@ async def test_a_caller_that_asks_for_ever_more_subsets_has_short_events_before_
     assert max(len(json.dumps(one)) for one in short) < 700
 
 
+@pytest.mark.requirement("000-41")
 async def test_the_warning_about_an_empty_scope_names_its_task(caplog: pytest.LogCaptureFixture) -> None:
     nothing = task("nothing", default_server_ids=["one"], tool_denylist=["*"])
     with caplog.at_level(logging.WARNING):

@@ -123,6 +123,7 @@ async def test_sco_12_a_stream_keeps_what_its_url_asks_for(url: str, endpoint: s
         assert hidden["error"]["code"] == -32602
 
 
+@pytest.mark.requirement("004-11")
 async def test_calls_are_answered_on_the_stream_each_under_its_own_id() -> None:
     async with settled(world(), GIT, NOTES) as house, connected(house, "/api/mcp") as client:
         await client.tools()

@@ -24,6 +24,7 @@ ECHO = "mcp__one__echo"
 SECRET = "agent-secret-agent-secret-agent-secret"
 
 
+@pytest.mark.requirement("002-028")
 async def test_a_tool_outside_of_the_scope_is_denied_audited_and_like_one_that_does_not_exist() -> None:
     """CHT-7"""
     net = stage()
@@ -89,6 +90,7 @@ async def test_nothing_of_ours_goes_to_the_models_server() -> None:
         assert not [name for name in ask.headers if "toolgate" in name]
 
 
+@pytest.mark.requirement("000-02")
 async def test_an_empty_scope_goes_on_without_tools_and_says_so() -> None:
     async with (
         scripted_model(text("hello"), strict=True) as model,
@@ -215,6 +217,7 @@ async def test_decisions_are_explained_to_those_who_ask_as_far_as_they_may_know(
     assert [one["tool"] for one in agent["toolgate"]["explain"]["decisions"]] == ["echo"]
 
 
+@pytest.mark.requirement("000-44")
 async def test_what_happens_is_counted() -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done"), status(400)) as model,

@@ -76,6 +76,7 @@ async def test_a_hundred_calls_at_once_are_each_answered_once_in_order_and_withi
     assert answer["toolgate"] == {"rounds": 1, "tool_calls": 60, "stopped": "call_limit"}
 
 
+@pytest.mark.requirement("002-032")
 async def test_a_model_that_calls_for_ever_is_stopped_and_the_reason_is_said() -> None:
     """CHT-3: by the number of rounds."""
     async with (
@@ -137,6 +138,7 @@ async def test_a_model_that_is_silent_past_the_time_is_not_waited_for() -> None:
     assert answer["toolgate"] == {"stopped": "time_limit"}
 
 
+@pytest.mark.requirement("002-035")
 async def test_a_tool_has_its_own_time_and_the_model_is_told() -> None:
     async with (
         scripted_model(calls(("mcp__one__hang", "{}", "a")), text("done"), strict=True) as model,
@@ -151,6 +153,7 @@ async def test_a_tool_has_its_own_time_and_the_model_is_told() -> None:
     assert (error["code"], error["retryable"]) == ("mcp_timeout", True)
 
 
+@pytest.mark.requirement("002-100")
 async def test_whatever_a_tool_answers_the_model_is_told_and_goes_on() -> None:
     async def fail(_params: Any) -> Reply:
         return Reply(result=b'{"content":[{"type":"text","text":"no such file"}],"isError":true}')

@@ -133,6 +133,7 @@ async def test_a_conversation_ends_with_the_credential_it_was_begun_with(*, is_s
         assert (answer.status, answer.json["error"]["code"]) == (401, "unauthenticated")
 
 
+@pytest.mark.requirement("000-01")
 @pytest.mark.parametrize("by", ["path", "header", "key"])
 async def test_a_task_brings_its_tools_however_it_is_named(by: str) -> None:
     async with (
@@ -160,6 +161,7 @@ async def test_a_task_brings_its_tools_however_it_is_named(by: str) -> None:
     assert model.requests[0].tool_names == [ECHO]
 
 
+@pytest.mark.requirement("002-017")
 @pytest.mark.parametrize(
     "members",
     [
@@ -216,6 +218,7 @@ async def test_a_task_or_an_upstream_can_switch_tools_off_and_a_request_cannot_s
     assert [ask.body["model"] for ask in model.requests] == ["m", "m"]
 
 
+@pytest.mark.requirement("000-26")
 async def test_a_request_for_more_than_its_task_may_have_is_refused_whole_and_audited() -> None:
     async with open_chat_house(
         MemoryNet(),

@@ -61,6 +61,7 @@ async def mcp_server_nobody_may_call() -> AsyncIterator[tuple[str, list[Any]]]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", opened
 
 
+@pytest.mark.requirement("002-104", "003-02")
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_body_passes_byte_for_byte_and_so_does_the_answer(is_stream: bool) -> None:
     sent = (
@@ -103,6 +104,7 @@ async def test_no_credential_and_no_field_of_ours_reaches_the_model() -> None:
     assert ask.body == body_of()
 
 
+@pytest.mark.requirement("003-01", "003-03")
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_other_tools_keep_their_shape_and_nobody_connects_for_them(is_stream: bool) -> None:
     """CHT-5"""
@@ -165,6 +167,7 @@ async def test_calls_of_declared_functions_pass_and_no_others() -> None:
     assert house.called == []
 
 
+@pytest.mark.requirement("003-06")
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_where_no_call_remains_the_model_is_asked_for_text(is_stream: bool) -> None:
     """One place at the upstream is enough for it."""

@@ -36,6 +36,7 @@ async def test_1_a_choice_that_was_satisfied_is_not_demanded_again(choice: Any) 
     ]
 
 
+@pytest.mark.requirement("002-022")
 async def test_1_a_named_function_of_the_caller_goes_to_the_caller_and_none_runs_no_tool() -> None:
     async with (
         scripted_model(calls(("own", '{"a": 1}')), calls((ECHO, "{}"))) as model,
@@ -76,6 +77,7 @@ async def test_3_calls_are_run_whatever_reason_to_end_they_come_with() -> None:
     assert answer["choices"][0]["message"]["content"] == "done"
 
 
+@pytest.mark.requirement("002-101")
 @pytest.mark.parametrize(
     "arguments",
     ["{", '{"a": 1}{"b": 2}', "", "[]", '"a"', '{"a": 1, "a": 2}', '{"a": "' + "x" * 2_000_000 + '"}'],

@@ -104,6 +104,7 @@ async def test_nothing_is_applied_in_part_where_one_label_is_unknown() -> None:
     assert model.requests == []
 
 
+@pytest.mark.requirement("002-003")
 async def test_mcp_tools_of_the_clients_own_pass_and_open_no_connection() -> None:
     """CHT-5"""
     net = MemoryNet()

@@ -143,6 +143,7 @@ async def guests(stage: ChatStage, directory: Path, *, max_guests: int = 1) -> A
         assert slots.host_faults == 0
 
 
+@pytest.mark.requirement("002-027", "002-029")
 async def test_a_guest_chats_with_functions_of_its_own_and_tools_of_servers(tmp_path: Path) -> None:
     """WAS-8: its first buffer is always too small. It sends twice, and a reply has calls of both kinds."""
     program = Program()

@@ -92,6 +92,7 @@ async def test_without_auto_an_answer_is_what_the_models_server_says() -> None:
     assert (refused["error"]["code"], refused["error"]["retryable"]) == ("invalid_chat", False)
 
 
+@pytest.mark.requirement("000-28")
 async def test_tools_of_servers_and_of_the_guest_are_called_in_one_reply() -> None:
     def story(chat: Chatter) -> Any:
         chat.tool("sum", chat.says(lambda sent: str(sent["a"] + sent["b"])))
@@ -245,6 +246,7 @@ def circling(ask: Ask) -> Any:
     return calls((ECHO, json.dumps({"n": ask.number}), f"c{ask.number}"), ("sum", f'{{"n": {ask.number}}}'))
 
 
+@pytest.mark.requirement("002-036")
 @pytest.mark.parametrize(
     ("key", "value", "stopped"),
     [
@@ -286,6 +288,7 @@ async def test_budgets_only_narrow_those_of_the_upstream() -> None:
         assert (await stage.play(story))["toolgate"]["stopped"] == "round_limit"
 
 
+@pytest.mark.requirement("002-036")
 async def test_results_are_cut_to_their_budget() -> None:
     def story(chat: Chatter) -> Any:
         chat.tool("sum", chat.says(lambda _: "é" * 2_000))

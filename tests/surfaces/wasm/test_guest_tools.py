@@ -186,6 +186,7 @@ async def test_a_function_of_the_guest_that_fails_is_told_to_the_model(
     assert error == {"code": "tool_exec_failed", "message": f"tool rc: {rc}", "retryable": False}
 
 
+@pytest.mark.requirement("002-029")
 async def test_a_function_that_is_not_in_the_table_fails() -> None:
     def story(chat: Chatter) -> Any:
         chat.write_fn({"name": "sum"}, -1)

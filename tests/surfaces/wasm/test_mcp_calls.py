@@ -53,6 +53,7 @@ def text_of(result: Any) -> str:
     return text
 
 
+@pytest.mark.requirement("002-037", "002-038", "002-039", "002-040")
 async def test_a_guest_lists_and_calls_the_tools_of_a_server_by_their_own_names() -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("mcp_open", "one")
@@ -79,6 +80,7 @@ async def test_a_guest_lists_and_calls_the_tools_of_a_server_by_their_own_names(
         assert (audited.server_id, audited.tool, audited.outcome) == ("one", "read", "ok")
 
 
+@pytest.mark.requirement("000-20")
 async def test_a_server_outside_the_task_is_refused_whether_it_exists_or_not() -> None:
     def story(guest: PlayedGuest) -> list[int]:
         return [guest.call("mcp_open", name) for name in ("two", "nowhere", "No Server", "", "gone", "shy")]
@@ -91,6 +93,7 @@ async def test_a_server_outside_the_task_is_refused_whether_it_exists_or_not() -
         assert [event.outcome for event in house.house.audited] == ["denied"] * 4
 
 
+@pytest.mark.requirement("000-27")
 async def test_a_task_that_is_not_enabled_or_gone_has_no_servers() -> None:
     def story(guest: PlayedGuest) -> tuple[int, Any]:
         return guest.call("mcp_open", "one"), guest.told("mcp_registry_list")
@@ -136,6 +139,7 @@ async def test_the_ceiling_of_the_invokers_key_holds() -> None:
         await house.play(FUNCTIONS, story, principal=bound)
 
 
+@pytest.mark.requirement("000-28")
 async def test_a_hidden_tool_answers_like_one_that_does_not_exist() -> None:
     def story(guest: PlayedGuest) -> list[tuple[int, Any]]:
         fd = guest.call("mcp_open", "one")
@@ -339,6 +343,7 @@ async def test_the_calls_of_a_run_are_kept() -> None:
     ]
 
 
+@pytest.mark.requirement("002-041")
 async def test_the_registry_shows_exactly_what_can_be_opened_and_nothing_of_where_it_runs() -> None:
     servers = (
         one(display_name="One", tags=("a", "b"), command="secret-command"),

@@ -48,6 +48,7 @@ def send_raw(guest: PlayedGuest, fd: int, data: bytes) -> int:
     return guest.call("cchat_ctl", fd, 1, 0, 65_000)
 
 
+@pytest.mark.requirement("000-29")
 async def test_parameters_that_the_policy_admits_are_what_the_session_asks_for(house: TaskHouse) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
@@ -82,6 +83,7 @@ async def test_what_is_only_asked_for_leaves_no_trace_in_the_gateway(
     assert (caplog.messages, house.house.gateway.metrics.empty_scopes) == ([], before)
 
 
+@pytest.mark.requirement("002-019")
 @pytest.mark.parametrize(
     "key", ["mcp.task_tool_allowlist", "mcp.task_tool_denylist", "mcp.task_", "mcp.task_x"]
 )
@@ -99,6 +101,7 @@ async def test_what_the_task_says_is_not_for_a_guest_to_set(house: TaskHouse, ke
     assert {event.outcome for event in house.house.audited} == {"denied"}
 
 
+@pytest.mark.requirement("000-30")
 @pytest.mark.parametrize("value", [["three"], ["one", "three"], ["nowhere"], ["one", "nowhere", "two"]])
 async def test_servers_outside_the_task_are_refused_as_a_whole(house: TaskHouse, value: list[str]) -> None:
     """WAS-7"""
@@ -265,6 +268,7 @@ async def test_a_task_that_is_not_enabled_cannot_be_enabled_by_its_guest() -> No
         await play(house, story)
 
 
+@pytest.mark.requirement("000-27")
 async def test_the_policy_is_that_of_the_moment(house: TaskHouse) -> None:
     def story(guest: PlayedGuest) -> None:
         fd = guest.call("cchat_create")
