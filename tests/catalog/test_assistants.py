@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from toolgate.catalog.assistants import PROGRAMS, Assistant, Door
+from toolgate.catalog.assistants import (
+    LONG_URL_CHARS,
+    PROGRAMS,
+    Assistant,
+    Door,
+    describe_selection,
+    warn_of_length,
+)
 
 URL = "http://127.0.0.1:8080/api/mcp/t/review"
 OPEN = Door(name="review", url=URL)
@@ -98,3 +105,45 @@ def test_each_client_keeps_its_settings_in_its_own_place(
     client: Assistant, platform: str, path: str | None
 ) -> None:
     assert PROGRAMS[client].file_below_home(platform) == path
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        pytest.param({"task": "review"}, "", id="a task alone"),
+        pytest.param({"servers": ""}, "", id="no server"),
+        pytest.param(
+            {"servers": "git,time"},
+            "Follows its packages: new tools of `git` and `time` appear by themselves.",
+            id="whole packages",
+        ),
+        pytest.param(
+            {"servers": "git", "tools": "git.git_log"},
+            "Frozen list: 1 named tool; new tools do not appear.",
+            id="named tools",
+        ),
+        pytest.param(
+            {"tools": "git.*"},
+            "Follows its packages: new tools of `git` that match appear by themselves.",
+            id="a pattern",
+        ),
+        pytest.param(
+            {"tools": "git.*,time.now,time.zone"},
+            "Follows its packages: new tools of `git` that match appear by themselves. "
+            "Frozen list for the rest: 2 named tools; new tools do not appear.",
+            id="both",
+        ),
+    ],
+)
+def test_a_selection_says_whether_new_tools_appear(query: dict[str, str], expected: str) -> None:
+    assert describe_selection(query) == expected
+
+
+def test_a_url_that_some_clients_do_not_take_says_what_to_do() -> None:
+    names = ",".join(f"excel-tools.create_workbook_{number}" for number in range(200))
+    warning = warn_of_length(f"{URL}?tools={names}")
+
+    assert warn_of_length("x" * LONG_URL_CHARS) is None
+    assert warning is not None
+    assert warning.startswith("the URL has 6,334 characters, and some clients take at most 4,000: ")
+    assert "`?servers=`" in warning

@@ -33,7 +33,8 @@ ENTRY = {"type": "http", "url": URL}
 def test_each_client_gets_its_own_shape(run: Run, client: str, expected: dict[str, Any]) -> None:
     ran = run("connect", client, "--task", "review", "--json")
 
-    assert ran.json == {"client": client, "name": "review", "url": URL, "config": expected}
+    shown = {"client": client, "name": "review", "url": URL, "config": expected}
+    assert ran.json == {**shown, "note": "", "warnings": []}
 
 
 def test_claude_code_is_given_the_exact_command(run: Run) -> None:

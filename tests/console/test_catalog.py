@@ -1,12 +1,16 @@
 """The catalog in the console: tools are found, looked at, tried, and picked for skills and clients."""
 
+import asyncio
 import json
+import re
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client
 from playwright.sync_api import Download, Page, Route, expect
 
 from tests.scenarios import reference
@@ -22,7 +26,7 @@ PICKED = ["git.git_log", "memory.read_graph"]
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Four servers in as many categories. Whoever writes a file is asked about it."""
+    """Five servers in as many categories. Whoever writes a file is asked about it."""
     site = Site(tmp_path_factory.mktemp("house"))
     asked = {"per_tool": {"write_file": "always"}}
     site.place(
@@ -30,6 +34,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Site:
         {**reference.memory(site), "category": "Knowledge"},
         {**reference.git(site), "category": "Code", "tags": ["local"]},
         site.server("form", stdio=FORM_SERVER, category="Forms"),
+        site.stage("stage", "tools=echo,pid", category="Stage"),
     )
     return site
 
@@ -37,7 +42,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.fixture(autouse=True, scope="module")
 def cataloged(gateway: Gateway) -> None:
     """The catalog follows what servers list aside."""
-    wanted = {"Files", "Knowledge", "Code", "Forms"}
+    wanted = {"Files", "Knowledge", "Code", "Forms", "Stage"}
     eventually(
         lambda: (
             {one["name"] for one in gateway.get("/api/catalog")["categories"] if one["toolCount"]} == wanted
@@ -75,6 +80,67 @@ def test_tools_picked_across_packages_make_a_skill_and_a_url_with_exactly_them(
     assert url == gateway.url + f"/api/mcp?tools={','.join(PICKED)}"
     assert sorted(gateway.modern(url.removeprefix(gateway.url)).tools()) == PICKED
     assert settings["mcpServers"]["toolgate"]["url"] == url
+
+
+@pytest.mark.requirement("004-08")
+def test_packages_picked_whole_make_a_url_that_follows_them_next_to_a_frozen_list(
+    tab: Page, gateway: Gateway
+) -> None:
+    tab.goto("/console/catalog")
+    tab.get_by_role("link", name="Stage").click()
+    tab.get_by_role("link", name="stage").click()
+    whole = tab.get_by_label("Pick the whole package")
+    tab.get_by_label("Pick stage.echo").check()
+    expect(whole).to_be_checked(indeterminate=True)
+    whole.check()
+    expect(tab.get_by_label("Pick stage.pid")).to_be_checked()
+    tab.get_by_role("main").get_by_role("link", name="Catalog").click()
+    tab.get_by_role("link", name="Knowledge").click()
+    tab.get_by_label("Pick package memory").check()
+    seen = gateway.get("/api/v1/mcp/scope?servers=stage,memory")
+    size = f"2 packages ({len(seen['tools'])} tools) picked, about {seen['tokens']:,} of"
+    expect(tab.get_by_role("region", name="Picked tools")).to_contain_text(size)
+    tab.get_by_role("link", name="Use them").click()
+    tab.get_by_role("tab", name="URL and clients").click()
+    expect(tab.get_by_role("radio", name="Follows its packages")).to_be_checked()
+    expect(tab.get_by_label("URL", exact=True)).to_contain_text("?servers=")
+    following = tab.get_by_label("URL", exact=True).inner_text()
+    tab.reload()
+    expect(tab.get_by_label("URL", exact=True)).to_contain_text(following)
+    expect(tab).to_have_url(re.compile(r"\?servers=stage%2Cmemory&tab=connect$"))
+    tab.get_by_role("radio", name="Frozen list").click()
+    expect(tab.get_by_label("URL", exact=True)).to_contain_text("?tools=")
+    frozen = tab.get_by_label("URL", exact=True).inner_text()
+    tab.get_by_text("Cursor", exact=True).click()
+    settings = json.loads(tab.get_by_label("configuration", exact=True).inner_text())
+    connected = gateway.cli("connect", "cursor", "--servers", "stage,memory", "--json").json
+    written_out = gateway.cli("connect", "cursor", "--servers", "stage,memory", "--frozen", "--json").json
+
+    assert following == gateway.url + "/api/mcp?servers=stage,memory"
+    assert sorted(gateway.modern(following.removeprefix(gateway.url)).tools()) == sorted(seen["tools"])
+    assert sorted(gateway.modern(frozen.removeprefix(gateway.url)).tools()) == sorted(seen["tools"])
+    assert settings["mcpServers"]["toolgate"]["url"] == frozen
+    assert connected["url"] == following
+    assert set(written_out["url"].partition("=")[2].split(",")) == set(seen["tools"])
+    expect(tab.get_by_text(written_out["note"])).to_be_visible()
+
+    gateway.site.place(gateway.site.stage("stage", "tools=echo,pid,wait", category="Stage"))
+    eventually(lambda: "stage.wait" in _listed_by_the_sdk(following), 60)
+
+    assert sorted(_listed_by_the_sdk(following)) == sorted([*seen["tools"], "stage.wait"])
+    assert sorted(_listed_by_the_sdk(frozen)) == sorted(seen["tools"])
+
+
+def _listed_by_the_sdk(url: str) -> list[str]:
+    """The tools that the official client sees at a URL."""
+
+    async def listed() -> list[str]:
+        async with Client(url) as client:
+            return [one.name for one in (await client.list_tools()).tools]
+
+    # In a thread: the browser's own loop runs in this one.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, listed()).result()
 
 
 def _save(tab: Page, directory: Path, form: str) -> Path:

@@ -26,6 +26,8 @@ BESIDE: Final = {
     "server-history": ("servers/git/history", "revision"),
     "task-connect": ("tasks/review?tab=connect", "Claude Code"),
     "profile-edit": ("profiles/reading/edit", "What this change would do"),
+    "catalog-bundle": ("catalog/picked?servers=git,notes&tab=connect", "Frozen list"),
+    "catalog-category": ("catalog/in/files", "Shared files"),
     "approvals-all": ("approvals?state=all", "shop.refund_order"),
     "unused-keys": ("unused?of=key", "assistant"),
     "unused-servers": ("unused?of=server", "billing"),

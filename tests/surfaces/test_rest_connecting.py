@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.surfaces.rest_house import BASE_URL, error_of, open_rest, secret_of
-from toolgate.catalog.assistants import PROGRAMS, Door
+from toolgate.catalog.assistants import PROGRAMS, Door, describe_selection
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,8 @@ async def test_every_client_is_told_of_the_selected_tools() -> None:
     async with open_rest() as house:
         answer = await house.get(f"{CONNECT}?task=review&servers=git&tools=git.log,git.*")
 
-        assert answer["url"] == url
+        assert (answer["url"], answer["warnings"]) == (url, [])
+        assert answer["note"] == describe_selection({"tools": "git.log,git.*"})
         assert [one["id"] for one in answer["clients"]] == list(PROGRAMS)
         assert by_id(answer)["claude-code"] == {
             "id": "claude-code",

@@ -2995,6 +2995,8 @@ export interface components {
             description: string;
             /** @description How many of its tools you can see. 0: none are known yet. */
             toolCount: number;
+            /** @description About what the definitions of these tools cost a model. */
+            tokens: number;
             tags: string[];
             /** @description Of the package that is installed. Null: the server runs from none. */
             version: string | null;
@@ -3383,6 +3385,10 @@ export interface components {
          */
         ConnectAnswer: {
             url: string;
+            /** @description Whether new tools of packages appear at the URL. Empty: it selects neither servers nor tools. */
+            note: string;
+            /** @description For example that the URL is too long for some clients. */
+            warnings: string[];
             clients: components["schemas"]["AssistantShown"][];
         };
         /**

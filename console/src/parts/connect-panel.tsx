@@ -1,5 +1,5 @@
 /** What to paste into each client, so that it has the selected tools. */
-import { Code, SegmentedControl, Stack, Text } from "@mantine/core";
+import { Alert, Code, SegmentedControl, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, type Shapes, take } from "@/api/client";
@@ -27,6 +27,12 @@ function Clients({ found }: { readonly found: Shapes["ConnectAnswer"] }) {
   return (
     <Stack gap="md">
       <CodeBlock text={found.url} label="URL" />
+      {found.note ? <Text size="sm">{found.note}</Text> : null}
+      {found.warnings.map((one) => (
+        <Alert key={one} color="yellow">
+          {one}
+        </Alert>
+      ))}
       <SegmentedControl
         aria-label="Client"
         value={client?.id ?? ""}

@@ -5,7 +5,7 @@ A key is never written into an entry; where one is needed the entry names the va
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -13,6 +13,9 @@ from toolgate.model.visible import encode_json
 
 KEY_VARIABLE: Final = "TOOLGATE_KEY"
 """Of the environment; holds the key where one is needed."""
+LONG_URL_CHARS: Final = 4_000
+"""A longer URL is too long for some programs on the way: IIS takes 4,096 bytes unless told otherwise, nginx a
+request line of 8 KiB. The console warns at the same length."""
 _ON_THIS_MACHINE: Final = re.compile(r"http://(localhost|127\.0\.0\.1)(:[0-9]+)?/")
 
 Assistant = Literal["claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "generic"]
@@ -51,6 +54,42 @@ class Program:
     def document(self, door: Door) -> Entry:
         """The smallest file that holds `door`: what to paste."""
         return {self.section: {door.name: self.entry(door)}}
+
+
+def describe_selection(query: Mapping[str, str]) -> str:
+    """What becomes of the selection in a URL when packages gain tools. Empty: the URL names none."""
+    if "tools" not in query:
+        servers = [one for one in query.get("servers", "").split(",") if one]
+        return (
+            f"Follows its packages: new tools of {_spoken(servers)} appear by themselves." if servers else ""
+        )
+    named = [one for one in query["tools"].split(",") if one]
+    followed = sorted({one.partition(".")[0] for one in named if _is_pattern(one)})
+    fixed = sum(not _is_pattern(one) for one in named)
+    frozen = f"{fixed:,} named {'tool' if fixed == 1 else 'tools'}; new tools do not appear."
+    if not followed:
+        return f"Frozen list: {frozen}"
+    follows = f"Follows its packages: new tools of {_spoken(followed)} that match appear by themselves."
+    return f"{follows} Frozen list for the rest: {frozen}" if fixed else follows
+
+
+def warn_of_length(url: str) -> str | None:
+    """What to do about a URL that not every client takes."""
+    if len(url) <= LONG_URL_CHARS:
+        return None
+    return (
+        f"the URL has {len(url):,} characters, and some clients take at most {LONG_URL_CHARS:,}: "
+        "select whole packages with `?servers=`, or make a task of the tools with `toolgate skill apply`"
+    )
+
+
+def _is_pattern(name: str) -> bool:
+    return "*" in name or "?" in name
+
+
+def _spoken(names: Sequence[str]) -> str:
+    quoted = [f"`{one}`" for one in names]
+    return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
 def _authorization(door: Door, reference: str) -> Entry:

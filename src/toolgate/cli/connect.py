@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 import typer
 from typer import Argument, Option
 
-from toolgate.catalog.assistants import PROGRAMS, Assistant, Door, Program
+from toolgate.catalog.assistants import PROGRAMS, Assistant, Door, Program, describe_selection, warn_of_length
 from toolgate.cli.config_merge import merge_entry
 from toolgate.cli.failure import CommandFailed, Exit
 from toolgate.cli.options import Connection, ScopeOptions
@@ -22,41 +23,74 @@ from toolgate.surfaces.rest.links import door_url
 app = typer.Typer(add_completion=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class EntryOptions:
+    """The entry in the client's settings: its name, and where it is written."""
+
+    name: Annotated[
+        str | None, Option("--name", help="What the client calls it. Default: the task, or `toolgate`.")
+    ] = None
+    write: Annotated[
+        bool, Option("--write", help="Put it into the client's own settings; a backup stays beside them.")
+    ] = False
+    project: Annotated[
+        bool, Option("--project", help="With --write: the settings of the project in this directory.")
+    ] = False
+
+
 @app.command("connect")
 @spread_options
 def connect_command(
     client: Annotated[Assistant, Argument(help="The program to connect.", show_default=False)],
     scope: ScopeOptions,
     connection: Connection,
+    entry: EntryOptions,
     *,
-    name: Annotated[
-        str | None, Option("--name", help="What the client calls it. Default: the task, or `toolgate`.")
-    ] = None,
-    write: Annotated[
-        bool, Option("--write", help="Put it into the client's own settings; a backup stays beside them.")
-    ] = False,
-    project: Annotated[
-        bool, Option("--project", help="With --write: the settings of the project in this directory.")
+    frozen: Annotated[
+        bool,
+        Option("--frozen", help="Name each tool of the scope in the URL: tools added later do not appear."),
     ] = False,
 ) -> None:
     """Print what to paste into a client, or write it there with --write.
+
+    A URL with --servers follows its packages: tools that they add later appear. One with --tools, or with
+    --frozen, is a frozen list of the tools that it names.
 
     Before it writes, it asks the gateway for what the client will see: an unknown task, a wrong key or a
     gateway that does not respond is an error. Whatever else is in the client's settings stays as it is.
     """
     program = PROGRAMS[client]
+    scope = _freeze(connection, scope) if frozen else scope
     host = urlsplit(connection.url).hostname
     door = Door(
-        name=name or scope.task or "toolgate",
+        name=entry.name or scope.task or "toolgate",
         url=door_url(connection.url, scope.query),
         needs_key=connection.load_key() is not None or not is_loopback(host or ""),
     )
-    if write:
-        file = _settings_file(program, is_for_project=project)
+    if entry.write:
+        file = _settings_file(program, is_for_project=entry.project)
         _write(program, door, connection, file, _check_scope(connection, scope))
         return
-    shown = {"client": client, "name": door.name, "url": door.url, "config": program.document(door)}
-    connection.output.show(shown, render_connection(program, door, _users_file(program)))
+    note = describe_selection(scope.query)
+    told = list(filter(None, [warn_of_length(door.url)]))
+    shown = {
+        "client": client,
+        "name": door.name,
+        "url": door.url,
+        "config": program.document(door),
+        "note": note,
+        "warnings": told,
+    }
+    connection.output.show(shown, render_connection(program, door, _users_file(program), note, told))
+
+
+def _freeze(connection: Connection, scope: ScopeOptions) -> ScopeOptions:
+    """The same scope with each of its tools by name, as the gateway has it now."""
+    with connection.open() as client:
+        seen = client.get("/api/v1/mcp/scope", scope.query)
+    if refusal := seen.get("refusal"):
+        raise CommandFailed(refusal["message"], hint=refusal["hint"], code=refusal["code"])
+    return replace(scope, servers=None, tools=",".join(seen["tools"]))
 
 
 def _settings_file(program: Program, *, is_for_project: bool) -> Path:
@@ -77,7 +111,7 @@ def _check_scope(connection: Connection, scope: ScopeOptions) -> list[str]:
     refusal = seen.get("refusal")
     if refusal is not None and refusal["code"] != "too_many_tools":
         raise CommandFailed(refusal["message"], hint=refusal["hint"], code=refusal["code"])
-    told = list(seen.get("warnings", ()))
+    told = [*seen.get("warnings", ()), *filter(None, [warn_of_length(seen.get("url", ""))])]
     if refusal is not None:
         told.append(refusal["message"])
     elif not (told or seen["tools"]):

@@ -22,7 +22,7 @@ export function Browse() {
     <>
       <PageHead
         title="Catalog"
-        about="Every tool that you can reach. Pick some, and take them along as a skill or a URL."
+        about="Every tool that you can reach. Pick tools or whole packages, and take them along as a skill or a URL."
       />
       <SearchFields />
       {isSearching(filters) ? <Results filters={filters} /> : <Categories />}

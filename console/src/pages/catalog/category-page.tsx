@@ -10,12 +10,19 @@ import { Trail } from "@/parts/trail";
 import { Untrusted } from "@/parts/untrusted";
 import { visibleText } from "@/parts/visible";
 import { packagePath } from "./paths";
+import { PackageBox } from "./pick-box";
 import { type CatalogPackage, categoriesQuery, categoryQuery } from "./queries";
 
 /** What is shown of a description in a list. */
 const ABOUT_CHARS = 300;
 
 const COLUMNS: readonly Column<CatalogPackage>[] = [
+  {
+    key: "pick",
+    title: "",
+    show: (one) => <PackageBox id={one.id} pick={{ tokens: one.tokens, tools: one.toolCount }} />,
+    width: 44,
+  },
   {
     key: "name",
     title: "Package",
@@ -63,6 +70,15 @@ const COLUMNS: readonly Column<CatalogPackage>[] = [
     sortBy: (one) => one.toolCount,
     align: "right",
     width: 100,
+  },
+  {
+    key: "tokens",
+    title: "Tokens",
+    show: (one) => count(one.tokens),
+    sortBy: (one) => one.tokens,
+    align: "right",
+    width: 100,
+    isMinor: true,
   },
 ];
 

@@ -12,10 +12,9 @@ import { ago, bytes, count, moment } from "@/parts/time";
 import { Trail } from "@/parts/trail";
 import { Untrusted } from "@/parts/untrusted";
 import { Tags } from "./category-page";
-import { withPicked } from "./picks";
+import { PackageBox } from "./pick-box";
 import { packageQuery, type Tool, toolsQuery } from "./queries";
 import { ToolRow } from "./tool-row";
-import { usePicks } from "./use-picks";
 
 /** So many tools are made at once. */
 const AT_ONCE = 100;
@@ -37,7 +36,7 @@ export function PackagePage() {
             Its server
           </Button>
         ) : null}
-        {query.data ? <PickAll tools={query.data} /> : null}
+        {query.data ? <PickWhole id={id} tools={query.data} /> : null}
       </PageHead>
       <Stack>
         {mayRead ? <Installed id={id} /> : null}
@@ -67,25 +66,10 @@ function Tools({ tools }: { readonly tools: readonly Tool[] }) {
   );
 }
 
-function PickAll({ tools }: { readonly tools: readonly Tool[] }) {
-  const { picks, keep } = usePicks();
-  const known = tools.filter((one) => one.name !== "*");
-  const isAll = known.every((one) => picks.has(one.fullName));
-  return (
-    <Button
-      disabled={isAll}
-      onClick={() =>
-        keep(
-          withPicked(
-            picks,
-            known.map((one) => [one.fullName, one.tokens] as const),
-          ),
-        )
-      }
-    >
-      {isAll && known.length > 0 ? "All are picked" : "Pick all"}
-    </Button>
-  );
+function PickWhole({ id, tools }: { readonly id: string; readonly tools: readonly Tool[] }) {
+  const tokens = tools.reduce((sum, one) => sum + one.tokens, 0);
+  const known = tools.filter((one) => one.name !== "*").length;
+  return <PackageBox id={id} pick={{ tokens, tools: known }} label="Pick the whole package" />;
 }
 
 /** Which version is installed, and which were uploaded. */

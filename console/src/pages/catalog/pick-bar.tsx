@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useLocation } from "react-router";
 import { count } from "@/parts/time";
 import styles from "./catalog.module.css";
-import { savedOf, tokensOf } from "./picks";
+import { type Picks, partsOf, savedOf, tokensOf, toolsOf } from "./picks";
 import { scopeQuery } from "./queries";
 import { usePicks } from "./use-picks";
 
@@ -16,8 +16,7 @@ export function PickBar() {
     <Paper withBorder shadow="md" p="sm" className={styles.bar} component="section" aria-label="Picked tools">
       <Group justify="space-between">
         <Text size="sm" role="status">
-          <b>{picks.size === 1 ? "1 tool" : `${count(picks.size)} tools`}</b> picked, about{" "}
-          <Cost tokens={tokensOf(picks)} />
+          <b>{spoken(picks)}</b> picked, about <Cost tokens={tokensOf(picks)} />
         </Text>
         <Group gap="xs">
           <Button variant="default" size="xs" onClick={() => keep(new Map())}>
@@ -30,6 +29,17 @@ export function PickBar() {
       </Group>
     </Paper>
   );
+}
+
+export const toolCount = (number: number) => (number === 1 ? "1 tool" : `${count(number)} tools`);
+
+/** `2 tools`, or `1 package and 2 tools (14 tools)`. */
+export function spoken(picks: Picks): string {
+  const { packages, tools } = partsOf(picks);
+  if (packages.length === 0) return toolCount(tools.length);
+  const whole = packages.length === 1 ? "1 package" : `${count(packages.length)} packages`;
+  const single = tools.length === 0 ? "" : ` and ${toolCount(tools.length)}`;
+  return `${whole}${single} (${toolCount(toolsOf(picks))})`;
 }
 
 /** So many tokens, of how many, and how much less that is. */

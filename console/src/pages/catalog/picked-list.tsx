@@ -1,4 +1,4 @@
-/** The picked tools, each with its price, and whether it is seen at all. */
+/** The picked packages and tools, each with its price, and whether it is seen at all. */
 import { ActionIcon, Anchor, Badge, Group } from "@mantine/core";
 import { IconX } from "@tabler/icons-react";
 import { Link } from "react-router";
@@ -6,8 +6,9 @@ import { type Column, DataTable } from "@/parts/data-table";
 import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 import { visibleText } from "@/parts/visible";
-import { toolPath, whyPath } from "./paths";
-import { type Picks, withoutPicked } from "./picks";
+import { packagePath, serverOf, toolPath, whyPath } from "./paths";
+import { toolCount } from "./pick-bar";
+import { isWhole, type Pick, type Picks, withoutPicked } from "./picks";
 import type { PickedScope } from "./queries";
 
 interface PickedListProps {
@@ -17,19 +18,19 @@ interface PickedListProps {
   readonly scope: PickedScope | undefined;
 }
 
-type Row = readonly [name: string, tokens: number];
+type Row = readonly [name: string, pick: Pick];
 
 export function PickedList({ picks, keep, scope }: PickedListProps) {
+  const seen = new Set([...(scope?.prices.keys() ?? [])].flatMap((one) => [one, serverOf(one)]));
+  const isSeen = (name: string) => seen.has(isWhole(name) ? serverOf(name) : name);
   const columns: Column<Row>[] = [
     {
       key: "name",
-      title: "Tool",
-      show: ([name]) => (
+      title: "Package or tool",
+      show: ([name, pick]) => (
         <Group gap="xs">
-          <Anchor component={Link} to={toolPath(name)}>
-            <Untrusted text={name} mono />
-          </Anchor>
-          {scope && !scope.prices.has(name) ? <Unseen name={name} /> : null}
+          {isWhole(name) ? <Package id={serverOf(name)} tools={pick.tools} /> : <Tool name={name} />}
+          {scope && !isSeen(name) ? <Unseen name={isWhole(name) ? serverOf(name) : name} /> : null}
         </Group>
       ),
       sortBy: ([name]) => name,
@@ -37,8 +38,8 @@ export function PickedList({ picks, keep, scope }: PickedListProps) {
     {
       key: "tokens",
       title: "Tokens",
-      show: ([, tokens]) => count(tokens),
-      sortBy: ([, tokens]) => tokens,
+      show: ([, pick]) => count(pick.tokens),
+      sortBy: ([, pick]) => pick.tokens,
       align: "right",
       width: 100,
     },
@@ -49,7 +50,7 @@ export function PickedList({ picks, keep, scope }: PickedListProps) {
         <ActionIcon
           variant="subtle"
           color="gray"
-          aria-label={`Put back ${visibleText(name)}`}
+          aria-label={`Put back ${visibleText(isWhole(name) ? serverOf(name) : name)}`}
           onClick={() => keep(withoutPicked(picks, [name]))}
         >
           <IconX size={16} />
@@ -60,6 +61,27 @@ export function PickedList({ picks, keep, scope }: PickedListProps) {
   ];
   return (
     <DataTable label="Picked" rows={[...picks]} columns={columns} keyOf={([name]) => name} height={320} />
+  );
+}
+
+function Tool({ name }: { readonly name: string }) {
+  return (
+    <Anchor component={Link} to={toolPath(name)}>
+      <Untrusted text={name} mono />
+    </Anchor>
+  );
+}
+
+function Package({ id, tools }: { readonly id: string; readonly tools: number }) {
+  return (
+    <>
+      <Anchor component={Link} to={packagePath(id)}>
+        <Untrusted text={id} mono />
+      </Anchor>
+      <Badge variant="light" color="gray" tt="none">
+        whole package, {toolCount(tools)}
+      </Badge>
+    </>
   );
 }
 

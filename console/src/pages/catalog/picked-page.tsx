@@ -1,53 +1,67 @@
-/** The picked tools, and what they make: a skill, a URL, and the settings of clients. */
-import { Alert, Button, CopyButton, Group, Stack, Tabs, Text } from "@mantine/core";
+/** The picked packages and tools, and what they make: a skill, a URL, and the settings of clients. */
+import { Alert, Button, CopyButton, Stack, Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { useEffect } from "react";
+import { useEffect, useRef } from "react";
 import { Link, useSearchParams } from "react-router";
-import { ConnectPanel } from "@/parts/connect-panel";
 import { PageHead } from "@/parts/page-head";
-import { Empty, Failure } from "@/parts/states";
+import { Empty, Failure, Loading } from "@/parts/states";
+import { count } from "@/parts/time";
 import { Trail } from "@/parts/trail";
-import { Cost } from "./pick-bar";
+import { Bundle } from "./bundle";
+import { Cost, spoken } from "./pick-bar";
 import { PickedList } from "./picked-list";
-import { MOST_URL_CHARS, namesIn, type Picks, tokensOf } from "./picks";
+import { addressOf, frozenNames, MOST_PICKS, type Picks, picksIn, tokensOf, withPrices } from "./picks";
 import { type PickedScope, scopeQuery } from "./queries";
 import { SkillPanel } from "./skill-panel";
-import { TaskChoice } from "./task-choice";
 import { usePicks } from "./use-picks";
 
-/** An address that names tools has them picked, in place of others. */
-function useAdopted(keep: (picks: Picks) => void): void {
+/** Keeps the selection in the address: one that is opened is picked, and what is picked then stands there. */
+function useAddress(picks: Picks, keep: (picks: Picks) => void): void {
   const [params, setParams] = useSearchParams();
-  const names = params.get("tools");
+  const servers = params.get("servers");
+  const tools = params.get("tools");
+  const written = useRef("");
   useEffect(() => {
-    if (names === null) return;
-    keep(new Map(namesIn(names).map((one) => [one, 0])));
+    const named = `${servers ?? ""};${tools ?? ""}`;
+    if (named !== written.current && named !== ";") {
+      written.current = named;
+      keep(picksIn(servers, tools));
+      return;
+    }
+    const address = addressOf(picks);
+    written.current = `${address.servers};${address.tools}`;
+    if (written.current === named) return;
     setParams(
       (old) => {
-        old.delete("tools");
+        for (const [name, value] of Object.entries(address)) {
+          if (value === "") old.delete(name);
+          else old.set(name, value);
+        }
         return old;
       },
       { replace: true },
     );
-  }, [names, keep, setParams]);
+  }, [servers, tools, picks, keep, setParams]);
 }
 
 /** What the gateway says each tool costs counts before what was known when it was picked. */
 function usePrices(picks: Picks, scope: PickedScope | undefined, keep: (picks: Picks) => void): void {
   useEffect(() => {
-    const priced = [...picks].map(([name, tokens]) => [name, scope?.prices.get(name) ?? tokens] as const);
-    if (priced.some(([name, tokens]) => picks.get(name) !== tokens)) keep(new Map(priced));
+    if (scope === undefined) return;
+    const priced = withPrices(picks, scope.prices);
+    if (priced !== picks) keep(priced);
   }, [picks, scope, keep]);
 }
 
 export function PickedPage() {
   const { picks, keep } = usePicks();
-  useAdopted(keep);
+  useAddress(picks, keep);
   const [params, setParams] = useSearchParams();
   const task = params.get("task") ?? "";
   const names = [...picks.keys()];
-  const scope = useQuery({ ...scopeQuery(names, task), enabled: names.length > 0 });
-  usePrices(picks, scope.data, keep);
+  const query = useQuery({ ...scopeQuery(names, task), enabled: names.length > 0 });
+  const scope = query.isPlaceholderData ? undefined : query.data;
+  usePrices(picks, scope, keep);
   const set = (name: string, value: string) =>
     setParams(
       (old) => {
@@ -60,31 +74,43 @@ export function PickedPage() {
   if (names.length === 0)
     return (
       <Empty title="Nothing is picked">
-        Tick tools in <Link to="/catalog">the catalog</Link>. They are kept here while this tab is open.
+        Tick tools and packages in <Link to="/catalog">the catalog</Link>. They are kept here while this tab
+        is open.
       </Empty>
     );
   return (
     <>
       <Trail above={[{ title: "Catalog", path: "/catalog" }]} here="Picked tools" />
-      <PageHead title="Picked tools" about={<Cost tokens={tokensOf(picks)} />}>
-        <ShareButton names={names} />
+      <PageHead
+        title="Picked tools"
+        about={
+          <>
+            {spoken(picks)}, about <Cost tokens={tokensOf(picks)} />
+          </>
+        }
+      >
+        <ShareButton picks={picks} />
         <Button variant="default" onClick={() => keep(new Map())}>
           Clear
         </Button>
       </PageHead>
       <Stack gap="lg">
-        {scope.isError ? <Failure error={scope.error} onRetry={() => void scope.refetch()} /> : null}
-        <PickedList picks={picks} keep={keep} scope={scope.isPlaceholderData ? undefined : scope.data} />
-        <Uses names={names} task={task} tab={params.get("tab") ?? "skill"} set={set} />
+        {query.isError ? <Failure error={query.error} onRetry={() => void query.refetch()} /> : null}
+        <PickedList picks={picks} keep={keep} scope={scope} />
+        {query.isError ? null : scope === undefined ? (
+          <Loading what="Looking at what is picked" />
+        ) : (
+          <Uses picks={picks} scope={scope} task={task} params={params} set={set} />
+        )}
       </Stack>
     </>
   );
 }
 
-function ShareButton({ names }: { readonly names: readonly string[] }) {
-  const query = new URLSearchParams({ tools: names.join(",") });
-  const url = `${window.location.origin}${import.meta.env.BASE_URL}catalog/picked?${query}`;
-  if (url.length > MOST_URL_CHARS) return null;
+function ShareButton({ picks }: { readonly picks: Picks }) {
+  const named = Object.entries(addressOf(picks)).filter(([, value]) => value !== "");
+  if (named.length === 0) return null;
+  const url = `${window.location.origin}${import.meta.env.BASE_URL}catalog/picked?${new URLSearchParams(named)}`;
   return (
     <CopyButton value={url}>
       {({ copied, copy }) => (
@@ -97,49 +123,36 @@ function ShareButton({ names }: { readonly names: readonly string[] }) {
 }
 
 interface UsesProps {
-  readonly names: readonly string[];
+  readonly picks: Picks;
+  readonly scope: PickedScope;
   readonly task: string;
-  readonly tab: string;
+  readonly params: URLSearchParams;
   readonly set: (name: string, value: string) => void;
 }
 
-function Uses({ names, task, tab, set }: UsesProps) {
+function Uses({ picks, scope, task, params, set }: UsesProps) {
+  const names = frozenNames(picks, scope.prices);
   return (
-    <Tabs value={tab === "connect" ? "connect" : "skill"} onChange={(value) => set("tab", value ?? "")}>
+    <Tabs
+      value={params.get("tab") === "connect" ? "connect" : "skill"}
+      onChange={(value) => set("tab", value ?? "")}
+    >
       <Tabs.List mb="md">
         <Tabs.Tab value="skill">Skill manifest</Tabs.Tab>
         <Tabs.Tab value="connect">URL and clients</Tabs.Tab>
       </Tabs.List>
       <Tabs.Panel value="skill">
-        <SkillPanel tools={names} />
+        {names.length > MOST_PICKS ? (
+          <Alert color="yellow" title="These are too many for a skill">
+            A skill names at most {count(MOST_PICKS)} tools, and these are {count(names.length)}.
+          </Alert>
+        ) : (
+          <SkillPanel tools={names} />
+        )}
       </Tabs.Panel>
       <Tabs.Panel value="connect">
-        <Connect names={names} task={task} set={set} />
+        <Bundle picks={picks} names={names} task={task} form={params.get("form") ?? ""} set={set} />
       </Tabs.Panel>
     </Tabs>
-  );
-}
-
-function Connect({ names, task, set }: Omit<UsesProps, "tab">) {
-  const tools = names.join(",");
-  if (tools.length > MOST_URL_CHARS)
-    return (
-      <Alert color="yellow" title="These are too many for a URL">
-        Not every client takes one as long. Save the skill manifest, and make a task of it with{" "}
-        <span className="mono">toolgate skill apply FILE</span>.
-      </Alert>
-    );
-  return (
-    <Stack maw={960}>
-      <Group>
-        <TaskChoice
-          value={task}
-          onChange={(value) => set("task", value)}
-          about="With a task, its rules hold as well."
-        />
-      </Group>
-      <Text size="sm">Whoever connects here sees the picked tools, and no others.</Text>
-      <ConnectPanel tools={tools} {...(task ? { task } : {})} />
-    </Stack>
   );
 }

@@ -1,29 +1,51 @@
-/** Tools that were picked, with what each costs a model. */
+/** Tools and whole packages that were picked, with what each costs a model. */
+import { serverOf } from "./paths";
 
-/** Full name to tokens, in the order of picking. */
-export type Picks = ReadonlyMap<string, number>;
+/** What is known of a pick: about how many tokens, and how many tools a whole package has. */
+export interface Pick {
+  readonly tokens: number;
+  readonly tools: number;
+}
+
+/** By full name, in the order of picking. A whole package is `id.*`. */
+export type Picks = ReadonlyMap<string, Pick>;
+type Named = readonly [name: string, pick: Pick];
 
 /** A skill has no more. */
 export const MOST_PICKS = 1_000;
 export const NONE: Picks = new Map();
+/** What a pick is worth of which nothing is known yet. */
+const UNPRICED: Pick = { tokens: 0, tools: 1 };
+const WHOLE = ".*";
+
+/** The pick of a whole package. */
+export const wholeOf = (id: string) => `${id}${WHOLE}`;
+export const isWhole = (name: string) => name.endsWith(WHOLE);
 
 /** What was kept; what is not understood is left out. */
 export function parsePicks(text: string | null): Picks {
   try {
     const kept: unknown = JSON.parse(text ?? "[]");
     if (!Array.isArray(kept)) return NONE;
-    return new Map(kept.filter(isPick).slice(0, MOST_PICKS));
+    return new Map(kept.flatMap(pickOf).slice(0, MOST_PICKS));
   } catch {
     return NONE;
   }
 }
 
-function isPick(value: unknown): value is [string, number] {
-  return Array.isArray(value) && typeof value[0] === "string" && typeof value[1] === "number";
+export function encodePicks(picks: Picks): string {
+  return JSON.stringify([...picks].map(([name, { tokens, tools }]) => [name, tokens, tools]));
+}
+
+function pickOf(value: unknown): Named[] {
+  if (!Array.isArray(value)) return [];
+  const [name, tokens, tools = 1] = value;
+  if (typeof name !== "string" || typeof tokens !== "number" || typeof tools !== "number") return [];
+  return [[name, { tokens, tools }]];
 }
 
 /** `picks` with these tools as well. No more than a skill can have. */
-export function withPicked(picks: Picks, tools: Iterable<readonly [string, number]>): Picks {
+export function withPicked(picks: Picks, tools: Iterable<Named>): Picks {
   return new Map([...picks, ...tools].slice(0, MOST_PICKS));
 }
 
@@ -32,14 +54,107 @@ export function withoutPicked(picks: Picks, names: Iterable<string>): Picks {
   return new Map([...picks].filter(([name]) => !gone.has(name)));
 }
 
+/** `picks` with a whole package, in place of single tools of it. */
+export function withPackage(picks: Picks, id: string, pick: Pick): Picks {
+  return withPicked(withoutPackage(picks, id), [[wholeOf(id), pick]]);
+}
+
+export function withoutPackage(picks: Picks, id: string): Picks {
+  return new Map([...picks].filter(([name]) => serverOf(name) !== id));
+}
+
+/** A package that was picked whole as its single tools but for one. */
+export function withoutOneOf(picks: Picks, id: string, gone: string, tools: Iterable<Named>): Picks {
+  const others = [...tools].filter(([name]) => name !== gone && name !== wholeOf(id));
+  return withPicked(withoutPackage(picks, id), others);
+}
+
+/** How much of a package is picked. */
+export function pickedOf(picks: Picks, id: string): "whole" | "some" | "none" {
+  if (picks.has(wholeOf(id))) return "whole";
+  for (const name of picks.keys()) if (serverOf(name) === id) return "some";
+  return "none";
+}
+
+/** Whether a tool is picked, alone or with its package. */
+export function isPicked(picks: Picks, fullName: string): boolean {
+  return picks.has(fullName) || picks.has(wholeOf(serverOf(fullName)));
+}
+
 export function tokensOf(picks: Picks): number {
-  return [...picks.values()].reduce((sum, one) => sum + one, 0);
+  return [...picks.values()].reduce((sum, one) => sum + one.tokens, 0);
+}
+
+export function toolsOf(picks: Picks): number {
+  return [...picks.values()].reduce((sum, one) => sum + one.tools, 0);
+}
+
+/** The packages that are picked whole, and the single tools. */
+export function partsOf(picks: Picks): { packages: string[]; tools: string[] } {
+  const names = [...picks.keys()];
+  return {
+    packages: names.filter(isWhole).map(serverOf),
+    tools: names.filter((one) => !isWhole(one)),
+  };
+}
+
+/** What stands in an address that has these picked; empty where it would be too long for one. */
+export function addressOf(picks: Picks): { servers: string; tools: string } {
+  const { packages, tools } = partsOf(picks);
+  const address = { servers: packages.join(","), tools: tools.join(",") };
+  return address.servers.length + address.tools.length > MOST_URL_CHARS
+    ? { servers: "", tools: "" }
+    : address;
+}
+
+/** What an address names. */
+export function picksIn(servers: string | null, tools: string | null): Picks {
+  const packages = namesIn(servers).map(wholeOf);
+  const single = namesIn(tools).filter((one) => !packages.includes(wholeOf(serverOf(one))));
+  return withPicked(
+    NONE,
+    [...packages, ...single].map((one) => [one, UNPRICED] as const),
+  );
 }
 
 /** The names in an address, each once. */
 export function namesIn(text: string | null): string[] {
   const names = (text ?? "").split(",").filter((one) => one !== "");
   return [...new Set(names)].slice(0, MOST_PICKS);
+}
+
+/** `picks` at the prices that the gateway says; the same where nothing differs. */
+export function withPrices(picks: Picks, prices: ReadonlyMap<string, number>): Picks {
+  const packages = new Map<string, Pick>();
+  for (const [name, tokens] of prices) {
+    const whole = wholeOf(serverOf(name));
+    if (!picks.has(whole)) continue;
+    const { tokens: before, tools } = packages.get(whole) ?? { tokens: 0, tools: 0 };
+    packages.set(whole, { tokens: before + tokens, tools: tools + 1 });
+  }
+  const priced = [...picks].map(([name, old]): Named => {
+    const tokens = prices.get(name);
+    return [name, packages.get(name) ?? (tokens === undefined ? old : { ...old, tokens })];
+  });
+  const isSame = priced.every(([name, { tokens, tools }]) => {
+    const old = picks.get(name);
+    return old?.tokens === tokens && old.tools === tools;
+  });
+  return isSame ? picks : new Map(priced);
+}
+
+/** Every tool by name, those of whole packages as they are now: seen ones, and what was picked singly. */
+export function frozenNames(picks: Picks, prices: ReadonlyMap<string, number>): string[] {
+  return [...picks.keys()].flatMap((name) =>
+    isWhole(name) ? [...prices.keys()].filter((one) => wholeOf(serverOf(one)) === name).sort() : [name],
+  );
+}
+
+/** What a URL asks for that follows its packages: servers where only whole ones are picked, else patterns. */
+export function followingQuery(picks: Picks): { servers: string } | { tools: string } {
+  const { packages, tools } = partsOf(picks);
+  if (tools.length === 0) return { servers: packages.join(",") };
+  return { tools: [...picks.keys()].join(",") };
 }
 
 /** A query takes no more than 16 KiB; long ones are asked in parts of this many characters. */

@@ -133,3 +133,17 @@ export const scopeQuery = (tools: readonly string[], task: string) =>
     },
     placeholderData: keepPreviousData,
   });
+
+/** What a URL selects. */
+export interface Selected {
+  readonly servers?: string;
+  readonly tools?: string;
+  readonly task?: string;
+}
+
+/** What a client gets at the URL that selects this, and what the gateway warns of there. */
+export const selectedQuery = (query: Selected) =>
+  queryOptions({
+    queryKey: ["derived", "scope", "selected", query],
+    queryFn: ({ signal }) => take(api.GET("/api/v1/mcp/scope", { params: { query }, signal })),
+  });

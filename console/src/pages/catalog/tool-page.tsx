@@ -8,8 +8,8 @@ import { Trail } from "@/parts/trail";
 import { Untrusted } from "@/parts/untrusted";
 import { Definition } from "./definition";
 import { packagePath, serverOf, whyPath } from "./paths";
+import { PickBox } from "./pick-box";
 import { type Tool, toolsQuery } from "./queries";
-import { PickBox } from "./tool-row";
 import { TryIt } from "./try-it";
 
 export function ToolPage() {

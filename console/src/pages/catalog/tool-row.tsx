@@ -1,13 +1,12 @@
 /** One tool in a list: what it is called, what it says it does, what it costs, and whether it is picked. */
-import { Anchor, Badge, Checkbox, Group, Paper, Stack, Text } from "@mantine/core";
+import { Anchor, Badge, Group, Paper, Stack, Text } from "@mantine/core";
 import { Link } from "react-router";
 import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 import { visibleText } from "@/parts/visible";
 import { packagePath, toolPath } from "./paths";
-import { MOST_PICKS, withoutPicked, withPicked } from "./picks";
+import { PickBox } from "./pick-box";
 import type { Tool } from "./queries";
-import { usePicks } from "./use-picks";
 
 interface ToolRowProps {
   readonly tool: Tool;
@@ -56,26 +55,6 @@ export function ToolRow({ tool, server }: ToolRowProps) {
         </Text>
       </Group>
     </Paper>
-  );
-}
-
-export function PickBox({ tool, label }: { readonly tool: Tool; readonly label?: string }) {
-  const { picks, keep } = usePicks();
-  const isPicked = picks.has(tool.fullName);
-  return (
-    <Checkbox
-      aria-label={label ? undefined : `Pick ${visibleText(tool.fullName)}`}
-      label={label}
-      checked={isPicked}
-      disabled={!isPicked && picks.size >= MOST_PICKS}
-      onChange={() =>
-        keep(
-          isPicked
-            ? withoutPicked(picks, [tool.fullName])
-            : withPicked(picks, [[tool.fullName, tool.tokens]]),
-        )
-      }
-    />
   );
 }
 

@@ -1,7 +1,7 @@
 /** The picks of this tab: they stay wherever one goes in it. */
 import { useCallback, useSyncExternalStore } from "react";
 import { useMe } from "@/api/me";
-import { NONE, type Picks, parsePicks } from "./picks";
+import { encodePicks, NONE, type Picks, parsePicks } from "./picks";
 
 const PLACE = "toolgate.picks";
 const listeners = new Set<() => void>();
@@ -25,7 +25,7 @@ export function usePicks() {
   const picks = useSyncExternalStore(subscribe, () => current(place));
   const keep = useCallback(
     (next: Picks) => {
-      sessionStorage.setItem(place, JSON.stringify([...next]));
+      sessionStorage.setItem(place, encodePicks(next));
       for (const tell of listeners) tell();
     },
     [place],

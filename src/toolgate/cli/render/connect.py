@@ -12,12 +12,16 @@ from toolgate.cli.escape import encode_json
 from toolgate.cli.render.layout import DIM, OK, WARN, cell, sentence, stack, verbatim, warnings
 
 
-def render_connection(program: Program, door: Door, file: Path | None) -> RenderableType:
+def render_connection(
+    program: Program, door: Door, file: Path | None, note: str = "", told: Sequence[str] = ()
+) -> RenderableType:
     """The command where the program has one, the JSON in any case, and what to do then."""
     command = program.command(door) if program.command else None
     where = f"into `{file}`" if file else "into its settings"
     return stack(
         sentence(Text(program.title, style="bold"), " at ", cell(door.url)),
+        Text(note) if note else None,
+        warnings(told),
         Group(Text("run", style=DIM), verbatim(command)) if command else None,
         Group(Text(f"{'or ' if command else ''}put {where}", style=DIM), _document(program, door)),
         _key_note(door),

@@ -124,6 +124,7 @@ def _show_package(package: CatalogPackage) -> CatalogPackageShown:
         name=row.package_name,
         description=row.package_description,
         toolCount=package.tools,
+        tokens=sum(one.tokens for one in package.rows),
         tags=list(row.tags),
         version=None if package.installed is None else package.installed.version,
         source=package.source,

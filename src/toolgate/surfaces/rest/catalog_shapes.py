@@ -34,6 +34,8 @@ class CatalogPackageShown(Shown, frozen=True, kw_only=True):
     description: str
     toolCount: int  # noqa: N815
     """How many of its tools you can see. 0: none are known yet."""
+    tokens: int
+    """About what the definitions of these tools cost a model."""
     tags: list[str]
     version: str | None
     """Of the package that is installed. Null: the server runs from none."""

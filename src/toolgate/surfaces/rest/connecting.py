@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from toolgate.catalog.assistants import PROGRAMS, Assistant, Door
+from toolgate.catalog.assistants import PROGRAMS, Assistant, Door, describe_selection, warn_of_length
 from toolgate.govern.serving import Serving
 from toolgate.model.addresses import is_loopback
 from toolgate.surfaces.rest.answers import Answer
@@ -35,6 +35,10 @@ class ConnectAnswer(Shown, frozen=True, kw_only=True):
     """How each client is told about `url`."""
 
     url: str
+    note: str
+    """Whether new tools of packages appear at the URL. Empty: it selects neither servers nor tools."""
+    warnings: list[str]
+    """For example that the URL is too long for some clients."""
     clients: list[AssistantShown]
 
 
@@ -44,7 +48,14 @@ async def show_connections(serving: Serving, call: Call[None]) -> Answer:
     url = selected_url(serving, call, caller)
     door = Door(name=caller.task_id or "toolgate", url=url, needs_key=_needs_key(call, url))
     platform = parse_choice(call.query, "platform", _PLATFORMS) or _PLATFORMS[0]
-    return Answer(ConnectAnswer(url=url, clients=list(_show_clients(door, platform))))
+    return Answer(
+        ConnectAnswer(
+            url=url,
+            note=describe_selection(call.query),
+            warnings=list(filter(None, [warn_of_length(url)])),
+            clients=list(_show_clients(door, platform)),
+        )
+    )
 
 
 def _needs_key(call: Call[None], url: str) -> bool:
