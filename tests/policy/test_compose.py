@@ -12,7 +12,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Profile, Selection
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.scope import Decision, Reason, Refusal, Scope
+from toolgate.policy.scope import Decision, EffectiveFilter, Reason, Refusal, Scope
 
 EMPTY = "no tool is left in this scope: `toolgate explain` says why"
 EMPTY_TASK = EMPTY.replace("this scope", "the scope of task `t`")
@@ -48,6 +48,7 @@ def tools_of(
     return scope.tools
 
 
+@pytest.mark.requirement("000-11", "000-12", "000-13")
 def test_a_scope_carries_all_that_is_to_be_known_about_it() -> None:
     platform = snapshot(offer("fs", "read", "write"), offer("git", "log"))
     task = replace(TASK, default=("fs", "ghost"), allow=("r*",))
@@ -55,6 +56,7 @@ def test_a_scope_carries_all_that_is_to_be_known_about_it() -> None:
     assert compose(platform, OPEN, task=task, request=ASK) == Scope(
         tools=(ToolRef("fs", "read"),),
         servers=("fs",),
+        filters=(EffectiveFilter("task", "mcp.tool_allowlist", ("r*",), is_deny=False),),
         decisions=(
             Decision(
                 server_id="fs",

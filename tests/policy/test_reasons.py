@@ -73,7 +73,7 @@ def test_the_reason_codes_are_those_of_the_design() -> None:
     ]
 
 
-@pytest.mark.requirement("000-40")
+@pytest.mark.requirement("000-13", "000-40")
 @pytest.mark.parametrize(
     ("server", "expected"),
     [
@@ -160,6 +160,7 @@ def test_the_key_says_why(ceiling: Ceiling, expected: tuple[Decision, ...]) -> N
 TASK_SAYS = Reason.NOT_ALLOWED_BY_TASK
 
 
+@pytest.mark.requirement("000-13")
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
@@ -266,6 +267,7 @@ def test_the_task_says_why(task: TaskPolicy, expected: tuple[Decision, ...]) -> 
 REQUEST_SAYS = Reason.NOT_IN_REQUEST_ALLOWLIST
 
 
+@pytest.mark.requirement("000-13")
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [

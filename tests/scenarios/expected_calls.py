@@ -121,5 +121,13 @@ CALLS: Final[list[Json]] = [
     denied("hostcall", "unknown_tool", revision=7, tool="none", **GUEST),
     denied("mcp", "unknown_tool", revision=9, tool="rug.read", layer="platform", rule=PINNED),
     denied("chat", "unknown_tool", revision=10, tool="stage.nope", task_id="desk"),
-    denied("rest", "mcp_policy_denied", tool="", task_id="desk"),
+    denied(
+        "rest",
+        "mcp_policy_denied",
+        tool="",
+        server_id="rug",
+        task_id="desk",
+        layer="task",
+        rule="task `desk` does not allow `rug`",
+    ),
 ]

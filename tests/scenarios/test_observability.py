@@ -229,6 +229,7 @@ OTHERS: Final[Mapping[str, list[Json]]] = {
             "tokens": 19,
             "excluded": 2,
             "offered": ["stage.echo"],
+            "filters": [{"layer": "request", "rule": "?tools=", "patterns": ["stage/echo"]}],
             "reasons": {"not_in_request_allowlist": 2},
             "exclusions": [
                 {
@@ -290,6 +291,7 @@ COMMON: Final[Mapping[str, Json]] = {
         "tokens": 58,
         "excluded": 0,
         "revision": 5,
+        "effective_servers": ["stage"],
         "offered": ["stage.echo", "stage.fail", "stage.hang"],
     },
 }

@@ -17,6 +17,7 @@ from tests.surfaces.rest_events import open_events
 from tests.surfaces.rest_house import NOW_MS, RestHouse, error_of, open_rest, secret_of
 from toolgate.audit.events import (
     AdminRecorded,
+    AppliedFilter,
     AuditEvent,
     Exclusion,
     InvocationEnded,
@@ -136,6 +137,8 @@ async def test_an_offered_scope_is_shown_with_its_exclusions(tmp_path: Path) -> 
         90,
         2,
         task_id="ops",
+        effective_servers=("git",),
+        filters=(AppliedFilter("task", "mcp.tool_denylist", ("push",), is_deny=True),),
         offered=("git.log", "git.show"),
         reasons={"denied_by_task": 1, "list_failed": 1},
         exclusions=(left_out, down),
@@ -153,7 +156,10 @@ async def test_an_offered_scope_is_shown_with_its_exclusions(tmp_path: Path) -> 
         0,
         2,
     ]
-    assert shown["offered"] == ["git.log", "git.show"]
+    assert (shown["effective_servers"], shown["offered"]) == (["git"], ["git.log", "git.show"])
+    assert shown["filters"] == [
+        {"layer": "task", "rule": "mcp.tool_denylist", "patterns": ["push"], "is_deny": True}
+    ]
     assert shown["reasons"] == {"denied_by_task": 1, "list_failed": 1}
     assert [(one["server_id"], one["tool"], one["reason"]) for one in shown["exclusions"]] == [
         ("git", "push", "denied_by_task"),

@@ -2827,6 +2827,10 @@ export interface components {
             tokens: number | null;
             /** @description How many servers and names an offered scope excludes. */
             excluded: number | null;
+            /** @description The first of the servers of an offered scope, also of those whose tools are not known yet. */
+            effective_servers: string[] | null;
+            /** @description The first of the tool filters that key, task and request apply. */
+            filters: components["schemas"]["FilterShown"][] | null;
             /** @description The first of the offered tools. */
             offered: string[] | null;
             /** @description How many are excluded for each reason. */
@@ -3596,6 +3600,17 @@ export interface components {
             field: string;
             before: unknown;
             after: unknown;
+        };
+        /**
+         * FilterShown
+         * @description An allowlist, or a denylist, that a layer applies to all servers of a scope.
+         */
+        FilterShown: {
+            layer: string;
+            rule: string;
+            /** @description The first of them. */
+            patterns: string[];
+            is_deny: boolean;
         };
         /**
          * FindingShown

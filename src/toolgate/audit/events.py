@@ -193,6 +193,16 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
     """Empty: the whole server."""
 
 
+class AppliedFilter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An allowlist, or a denylist, that a layer applies to all servers of a scope."""
+
+    layer: str
+    rule: str
+    patterns: tuple[str, ...]
+    """The first of them."""
+    is_deny: bool = False
+
+
 class ScopeOffered(msgspec.Struct, frozen=True, tag="scope", tag_field="type", omit_defaults=True):
     """What a caller was offered, in a list or to a model, when it differs from the last time.
 
@@ -218,6 +228,10 @@ class ScopeOffered(msgspec.Struct, frozen=True, tag="scope", tag_field="type", o
     server_id: str = ""
     """Of a list at a single server's path."""
     revision: Number = 0
+    effective_servers: tuple[str, ...] = ()
+    """The first of the servers, also of those whose tools are not known yet."""
+    filters: tuple[AppliedFilter, ...] = ()
+    """The first of the tool filters of key, task and request."""
     offered: tuple[str, ...] = ()
     """The first of the tools."""
     reasons: dict[str, Number] = {}

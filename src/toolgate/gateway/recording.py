@@ -22,6 +22,8 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.policy.scope import Decision
 from toolgate.telemetry import Metrics
 
+MAX_REASON: Final = 160
+"""Characters of the reason for which a request was refused."""
 MAX_NAME: Final = 2_048
 """Of what is unknown, so much is looked at."""
 
@@ -175,10 +177,13 @@ class Recording:
                 principal=principal.id,
                 tool="",
                 outcome="denied",
+                server_id=asked[0] if len(asked) == 1 else "",
                 task_id=task_id,
                 session=trace.session,
                 request_id=trace.request_id,
                 code=code,
+                layer="task" if asked else "",
+                rule="" if isinstance(why, str) else str(why)[:MAX_REASON],
                 revision=snapshot.revision,
                 trace_id=trace.trace_id,
             )

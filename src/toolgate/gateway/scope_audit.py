@@ -5,20 +5,22 @@ Never an event for each list: what was audited last is remembered for each calle
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from toolgate.audit.events import Exclusion, ScopeOffered
+from toolgate.audit.events import AppliedFilter, Exclusion, ScopeOffered
 from toolgate.audit.log import AuditLog
 from toolgate.gateway.redacting import BUILT_IN
 from toolgate.gateway.view import View
 from toolgate.model.names import MAX_AUDITED_NAME, kind_of
-from toolgate.policy.scope import Decision
+from toolgate.policy.scope import Decision, EffectiveFilter
 
 MAX_CALLERS: Final = 8_192
 """Callers of which the last audited scope is remembered: about 2 MiB. A forgotten one is audited again."""
 MAX_NAME_BYTES: Final = 4 * 1024
 """Of the names of tools, and of the exclusions, in one event. The counts are always complete."""
+MAX_RULE_BYTES: Final = 2 * 1024
+"""Of the names of servers, and of the filters, in one event."""
 MAX_DETAILED: Final = 60
 """Events with names for one principal in a minute. Others have the counts alone, and are as short as that of
 a call: a caller that asks for ever more subsets must not push older events out of the log."""
@@ -33,7 +35,7 @@ class ScopeAudit:
     def __init__(self, audit: AuditLog, *, most: int = MAX_CALLERS) -> None:
         self.most = most
         self._audit = audit
-        self._last: dict[tuple[str, str], tuple[str, int]] = {}
+        self._last: dict[tuple[str, str], tuple[str, int, int]] = {}
         self._minute = 0
         self._detailed: dict[str, int] = {}
         """How many events with names each principal had in that minute."""
@@ -47,7 +49,8 @@ class ScopeAudit:
             return
         view.is_audited = True
         caller = view.session_key, view.mode
-        shown = scope_digest(view), view.excluded.fingerprint
+        scope = view.scope
+        shown = scope_digest(view), view.excluded.fingerprint, hash((scope.servers, scope.filters))
         if self._last.pop(caller, None) != shown:
             self._audit.record(_event(view, door, shown[0], is_detailed=self._takes_detail(view)))
         self._last[caller] = shown
@@ -92,6 +95,8 @@ def _event(view: View, door: str, digest: str, *, is_detailed: bool) -> ScopeOff
         task_id=caller.effective_task_id or "",
         server_id=caller.only_server or "",
         revision=view.revision,
+        effective_servers=tuple(_fitting(scope.servers, MAX_RULE_BYTES)) if is_detailed else (),
+        filters=tuple(_filters(scope.filters)) if is_detailed else (),
         offered=tuple(_names(view)) if is_detailed else (),
         reasons={str(reason): count for reason, count in sorted(excluded.reasons.items())},
         exclusions=tuple(_exclusions(excluded.named)) if is_detailed else (),
@@ -100,13 +105,28 @@ def _event(view: View, door: str, digest: str, *, is_detailed: bool) -> ScopeOff
 
 def _names(view: View) -> Iterator[str]:
     """As many of the tools as fit."""
-    room = MAX_NAME_BYTES
-    for ref in view.scope.tools:
-        name = f"{ref.server_id}.{ref.name}"
-        room -= len(name) + 3
+    return _fitting((f"{ref.server_id}.{ref.name}" for ref in view.scope.tools), MAX_NAME_BYTES)
+
+
+def _fitting(names: Iterable[str], room: int) -> Iterator[str]:
+    """The first of `names` that take no more than `room` bytes together."""
+    for name in names:
+        room -= len(name.encode(errors="replace")) + 3
         if room < 0:
             return
         yield name
+
+
+def _filters(filters: Sequence[EffectiveFilter]) -> Iterator[AppliedFilter]:
+    """As many as fit, each with as many of its patterns."""
+    room = MAX_RULE_BYTES
+    for one in filters:
+        room -= _MEMBER_BYTES + len(one.rule.encode(errors="replace"))
+        if room < 0:
+            return
+        patterns = tuple(_fitting(one.patterns, room))
+        room -= sum(len(pattern.encode(errors="replace")) + 3 for pattern in patterns)
+        yield AppliedFilter(one.layer, one.rule[:_MAX_RULE_CHARS], patterns, one.is_deny)
 
 
 def _exclusions(decisions: Iterable[Decision]) -> Iterator[Exclusion]:

@@ -71,6 +71,7 @@ def compose(
         resources=tuple(ref for ref in others if _uri(ref) in platform.servers[ref.server_id].resources),
         templates=tuple(ref for ref in others if _uri(ref) in platform.servers[ref.server_id].templates),
         servers=tuple(servers),
+        filters=tuple(rule.effective_filter for rule in resolved.rules.tools),
         decisions=tuple(decisions),
         warnings=resolved.warnings,
         refusal=resolved.refusal,

@@ -14,7 +14,7 @@ from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Selection
 from toolgate.policy.patterns import Patterns
-from toolgate.policy.scope import Decision, Layer, Reason
+from toolgate.policy.scope import Decision, EffectiveFilter, Layer, Reason
 
 Compile = Callable[[tuple[str, ...]], Patterns]
 
@@ -61,6 +61,10 @@ class ToolRule:
     def names_servers(self) -> bool:
         """Whether it lets through nothing but what its patterns name together with a server."""
         return not self.is_deny and not self.patterns.has_bare
+
+    @property
+    def effective_filter(self) -> EffectiveFilter:
+        return EffectiveFilter(self.layer, self.name, self.patterns.texts, self.is_deny)
 
     def decide(self, ref: ToolRef, match: str | None, *, allowed: bool) -> Decision:
         """The decision this rule makes on `ref`, of which its pattern `match` spoke, if any did."""

@@ -67,6 +67,15 @@ class Decision:
     """Of a yes: the no that it would be, were the policy of its task enforced."""
 
 
+class EffectiveFilter(NamedTuple):
+    """An allowlist, or a denylist, that key, task or request apply to every server of a scope."""
+
+    layer: Layer
+    rule: str
+    patterns: tuple[str, ...]
+    is_deny: bool
+
+
 class Demand(NamedTuple):
     """That a person must agree to each call of a tool, by the layer and rule that say so."""
 
@@ -104,6 +113,8 @@ class Scope:
     """Named as policy names them. A URI that is read through a template is decided on its own."""
     servers: tuple[str, ...] = ()
     """Sorted: the servers no layer excluded whole, also those whose tools are not known yet."""
+    filters: tuple[EffectiveFilter, ...] = ()
+    """In the order in which the layers are asked. A server's own `allowed_tools` come before them."""
     decisions: tuple[Decision, ...] = ()
     """Sorted by server and name. A server excluded whole has one decision, not one for each tool.
 

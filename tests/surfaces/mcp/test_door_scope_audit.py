@@ -8,11 +8,14 @@ import pytest
 
 from tests.surfaces.mcp.house import House, key, open_house, task
 from tests.surfaces.openai.chat_house import asking, open_chat_house, stage, upstream
+from tests.surfaces.wasm.task_house import TASK, PlayedGuest, open_task_house
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from tests.upstream.scripted_model import scripted_model, text
 from toolgate.audit.lines import MAX_LINE_BYTES, encode_line
 from toolgate.gateway.scope_audit import MAX_DETAILED
+from toolgate.model.workloads import WorkloadLimits
 from toolgate.policy.limits import Limits
+from toolgate.surfaces.wasm.mcp_calls import MCP_FUNCTIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +46,7 @@ def seen(event: dict[str, Any]) -> tuple[Any, ...]:
     return event["principal"], event["task_id"], event["offered"], event.get("reasons", {})
 
 
-@pytest.mark.requirement("000-43")
+@pytest.mark.requirement("000-04", "000-12", "000-13", "000-43")
 async def test_a_list_is_audited_with_what_it_offers_and_every_exclusion() -> None:
     async with open_house(net_of_two(), *records(), tasks=(OPS,)) as house:
         await house.modern(URL, "tools/list")
@@ -61,6 +64,8 @@ async def test_a_list_is_audited_with_what_it_offers_and_every_exclusion() -> No
         "revision": 1,
         "mode": "list",
         "servers": 2,
+        "effective_servers": ["one", "two"],
+        "filters": [{"layer": "task", "rule": "mcp.tool_denylist", "patterns": ["delete"], "is_deny": True}],
         "tools": 2,
         "prompts": 0,
         "resources": 0,
@@ -85,6 +90,7 @@ async def test_a_list_is_audited_with_what_it_offers_and_every_exclusion() -> No
     }
 
 
+@pytest.mark.requirement("000-04")
 async def test_a_list_is_audited_again_only_when_it_changed_for_its_caller() -> None:
     other = task("other", default_server_ids=["two"])
     keys = (key("agent", SECRET),)
@@ -111,6 +117,63 @@ async def test_a_list_is_audited_again_only_when_it_changed_for_its_caller() -> 
     assert len({one["scope"] for one in (*before, *after)}) == 3
 
 
+async def test_a_list_is_audited_again_when_its_filters_or_its_servers_without_tools_changed() -> None:
+    net = MemoryNet(one=MemoryServer(), bare=MemoryServer(tools=()))
+    one, bare = record("one", allowed_tools=("*",)), record("bare", allowed_tools=("*",))
+    async with open_house(net, one, tasks=(task("ops", default_server_ids=["one"]),)) as house:
+        await house.modern(URL, "tools/list")
+        house.apply(
+            servers={"one": one},
+            tasks={"ops": task("ops", default_server_ids=["one"], tool_allowlist=["e*"])},
+        )
+        await house.modern(URL, "tools/list")
+        both = task("ops", default_server_ids=["one", "bare"], tool_allowlist=["e*"])
+        house.apply(servers={"one": one, "bare": bare}, tasks={"ops": both})
+        for _ in range(2):
+            await house.modern(URL, "tools/list")
+        events = scopes(house)
+
+    assert len({event["scope"] for event in events}) == 1
+    assert [
+        (event["effective_servers"], [one["patterns"] for one in event.get("filters", ())])
+        for event in events
+    ] == [(["one"], []), (["one"], [["e*"]]), (["bare", "one"], [["e*"]])]
+
+
+@pytest.mark.requirement("000-26", "000-43")
+async def test_a_request_that_its_task_refuses_is_audited_with_the_reason() -> None:
+    async with open_house(
+        net_of_two(), *records(), tasks=(task("ops", default_server_ids=["one"]),)
+    ) as house:
+        await house.modern(f"{URL}?servers=two", "tools/list")
+        await house.modern(f"{URL}?servers=two,gone", "tools/list")
+        denied = [(one.server_id, one.code, one.layer, one.rule) for one in house.audited]
+
+    assert denied == [
+        ("two", "mcp_policy_denied", "task", "task `ops` does not allow `two`"),
+        ("", "mcp_policy_denied", "task", "task `ops` does not allow `gone`, `two`"),
+    ]
+
+
+@pytest.mark.requirement("000-04")
+async def test_what_a_guest_opens_is_audited() -> None:
+    def story(guest: PlayedGuest) -> None:
+        for _ in range(2):
+            fd = guest.call("mcp_open", "one")
+            guest.told("mcp_list_tools", fd)
+
+    config = {"default_server_ids": ["one"], "tool_denylist": ["delete"]}
+    async with open_task_house(net_of_two(), *records(), config=config) as house:
+        await house.play(MCP_FUNCTIONS, lambda guest: guest.call("mcp_open", "one"), limits=WorkloadLimits())
+        opened = scopes(house.house)
+        await house.play(MCP_FUNCTIONS, story, limits=WorkloadLimits())
+        (event,) = scopes(house.house)
+
+    assert opened == [event]
+    assert (event["door"], event["server_id"], event["task_id"]) == ("hostcall", "one", TASK)
+    assert (event["offered"], event["reasons"]) == (["one.echo"], {"denied_by_task": 1})
+
+
 async def test_calls_are_not_audited_as_offers() -> None:
     async with open_house(net_of_two(), *records(), tasks=(OPS,)) as house:
         await house.modern(URL, "tools/call", {"name": "two.read", "arguments": {}})
@@ -119,6 +182,7 @@ async def test_calls_are_not_audited_as_offers() -> None:
         assert len(house.audited) == 1
 
 
+@pytest.mark.requirement("000-04")
 async def test_what_a_chat_injects_is_audited() -> None:
     async with (
         scripted_model(text("one"), text("two")) as model,

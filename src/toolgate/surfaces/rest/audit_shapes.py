@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.audit.activity import Activity
-from toolgate.audit.events import Outcome, ScopeOffered
+from toolgate.audit.events import AppliedFilter, Outcome, ScopeOffered
 from toolgate.audit.queries import EventType, KeptEvent
 from toolgate.surfaces.rest.shapes import Shown
 
@@ -19,6 +19,16 @@ class ExclusionShown(Shown, frozen=True, kw_only=True):
     reason: str
     layer: str
     rule: str
+
+
+class FilterShown(Shown, frozen=True, kw_only=True):
+    """An allowlist, or a denylist, that a layer applies to all servers of a scope."""
+
+    layer: str
+    rule: str
+    patterns: list[str]
+    """The first of them."""
+    is_deny: bool
 
 
 class AuditShown(Shown, frozen=True, kw_only=True):
@@ -97,6 +107,10 @@ class AuditShown(Shown, frozen=True, kw_only=True):
     """What the list of an offered scope costs a model."""
     excluded: int | None
     """How many servers and names an offered scope excludes."""
+    effective_servers: list[str] | None
+    """The first of the servers of an offered scope, also of those whose tools are not known yet."""
+    filters: list[FilterShown] | None
+    """The first of the tool filters that key, task and request apply."""
     offered: list[str] | None
     """The first of the offered tools."""
     reasons: dict[str, int] | None
@@ -135,8 +149,17 @@ def show_event(kept: KeptEvent) -> AuditShown:
     if "arguments" in members:
         named["arguments"] = _show_arguments(members["arguments"])
     if isinstance(event, ScopeOffered):
-        named |= {"offered": list(event.offered), "exclusions": _show_exclusions(event)}
+        named |= {
+            "effective_servers": list(event.effective_servers),
+            "filters": [_show_filter(one) for one in event.filters],
+            "offered": list(event.offered),
+            "exclusions": _show_exclusions(event),
+        }
     return AuditShown(**_NOTHING | members | named)
+
+
+def _show_filter(one: AppliedFilter) -> FilterShown:
+    return FilterShown(layer=one.layer, rule=one.rule, patterns=list(one.patterns), is_deny=one.is_deny)
 
 
 def _show_exclusions(event: ScopeOffered) -> list[ExclusionShown]:

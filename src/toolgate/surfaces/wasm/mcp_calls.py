@@ -204,6 +204,7 @@ async def _note_unmade(context: TaskContext, server_id: str, tool: str, code: st
 async def _open(context: TaskContext, server_id: str) -> None:
     with context.denials_recorded():
         view = await _view(context, server_id)
+    context.gateway.offers.offered(view, DOOR)
     if not view.tools:
         raise NotFound(f"no server `{server_id}`")
 
