@@ -5,6 +5,8 @@ import signal
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run
 from tests.cli.processes import running
 
@@ -24,6 +26,7 @@ def test_up_serves_health_says_where_and_ends_with_0_on_sigint(tmp_path: Path) -
         assert process.wait(timeout=60) == 0
 
 
+@pytest.mark.requirement("002-057")
 def test_a_dry_run_shows_the_difference_and_makes_nothing(run: Run, tmp_path: Path) -> None:
     registry, data = tmp_path / "registry", tmp_path / "data"
     registry.mkdir()

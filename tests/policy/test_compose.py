@@ -261,6 +261,7 @@ def test_servers_asked_for_outside_the_key_are_left_out_and_not_refused() -> Non
         ),
     ],
 )
+@pytest.mark.requirement("000-35")
 def test_a_task_narrows(task: TaskPolicy, expected: tuple[ToolRef, ...]) -> None:
     assert tools_of(task=task) == expected
 

@@ -5323,8 +5323,9 @@ export interface components {
             /**
              * @description Keys to JSON text: `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`,
              *     `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`, `mcp.profile_overrides`, `mcp.tags`,
-             *     `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`, `mcp.budgets`, `chat.mode`,
-             *     `chat.budgets`. `mcp.profile` and `mcp.approval_policy` may also be a bare name, without quotes.
+             *     `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`, `mcp.budgets`,
+             *     `mcp.require_servers`, `chat.mode`, `chat.budgets`. `mcp.profile` and `mcp.approval_policy` may also
+             *     be a bare name, without quotes.
              * @default {}
              */
             config: {

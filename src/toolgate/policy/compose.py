@@ -21,8 +21,10 @@ from toolgate.policy.limits import DEFAULT_LIMITS, Limits, searchable_warning, t
 from toolgate.policy.offers import is_unlisted, may_hold, native_name, offered_names
 from toolgate.policy.resolve import Resolved, resolve
 from toolgate.policy.rules import ToolRule, compiled
-from toolgate.policy.scope import Decision, Demand, Layer, Reason, Scope
+from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, Scope
 
+MAX_NAMED: Final = 10
+"""Servers that a refusal names with their reasons; `explain` has them all."""
 _LIST_FAULTS: Final[dict[ListState, Reason]] = {
     "env_missing": Reason.ENV_MISSING,
     "list_timeout": Reason.LIST_TIMEOUT,
@@ -46,7 +48,8 @@ def compose(
       are not there, like any name that does not exist. Servers outside the key's ceiling are left out.
     - An allowed server that is not registered is left out as unknown.
     - A server whose list cannot be had is left out, unless what it has is known from an earlier time.
-    - Enabled with nothing left: a warning. More tools than the limits: a searchable scope, or a refusal.
+    - Enabled with nothing left: a warning; a refusal if the task requires servers.
+    - More tools than the limits: a searchable scope, or a refusal.
     """
     resolved = resolve(platform, ceiling, task=task, request=request)
     servers: list[str] = []
@@ -78,7 +81,12 @@ def compose(
         approvals=_approvals(platform, tools, task),
         tokens=sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools),
     )
-    return _bounded(scope, limits, task) if resolved.is_enabled else scope
+    if not resolved.is_enabled:
+        return scope
+    if task is not None and task.require_servers and task.enforced and _lacks_servers(platform, scope):
+        refusal = _no_server_left(platform, resolved, task.task_id)
+        return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=refusal)
+    return _bounded(scope, limits, task)
 
 
 def _approvals(
@@ -167,6 +175,45 @@ def _bounded(scope: Scope, limits: Limits, task: TaskPolicy | None) -> Scope:
         warnings = (*scope.warnings, searchable_warning(excess))
         return replace(scope, is_searchable=True, warnings=warnings)
     return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=too_many_tools(excess))
+
+
+def _lacks_servers(platform: Snapshot, scope: Scope) -> bool:
+    """Whether no server of the scope offers anything, or could once it is listed."""
+    if scope.refusal is not None or scope.refs:
+        return False
+    return not any(is_unlisted(platform.servers[server_id]) for server_id in scope.servers)
+
+
+def _no_server_left(platform: Snapshot, resolved: Resolved, task_id: str) -> Refusal:
+    """The refusal of a task that requires servers, with the reason for each that the key reaches."""
+    requested = (rule.ids for rule in resolved.rules.servers if rule.layer == "request")
+    reasons = [
+        f"`{server_id}` ({reason})"
+        for server_id in sorted(next((ids for ids in requested if ids is not None), ()))
+        if (reason := _why_left_out(platform, resolved, server_id)) is not None
+    ]
+    more = [f"{len(reasons) - MAX_NAMED} more"] if len(reasons) > MAX_NAMED else []
+    named = ", ".join([*reasons[:MAX_NAMED], *more])
+    return Refusal(
+        code="mcp_policy_denied",
+        message=f"task `{task_id}` requires at least one MCP server, and none is left"
+        + (f": {named}" if named else ""),
+        hint="`toolgate explain` says why; change the servers, or the task's `mcp.require_servers`",
+    )
+
+
+def _why_left_out(platform: Snapshot, resolved: Resolved, server_id: str) -> str | None:
+    """None: the key does not reach the server, so nothing is said of it."""
+    offer, unknown = platform.servers.get(server_id), resolved.unknown.get(server_id)
+    if offer is None:
+        return None if unknown is None or unknown.layer == "key" else str(unknown.reason)
+    of_key = [rule for rule in resolved.rules.servers if rule.layer == "key"]
+    lists = [rule for rule in resolved.rules.tools if rule.layer == "key" and rule.names_servers]
+    is_hidden = any(not rule.admits(offer.record) for rule in of_key)
+    if is_hidden or not all(rule.patterns.names_server(server_id) for rule in lists):
+        return None
+    exclusion = exclude(offer, resolved)
+    return "no tool is allowed" if exclusion is None else str(exclusion.reason)
 
 
 def _against(offer: ServerTools, layer: Layer, reason: Reason, rule: str) -> Decision:

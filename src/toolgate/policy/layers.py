@@ -41,6 +41,7 @@ _TASK_KEYS: Final = (
     "mcp.approval_policy",
     "mcp.approval_in_place",
     "mcp.budgets",
+    "mcp.require_servers",
 )
 _SESSION_KEYS: Final = ("mcp.enabled", "mcp.server_ids", "mcp.tool_allowlist", "mcp.tool_denylist")
 _SERVER_PATTERN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_*?")
@@ -70,6 +71,8 @@ class TaskPolicy:
     """Whether that may be the person at the client that calls, where the server's record lets it."""
     budgets: TimeBudgets | None = None
     """What all calls under the task may use over time, together."""
+    require_servers: bool = False
+    """A scope without a single server is refused, in place of a warning."""
     is_default_empty: bool = False
     """`default` is present and empty, so a request must name its servers whatever a profile selects."""
 
@@ -145,6 +148,7 @@ def parse_task_policy(task: Task) -> TaskPolicy:
         approval=config.approval(),
         approval_in_place=config.decode("mcp.approval_in_place", bool, "`true` or `false`") is not False,
         budgets=config.budgets(),
+        require_servers=config.decode("mcp.require_servers", bool, "`true` or `false`") or False,
         is_default_empty=default == (),
     )
 

@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from tests.surfaces.mcp.house import JSON_HEADERS, META, MODERN, House, Stream, key, open_house, task
+from tests.surfaces.mcp.house import (
+    JSON_HEADERS,
+    META,
+    MODERN,
+    House,
+    LegacyClient,
+    Stream,
+    key,
+    open_house,
+    task,
+)
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition, record
 from toolgate.policy.limits import Limits
 from toolgate.surfaces.http.messages import Request
@@ -139,6 +149,18 @@ async def test_a_server_outside_the_task_is_refused_whole_and_on_record() -> Non
         assert [(one.door, one.outcome, one.code) for one in house.audited] == [
             ("mcp", "denied", "mcp_policy_denied")
         ] * 2
+
+
+@pytest.mark.requirement("000-42")
+async def test_a_session_of_a_task_that_requires_servers_is_refused_without_one() -> None:
+    config = {"default_server_ids": ["ghost"], "require_servers": True}
+    async with open_house(world(), GIT, tasks=(task("review", **config),)) as house:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        opened = await LegacyClient(house, "/api/mcp/t/review", {}).send("initialize", hello)
+        listed = await house.modern("/api/mcp/t/review", "tools/list")
+
+    why = "task `review` requires at least one MCP server, and none is left: `ghost` (unknown_server)"
+    assert [(one.status, one.json["error"]["message"]) for one in (opened, listed)] == [(403, why)] * 2
 
 
 async def test_try_12_a_list_that_is_refused_for_its_size_says_so_in_a_json_rpc_error() -> None:

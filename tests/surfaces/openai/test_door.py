@@ -237,6 +237,25 @@ async def test_a_request_for_more_than_its_task_may_have_is_refused_whole_and_au
     assert (answer.status, answer.json["error"]["code"]) == (403, "mcp_policy_denied")
 
 
+@pytest.mark.requirement("000-42")
+async def test_a_chat_of_a_task_that_requires_servers_is_refused_without_one_and_no_model_is_asked() -> None:
+    needy = task("ops", default_server_ids=["one"], require_servers=True)
+    async with (
+        scripted_model(text("Hello.")) as model,
+        open_chat_house(
+            MemoryNet(),
+            record("one", allowed_tools=("*",), enabled=False),
+            tasks=(needy,),
+            upstreams=(upstream(model.url),),
+        ) as house,
+    ):
+        answer = await house.post(asking(), url="/t/ops/v1/chat/completions")
+
+    assert (answer.status, answer.json["error"]["code"]) == (403, "mcp_policy_denied")
+    assert "none is left: `one` (server_disabled)" in answer.json["error"]["message"]
+    assert model.requests == []
+
+
 async def test_budgets_only_narrow() -> None:
     loose = Task(
         task_id="loose",

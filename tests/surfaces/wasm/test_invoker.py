@@ -70,6 +70,17 @@ async def test_what_a_server_keeps_for_a_run_ends_with_it(tmp_path: Path) -> Non
     assert len(server.calls) == 3
 
 
+@pytest.mark.requirement("000-42")
+async def test_a_guest_of_a_task_that_requires_servers_is_not_begun_without_one(tmp_path: Path) -> None:
+    async with open_node(tmp_path) as node, node.invoker():
+        needy = runnable("echo", "echo", default_server_ids=["ghost"], require_servers=True)
+        node.house.apply(tasks={"echo": needy})
+        found, ending = await node.ended(await node.begin("echo"))
+
+    assert (found.state, ending.ended_by, node.opened) == ("failed", "module", [])
+    assert "none is left: `ghost` (unknown_server)" in ending.message
+
+
 async def test_a_node_takes_as_many_as_it_has_room_for(tmp_path: Path) -> None:
     async with open_node(tmp_path) as node, node.invoker(max_guests=2) as invoker:
         ids = [await node.begin("wait") for _ in range(3)]

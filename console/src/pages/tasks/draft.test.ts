@@ -36,6 +36,7 @@ test("an empty list and one left out are two things", () => {
 const CHANGES: Partial<Draft>[] = [
   { display_name: "Other" },
   { isEnforced: false },
+  { requiresServers: true },
   { isInPlace: false, spending: { calls_per_minute: 3, tokens_per_day: 900 } },
   { isEnabled: false },
   { picks: { default: ["shop"], allowed: null } },

@@ -30,6 +30,8 @@ export interface Draft {
   readonly isEnabled: boolean;
   /** Otherwise its rules deny nothing, and what they would deny is told. */
   readonly isEnforced: boolean;
+  /** A scope without a server is refused, in place of a warning. */
+  readonly requiresServers: boolean;
   readonly picks: Picks;
   readonly allow: Names;
   readonly deny: readonly string[];
@@ -49,6 +51,7 @@ export interface Draft {
 const VALUES: Readonly<Record<string, (draft: Draft) => unknown>> = {
   "mcp.enabled": (draft) => draft.isEnabled || undefined,
   "mcp.enforce": (draft) => (draft.isEnforced ? undefined : false),
+  "mcp.require_servers": (draft) => draft.requiresServers || undefined,
   "mcp.default_server_ids": (draft) => draft.picks.default ?? undefined,
   "mcp.allowed_server_ids": (draft) => draft.picks.allowed ?? undefined,
   "mcp.tool_allowlist": (draft) => draft.allow ?? undefined,
@@ -116,6 +119,7 @@ export function draftOf({ task_id, display_name, config, workload }: Task): Draf
     display_name,
     isEnabled: read(config, "mcp.enabled") === true,
     isEnforced: read(config, "mcp.enforce") !== false,
+    requiresServers: read(config, "mcp.require_servers") === true,
     picks: {
       default: names(read(config, "mcp.default_server_ids")),
       allowed: names(read(config, "mcp.allowed_server_ids")),

@@ -45,6 +45,12 @@ export function NameFields({ draft, set, isNew }: FieldsProps & { readonly isNew
           checked={draft.isEnforced}
           onChange={(event) => set({ isEnforced: event.currentTarget.checked })}
         />
+        <Switch
+          label="Requires a server"
+          description="On, requests fail when no server is left. Off, they continue without tools, with a warning."
+          checked={draft.requiresServers}
+          onChange={(event) => set({ requiresServers: event.currentTarget.checked })}
+        />
       </Stack>
     </Card>
   );

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from toolgate.audit.events import InvocationEnded
-from toolgate.errors import NotFound, ToolgateError
+from toolgate.errors import NotFound, PolicyDenied, ToolgateError
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import principal_of
@@ -139,6 +139,7 @@ class Running:
             async with asyncio.timeout(REVISION_S):
                 await self._means.gateway.reached(self._claimed.revision)
             found = self._find()
+            await self._check_servers()
             path = await self._means.modules.open(found.module)
         except TimeoutError:
             message = f"its node did not hear of revision {self._claimed.revision} of the registry in time"
@@ -183,6 +184,17 @@ class Running:
             ) from None
         self._module = task.workload.module
         return task.workload
+
+    async def _check_servers(self) -> None:
+        """Raises _Refused if the task requires MCP servers, and none is left in the scope of the run."""
+        gateway, caller = self._means.gateway, Caller(self._principal, self._claimed.task_id)
+        policy = gateway.task_policy(caller)
+        if policy is None or not policy.require_servers:
+            return
+        try:
+            await gateway.settled_view(caller, for_call=True)
+        except PolicyDenied as exc:
+            raise _Refused("module", f"{exc}; {exc.hint}") from None
 
     def _job(self, workload: Workload, path: Path) -> Job[TaskContext]:
         self._calls = CallLog(workload.limits.max_calls)

@@ -1,0 +1,108 @@
+"""Tasks that require a server: a scope without one is refused, with the reasons that its caller may see."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.policy.worlds import offer, snapshot
+from toolgate.model.principals import Ceiling
+from toolgate.policy.compose import compose
+from toolgate.policy.layers import SessionRequest, TaskPolicy
+
+OPEN = Ceiling()
+ASK = SessionRequest()
+TASK = TaskPolicy(task_id="t", enabled=True, default=("fs",))
+NEEDY = replace(TASK, require_servers=True)
+NONE_LEFT = "task `t` requires at least one MCP server, and none is left"
+OFF = snapshot(
+    offer("fs", "read", enabled=False),
+    offer("git", "log", state="ready", tags=("scm",)),
+    offer("web", state="list_failed"),
+)
+
+
+@pytest.mark.requirement("000-42")
+@pytest.mark.parametrize(
+    ("ceiling", "task", "request_", "why"),
+    [
+        pytest.param(OPEN, NEEDY, ASK, ": `fs` (server_disabled)", id="disabled"),
+        pytest.param(
+            OPEN,
+            replace(NEEDY, default=("fs", "ghost", "web")),
+            ASK,
+            ": `fs` (server_disabled), `ghost` (unknown_server), `web` (list_failed)",
+            id="each with its reason",
+        ),
+        pytest.param(OPEN, replace(NEEDY, default=()), ASK, "", id="no servers at all"),
+        pytest.param(
+            OPEN,
+            replace(NEEDY, default=("git",), tags=("local",)),
+            ASK,
+            ": `git` (not_allowed_by_task)",
+            id="not by the task",
+        ),
+        pytest.param(
+            OPEN,
+            replace(NEEDY, default=("git",), deny=("*",)),
+            ASK,
+            ": `git` (no tool is allowed)",
+            id="no tool",
+        ),
+        pytest.param(
+            Ceiling(servers=("web",)),
+            replace(NEEDY, default=("fs", "ghost", "web")),
+            ASK,
+            ": `web` (list_failed)",
+            id="nothing of servers beyond the key",
+        ),
+        pytest.param(
+            Ceiling(allow=("web/*",)), replace(NEEDY, default=("git",)), ASK, "", id="nor beyond its patterns"
+        ),
+        pytest.param(
+            OPEN,
+            replace(NEEDY, default=tuple(f"no{number:02}" for number in range(12))),
+            ASK,
+            ": " + ", ".join(f"`no{number:02}` (unknown_server)" for number in range(10)) + ", 2 more",
+            id="ten by name",
+        ),
+        pytest.param(
+            OPEN,
+            replace(NEEDY, default=("fs", "git")),
+            SessionRequest(servers=("fs",)),
+            ": `fs` (server_disabled)",
+            id="a request for less",
+        ),
+    ],
+)
+def test_a_task_that_requires_servers_refuses_a_scope_without_one_and_says_why(
+    ceiling: Ceiling, task: TaskPolicy, request_: SessionRequest, why: str
+) -> None:
+    scope = compose(OFF, ceiling, task=task, request=request_)
+
+    assert scope.refusal is not None
+    assert (scope.refusal.code, scope.refusal.message) == ("mcp_policy_denied", NONE_LEFT + why)
+    assert (scope.refs, scope.servers) == ((), ())
+
+
+@pytest.mark.requirement("000-42")
+@pytest.mark.parametrize(
+    ("task", "request_"),
+    [
+        pytest.param(replace(NEEDY, default=("fs", "git")), ASK, id="one is left"),
+        pytest.param(replace(NEEDY, enabled=False), ASK, id="a task without MCP"),
+        pytest.param(NEEDY, SessionRequest(enabled=False), id="a session without MCP"),
+        pytest.param(replace(NEEDY, enforced=False), SessionRequest(servers=("fs",)), id="not enforced"),
+        pytest.param(TASK, ASK, id="not required"),
+    ],
+)
+def test_otherwise_a_task_that_requires_servers_is_served_as_any(
+    task: TaskPolicy, request_: SessionRequest
+) -> None:
+    assert compose(OFF, OPEN, task=task, request=request_).refusal is None
+
+
+@pytest.mark.requirement("000-42")
+def test_a_server_that_is_not_listed_yet_is_enough_for_a_task_that_requires_one() -> None:
+    platform = snapshot(offer("fs", state="pending"))
+
+    assert compose(platform, OPEN, task=NEEDY, request=ASK).refusal is None
