@@ -242,11 +242,15 @@ def _search() -> Rows:
 
 
 def _calls() -> Rows:
+    most_calls = Settings.model_fields["max_calls"].default
     timeout = f"{_time(_BUDGETS.tool_timeout_ms / 1000)}, at most {_time(limits.CALL_CEILING_S)}"
     return (
         ("time (record)", timeout, "`mcp_timeout`"),
         ("at once, per server (record)", f"{_BUDGETS.max_concurrency}", "the next ones wait"),
         ("waiting, per server", f"{_POOL.queue}", "`mcp_busy` at once"),
+        ("at once, on a node (setting)", f"{most_calls}", "the next ones wait, fairly by principal"),
+        ("of those, one principal", "four fifths", "the next ones wait"),
+        ("waiting, on a node", f"{most_calls}", "`node_busy` at once"),
         ("result (record)", _size(_BUDGETS.max_tool_output_bytes), "cut into valid JSON, marked as cut"),
     )
 

@@ -305,6 +305,11 @@ class Settings(Documented, BaseModel):
     max_children: int = Field(default=256, ge=1, le=10_000)
     """The most child processes this node may run at once."""
 
+    max_calls: int = Field(default=512, ge=1, le=100_000)
+    """The most calls this node has in flight at all servers together. As many again wait for a slot, shared
+    fairly between principals; then calls fail with `node_busy`. Raise it if
+    `toolgate_node_calls_queued` stays above 0 while the servers have room."""
+
     max_guests: int = Field(default=32, ge=0, le=1_000)
     """The most guests (runs of tasks with workloads) this node has at once. 0: it runs none."""
 

@@ -143,6 +143,10 @@ COUNTED: Final[Mapping[str, Mapping[str, Any]]] = {
     "toolgate_children": {"": 4},
     "toolgate_calls_in_flight": dict.fromkeys(EACH, 0),
     "toolgate_calls_queued": dict.fromkeys(EACH, 0),
+    "toolgate_node_calls_in_flight": {"": 0},
+    "toolgate_node_calls_limit": {"": 512},
+    "toolgate_node_calls_queued": {"": 0},
+    "toolgate_node_calls_refused_total": {"": 0},
     "toolgate_registry_revision": {"": 11},
     "toolgate_server_state": {"broken down": 1, **{f"{one} connected": 1 for one in LISTED}},
 }
