@@ -309,7 +309,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     return run_script(Site(tmp_path_factory.mktemp("everything")))
 
 
-@pytest.mark.requirement("000-45", "002-048")
+@pytest.mark.requirement("000-45", "002-047", "002-048")
 def test_every_sample_is_what_the_script_makes_of_it(known: Known) -> None:
     found = {
         name: {" ".join(value for _, value in sorted(labels)): number for labels, number in samples.items()}

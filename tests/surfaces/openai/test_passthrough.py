@@ -104,7 +104,7 @@ async def test_no_credential_and_no_field_of_ours_reaches_the_model() -> None:
     assert ask.body == body_of()
 
 
-@pytest.mark.requirement("003-01", "003-03")
+@pytest.mark.requirement("003-01", "003-03", "003-04", "003-06")
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_other_tools_keep_their_shape_and_nobody_connects_for_them(is_stream: bool) -> None:
     """CHT-5"""
