@@ -2645,8 +2645,8 @@ export interface components {
              */
             default: "never" | "always" | "policy";
             /**
-             * @description Tool name, or pattern with `*` and `?`, to `never`, `always` or `policy`. A name wins over patterns; of
-             *     patterns, the strictest that matches does.
+             * @description Tool name, pattern with `*` and `?`, or effect like `@destructive`, to `never`, `always` or `policy`.
+             *     A name wins over patterns; of patterns, the strictest that matches does.
              * @default {}
              */
             per_tool: {
@@ -3451,6 +3451,13 @@ export interface components {
             /** @description About what the definition of the tool costs a model. Null: it is no tool, or not known. */
             tokens: number | null;
             /**
+             * @description What the annotations of the definition say about effects, such as `readOnlyHint`. Null: not known.
+             * @default null
+             */
+            hints: {
+                [key: string]: boolean;
+            } | null;
+            /**
              * @description The rule by which a person must agree to each call of the tool. Null: nobody need.
              * @default null
              */
@@ -3618,7 +3625,7 @@ export interface components {
          */
         FindingShown: {
             /** @enum {string} */
-            code: "disabled_server" | "invalid_record" | "matches_nothing" | "no_servers" | "not_enforced" | "not_judged" | "possible_secret" | "shadowed" | "unknown_profile" | "unknown_server" | "unknown_task";
+            code: "disabled_server" | "invalid_record" | "matches_nothing" | "no_annotations" | "no_servers" | "not_enforced" | "not_judged" | "possible_secret" | "shadowed" | "unknown_profile" | "unknown_server" | "unknown_task";
             /** @description Kind and id of the record. */
             where: string;
             /** @enum {string} */

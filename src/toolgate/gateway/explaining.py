@@ -58,4 +58,4 @@ def may_show(snapshot: Snapshot, principal: Principal, server_id: str) -> bool:
     offer, allow = snapshot.servers[server_id], principal.ceiling.allow
     if reaches(principal.role, "viewer"):
         return True
-    return is_unlisted(offer) and (allow is None or may_hold(offer, Patterns.of(allow)))
+    return is_unlisted(offer) and (allow is None or may_hold(offer, Patterns.of(allow), is_deny=False))

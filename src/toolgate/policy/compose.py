@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
+from toolgate.model.effects import UNSTATED
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
@@ -18,7 +19,7 @@ from toolgate.model.tools import ListState, ServerTools, ToolDefinition
 from toolgate.policy.approvals import needed_approvals
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, searchable_warning, too_many_tools
-from toolgate.policy.offers import is_unlisted, may_hold, native_name, offered_names
+from toolgate.policy.offers import approval_objection, is_unlisted, may_hold, offered_names
 from toolgate.policy.resolve import Resolved, resolve
 from toolgate.policy.rules import ToolRule, compiled
 from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, Scope
@@ -131,7 +132,11 @@ def servers_in_question(platform: Snapshot, resolved: Resolved) -> AbstractSet[s
         if rule.names_servers:
             found = {server_id for server_id in found if rule.patterns.names_server(server_id)}
     if resolved.tools is not None:
-        found = {server_id for server_id in found if may_hold(platform.servers[server_id], resolved.tools)}
+        found = {
+            server_id
+            for server_id in found
+            if may_hold(platform.servers[server_id], resolved.tools, is_deny=False)
+        }
     return found
 
 
@@ -151,7 +156,7 @@ def exclude(offer: ServerTools, resolved: Resolved) -> Decision | None:
     for allowlist in resolved.rules.tools:
         if allowlist.names_servers and not allowlist.patterns.names_server(record.server_id):
             return _against(offer, allowlist.layer, allowlist.reason, allowlist.name)
-    if resolved.tools is not None and not may_hold(offer, resolved.tools):
+    if resolved.tools is not None and not may_hold(offer, resolved.tools, is_deny=False):
         return _against(offer, "request", Reason.NOT_IN_REQUEST_ALLOWLIST, "?tools=")
     return None
 
@@ -277,10 +282,27 @@ class _Judge:
             reason = f"{what}: {self._offer.quarantined[name]}"
             return self._refuse(ref, Reason.INVALID_DEFINITION, reason)
         if self._pin is not None and is_tool:
-            objection = _objection(self._pin, name, self._offer.tools.get(name))
+            objection = approval_objection(self._pin, name, self._offer.tools.get(name))
             if objection:
                 return self._refuse(ref, Reason.QUARANTINED, objection)
-        return _decide(ref, native_name(self._offer, name), self._own, self._rules[is_tool])
+        return self._decide(ref, self._offer.tools.get(name), self._rules[is_tool])
+
+    def _decide(self, ref: ToolRef, tool: ToolDefinition | None, rules: Sequence[ToolRule]) -> Decision:
+        """The first rule that objects decides; if none does, the last allowlist that admitted the name.
+
+        `tool` is the approved definition: one that differs from its pin does not come here.
+        """
+        native, effects = ("", UNSTATED) if tool is None else (tool.native_name, tool.effects)
+        admitting, pattern = self._own, self._own.find_match(ref, native, effects)
+        if pattern is None:
+            return self._own.decide(ref, None, effects, allowed=False)
+        for rule in rules:
+            match = rule.find_match(ref, native, effects)
+            if rule.is_deny is (match is not None):
+                return rule.decide(ref, match, effects, allowed=False)
+            if match is not None:
+                admitting, pattern = rule, match
+        return admitting.decide(ref, pattern, effects, allowed=True)
 
     def _refuse(self, ref: ToolRef, reason: Reason, rule: str) -> Decision:
         return Decision(
@@ -291,29 +313,3 @@ class _Judge:
             reason=reason,
             rule=rule,
         )
-
-
-def _objection(pin: Pin, name: str, listed: ToolDefinition | None) -> str:
-    """Why a tool of a pinned server is not offered; empty: it is as it was approved, as far as is known."""
-    approved = pin.tools.get(name)
-    if approved is None:
-        return "pin: not approved"
-    if name in pin.changed:
-        return "pin: its definition changed after it was approved"
-    if listed is not None and listed.digest != approved:
-        return "pin: its definition is not the approved one"
-    return ""
-
-
-def _decide(ref: ToolRef, native: str, own: ToolRule, rules: Sequence[ToolRule], /) -> Decision:
-    """The first rule that objects decides; if none does, the last allowlist that admitted the name."""
-    admitting, pattern = own, own.patterns.first_match(ref, native)
-    if pattern is None:
-        return own.decide(ref, None, allowed=False)
-    for rule in rules:
-        match = rule.patterns.first_match(ref, native)
-        if rule.is_deny is (match is not None):
-            return rule.decide(ref, match, allowed=False)
-        if match is not None:
-            admitting, pattern = rule, match
-    return admitting.decide(ref, pattern, allowed=True)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from toolgate.errors import InvalidRecord
+from toolgate.model.effects import Effects
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
@@ -41,18 +42,25 @@ def key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
     return frozenset().union(*reached)
 
 
-def is_in_ceiling(ceiling: Ceiling, ref: ToolRef, *, task_id: str | None, native_name: str = "") -> bool:
+def is_in_ceiling(
+    ceiling: Ceiling, ref: ToolRef, *, task_id: str | None, effects: Effects, native_name: str = ""
+) -> bool:
     """Whether a key of this ceiling may reach `ref` under this task, as far as the key is concerned.
 
-    `native_name`: what the server calls a tool that has an alias. Patterns speak of both.
+    `effects`: those of its approved definition, UNSTATED where there is none. `native_name`: what the server
+    calls a tool that has an alias. Patterns speak of both names.
     """
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
         return False
     if ceiling.servers is not None and ref.server_id not in ceiling.servers:
         return False
-    if ceiling.allow is not None and compiled(ceiling.allow).first_match(ref, native_name) is None:
-        return False
-    return compiled(ceiling.deny).first_match(ref, native_name) is None
+    lists = ((ceiling.allow, False), (ceiling.deny, True))
+    return all(
+        texts is None
+        or (compiled(texts).first_match(ref, native_name, effects=effects, is_deny=is_deny) is None)
+        is is_deny
+        for texts, is_deny in lists
+    )
 
 
 def _readable(platform: Snapshot, task_ids: tuple[str, ...]) -> Iterator[TaskPolicy]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from toolgate.model.effects import Effects
 from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Selection
@@ -66,15 +67,22 @@ class ToolRule:
     def effective_filter(self) -> EffectiveFilter:
         return EffectiveFilter(self.layer, self.name, self.patterns.texts, self.is_deny)
 
-    def decide(self, ref: ToolRef, match: str | None, *, allowed: bool) -> Decision:
+    def find_match(self, ref: ToolRef, native_name: str, effects: Effects) -> str | None:
+        """The pattern of this rule that speaks of `ref`, whose approved definition has these `effects`."""
+        return self.patterns.first_match(ref, native_name, effects=effects, is_deny=self.is_deny)
+
+    def decide(self, ref: ToolRef, match: str | None, effects: Effects, *, allowed: bool) -> Decision:
         """The decision this rule makes on `ref`, of which its pattern `match` spoke, if any did."""
+        rule = self.name if match is None else f"{self.name} `{match}`"
+        if self.patterns.has_effects:
+            rule += self.patterns.explain_effects(ref, match, effects)
         return Decision(
             server_id=ref.server_id,
             tool=ref.name,
             allowed=allowed,
             layer=self.layer,
             reason=None if allowed else self.reason,
-            rule=self.name if match is None else f"{self.name} `{match}`",
+            rule=rule,
         )
 
 
