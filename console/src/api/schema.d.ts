@@ -3263,6 +3263,11 @@ export interface components {
              * @enum {string}
              */
             other_tools?: "pass" | "refuse";
+            /**
+             * @description Whether calls of tools that a request does not declare are taken out of the answer, also for requests
+             *     without a task. In `passthrough` they always are.
+             */
+            filter_undeclared_calls?: boolean;
             /** @description How far one request may go. */
             budgets?: components["schemas"]["ChatBudgetsBody"];
             /** @description How long a model may take to begin its answer, and between two parts of it. */
@@ -3320,6 +3325,12 @@ export interface components {
              * @enum {string}
              */
             other_tools: "pass" | "refuse";
+            /**
+             * @description Whether calls of tools that a request does not declare are taken out of the answer, also for requests
+             *     without a task. In `passthrough` they always are.
+             * @default false
+             */
+            filter_undeclared_calls: boolean;
             /**
              * @description How far one request may go.
              * @default {
