@@ -13,7 +13,6 @@ QUEUED: Final = "toolgate_calls_queued"
 SHOWN_GAUGES: Final = (
     IN_FLIGHT,
     QUEUED,
-    "toolgate_node_calls_queued",
     "toolgate_children",
     "toolgate_sessions",
     "toolgate_streams",

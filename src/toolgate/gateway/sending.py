@@ -156,9 +156,7 @@ class Sending:
                 tool=route.tool,
                 client=client,
                 origin=CallOrigin(
-                    trace.session or view.session_key,
-                    partial(self._check_again, view.caller, route),
-                    view.caller.principal.id,
+                    trace.session or view.session_key, partial(self._check_again, view.caller, route)
                 ),
             )
             reply = answer.reply
