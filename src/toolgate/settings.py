@@ -23,7 +23,7 @@ from pydantic import (
 
 from toolgate.errors import StartRefused
 from toolgate.model.addresses import is_loopback, parse_address, parse_origin
-from toolgate.model.principals import IntegrationState, Role
+from toolgate.model.principals import Role
 from toolgate.model.servers import AuditedArguments
 from toolgate.model.tasks import Environment
 from toolgate.registry.field_texts import Documented
@@ -80,10 +80,6 @@ class OidcSettings(Documented, BaseModel):
 
     task_claim: str | None = None
     """The claim that names the task of a request that names none."""
-
-    integrations: IntegrationState = "on"
-    """What callers with a token have of each server before they switch it on or off for themselves: `on` all
-    its tools, `read_only` those marked as read-only, `off` nothing."""
 
     leeway_s: float = Field(default=30.0, ge=0, le=300)
     """How far the issuer's clock may be ahead. A token is never good for longer than it says."""
@@ -308,6 +304,11 @@ class Settings(Documented, BaseModel):
 
     max_children: int = Field(default=256, ge=1, le=10_000)
     """The most child processes this node may run at once."""
+
+    max_calls: int = Field(default=512, ge=1, le=100_000)
+    """The most calls this node has in flight at all servers together. As many again wait for a slot, shared
+    fairly between principals; then calls fail with `node_busy`. Raise it if
+    `toolgate_node_calls_queued` stays above 0 while the servers have room."""
 
     max_guests: int = Field(default=32, ge=0, le=1_000)
     """The most guests (runs of tasks with workloads) this node has at once. 0: it runs none."""

@@ -52,6 +52,7 @@ def gauges(app: App) -> dict[str, float]:
     return {name: float(value) for name, value in found}
 
 
+@pytest.mark.requirement("002-004")
 async def test_a_node_serves_what_control_governs(tmp_path: Path, store: MemoryStore) -> None:
     body = {"server_id": "fs", "transport": "stdio", "stdio": {"command": "x"}, "enabled": False}
     await store.write([Write(kind="server", id="fs", body=body)], actor="ada")

@@ -8,6 +8,7 @@ import pytest
 from toolgate.chat.responses_request import parse_responses_request
 from toolgate.chat.responses_tools import MAX_TOOLS, Offer, offer_tools, parse_tools
 from toolgate.errors import InvalidChat
+from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef
 from toolgate.model.tools import ToolDefinition
 
@@ -16,14 +17,15 @@ def raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def tool(name: str, raw: bytes = b"{}", server: str = "one") -> tuple[str, ToolDefinition]:
-    return f"{server}.{name}", ToolDefinition(ref=ToolRef(server, name), raw=raw, digest="", tokens=1)
+def tool(name: str, server: str = "one", **hints: bool) -> tuple[str, ToolDefinition]:
+    ref, effects = ToolRef(server, name), read_effects(hints)
+    return f"{server}.{name}", ToolDefinition(ref=ref, raw=b"{}", digest="", tokens=1, effects=effects)
 
 
 TABLE = {
     "a": tool("a"),
-    "b": tool("b", b'{"annotations":{"readOnlyHint":true}}'),
-    "c": tool("c", b'{"annotations":[]}', server="two"),
+    "b": tool("b", readOnlyHint=True),
+    "c": tool("c", server="two", readOnlyHint=True, destructiveHint=True),
 }
 
 

@@ -37,6 +37,7 @@ def upstream(upstream_id: str = "local", **fields: Any) -> dict[str, Any]:
         "mode": "inject",
         "name_profile": "default",
         "other_tools": "pass",
+        "filter_undeclared_calls": False,
         "budgets": budgets,
         "answer_timeout_ms": 60_000,
         "max_concurrency": 64,

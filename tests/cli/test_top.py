@@ -31,6 +31,7 @@ def make_metrics(calls: int, *, server_id: str = "git", state: str = "connected"
     states = {(server_id, state): 1.0}
     metrics.gauge("toolgate_server_state", "", lambda: states, labels=("server_id", "state"))
     metrics.gauge("toolgate_children", "", lambda: 3.0)
+    metrics.gauge("toolgate_node_calls_queued", "", lambda: 4.0)
     metrics.gauge("toolgate_loop_lag_ms", "", lambda: 120.0)
     return metrics
 
@@ -52,7 +53,7 @@ def test_a_frame_has_the_rates_of_its_interval_and_fits_80_columns() -> None:
     assert shown(render_frame(frame, 24)) == [
         "toolgate top  http://127.0.0.1:8080  12:00:00",
         "calls 20.0/s   errors 2.0/s   p50 3.5 ms   p95 4.8 ms   p99 5.0 ms",
-        "active 2   queued 1   children 3   sessions -   streams -",
+        "active 2   queued 1   node queue 4   children 3   sessions -   streams -",
         "approvals pending -   guests -   runs queued -   loop lag 120 ms",
         "",
         "SERVER  STATE      CALLS/S  ERR/S     P95  ACTIVE  QUEUED",

@@ -50,6 +50,7 @@ def cataloged(gateway: Gateway) -> None:
     )
 
 
+@pytest.mark.requirement("004-05")
 def test_tools_picked_across_packages_make_a_skill_and_a_url_with_exactly_them(
     tab: Page, gateway: Gateway, tmp_path: Path
 ) -> None:

@@ -45,6 +45,9 @@ def test_servers_are_found_by_what_they_are_and_the_view_can_be_passed_on(
     tab.goto("/console/servers")
     rows = tab.get_by_role("table").get_by_role("row")
     expect(rows.filter(has_text="connected")).to_have_count(4)
+    for title in ("Server", "State", "Last error", "Transport", "Tools", "Updated"):
+        expect(tab.get_by_role("columnheader", name=title, exact=True)).to_be_visible()
+    expect(rows.filter(has_text="filesystem")).to_contain_text("stdio")
     tab.get_by_role("combobox", name="Tag").click()
     tab.get_by_role("option", name="safe").click()
     expect(rows.filter(has_text="connected")).to_have_count(1)
@@ -64,7 +67,7 @@ def test_servers_are_found_by_what_they_are_and_the_view_can_be_passed_on(
     expect(rows.filter(has_text="read_text_file")).to_contain_text("yes")
 
 
-@pytest.mark.requirement("002-081")
+@pytest.mark.requirement("002-081", "002-082")
 def test_a_server_is_written_tried_and_saved(tab: Page, gateway: Gateway, house: Site) -> None:
     launch = house.stage("fresh")["stdio"]
     tab.goto("/console/servers")
@@ -97,7 +100,16 @@ def test_a_server_is_written_tried_and_saved(tab: Page, gateway: Gateway, house:
     assert (saved["stdio"]["command"], saved["stdio"]["args"]) == (launch["command"], launch["args"])
     assert saved["allowed_tools"] == ["*"]
 
+    tab.get_by_role("button", name="Delete").click()
+    asked = tab.get_by_role("dialog", name="Delete")
+    expect(asked.get_by_role("button", name="Delete")).to_be_disabled()
+    asked.get_by_label("Name").fill("fresh")
+    asked.get_by_role("button", name="Delete").click()
+    expect(tab).to_have_url("/console/servers")
+    assert "fresh" not in {one["server_id"] for one in gateway.get(SERVERS)["servers"]}
 
+
+@pytest.mark.requirement("002-081")
 def test_what_others_save_meanwhile_joins_what_was_typed_and_secrets_stay(
     tab: Page, gateway: Gateway
 ) -> None:

@@ -4,7 +4,7 @@ It shares no code with the package. Nothing here is fast, ordered or explained.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tests.policy.worlds import World
 from toolgate.model.names import ToolRef
@@ -36,12 +36,46 @@ def glob(pattern: str, text: str) -> bool:
     return re.fullmatch("".join(parts.get(c, re.escape(c)) for c in pattern), text, re.DOTALL) is not None
 
 
-def any_matches(patterns: Iterable[str], ref: ToolRef) -> bool:
-    return any(matches(pattern, ref) for pattern in patterns)
+def is_stated(effect: str, said: Mapping[str, bool]) -> bool:
+    """What an allow pattern for an effect matches."""
+    reads, destroys = said.get("readOnlyHint") is True, said.get("destructiveHint") is True
+    if effect in {"read_only", "destructive"} and reads and destroys:
+        return False
+    return {
+        "read_only": reads,
+        "destructive": destroys,
+        "idempotent": said.get("idempotentHint") is True,
+        "open_world": said.get("openWorldHint") is True,
+    }[effect]
 
 
-def lists_admit(allow: Iterable[str] | None, deny: Iterable[str], ref: ToolRef) -> bool:
-    return (allow is None or any_matches(allow, ref)) and not any_matches(deny, ref)
+def is_possible(effect: str, said: Mapping[str, bool]) -> bool:
+    """What a deny pattern for an effect matches."""
+    if effect == "destructive" and said.get("readOnlyHint") is True:
+        return said.get("destructiveHint") is True
+    hints = {"read_only": "readOnlyHint", "destructive": "destructiveHint", "idempotent": "idempotentHint"}
+    return said.get(hints.get(effect, "openWorldHint")) is not False
+
+
+def has_effect(world: World, pattern: str, ref: ToolRef, *, deny: bool) -> bool:
+    server, _, effect = pattern.rpartition("@")
+    offer = world.platform.servers[ref.server_id]
+    if ":" in ref.name or (server and not glob(server.removesuffix("/"), ref.server_id)):
+        return False
+    said = dict(offer.tools[ref.name].effects.hints) if ref.name in offer.tools else {}
+    return is_possible(effect, said) if deny else is_stated(effect, said)
+
+
+def any_matches(world: World, patterns: Iterable[str], ref: ToolRef, *, deny: bool = False) -> bool:
+    return any(
+        has_effect(world, pattern, ref, deny=deny) if "@" in pattern else matches(pattern, ref)
+        for pattern in patterns
+    )
+
+
+def lists_admit(world: World, allow: Iterable[str] | None, deny: Iterable[str], ref: ToolRef) -> bool:
+    is_allowed = allow is None or any_matches(world, allow, ref)
+    return is_allowed and not any_matches(world, deny, ref, deny=True)
 
 
 def selection_admits(world: World, selection: Selection, ref: ToolRef) -> bool:
@@ -49,7 +83,7 @@ def selection_admits(world: World, selection: Selection, ref: ToolRef) -> bool:
     return (
         (selection.servers is None or ref.server_id in selection.servers)
         and (selection.tags is None or any(tag in tags for tag in selection.tags))
-        and lists_admit(selection.allow, selection.deny, ref)
+        and lists_admit(world, selection.allow, selection.deny, ref)
     )
 
 
@@ -74,7 +108,7 @@ def platform_admits(world: World, ref: ToolRef) -> bool:
         and offer.record.enabled
         and ref.name in names_of(offer)
         and ref.name not in offer.quarantined
-        and any_matches(offer.record.allowed_tools, ref)
+        and any_matches(world, offer.record.allowed_tools, ref)
     )
 
 
@@ -84,7 +118,7 @@ def key_admits(world: World, ref: ToolRef) -> bool:
     return (
         (ceiling.tasks is None or task_id in ceiling.tasks)
         and (ceiling.servers is None or ref.server_id in ceiling.servers)
-        and lists_admit(ceiling.allow, ceiling.deny, ref)
+        and lists_admit(world, ceiling.allow, ceiling.deny, ref)
     )
 
 
@@ -142,10 +176,10 @@ def is_asked_for(world: World, ref: ToolRef) -> bool:
     """`?tools=` chooses among tools; what else a server has comes with any tool of it that is chosen."""
     tools = world.request.tools
     if tools is None or ":" not in ref.name:
-        return tools is None or any_matches(tools, ref)
+        return tools is None or any_matches(world, tools, ref)
     offer = world.platform.servers[ref.server_id]
     return any(
-        any_matches(tools, ToolRef(ref.server_id, tool)) for tool in (*offer.tools, *offer.quarantined)
+        any_matches(world, tools, ToolRef(ref.server_id, tool)) for tool in (*offer.tools, *offer.quarantined)
     )
 
 
@@ -155,7 +189,7 @@ def request_admits(world: World, ref: ToolRef) -> bool:
         request.enabled is not False
         and is_requested(world, ref.server_id)
         and is_asked_for(world, ref)
-        and lists_admit(request.allow, request.deny, ref)
+        and lists_admit(world, request.allow, request.deny, ref)
         and profile_admits(world, request.profile, ref)
     )
 

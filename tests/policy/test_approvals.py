@@ -8,6 +8,7 @@ import pytest
 
 from tests.policy.worlds import offer, refs, snapshot
 from toolgate.errors import InvalidRecord
+from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling
 from toolgate.model.servers import Approval, ApprovalPolicy
@@ -27,7 +28,10 @@ def platform(default: Approval = "never", **per_tool: Approval) -> Snapshot:
     fs = offer("fs", "delete", "read", "write")
     names = {name.replace("_any", "*").replace("_one", "?"): asked for name, asked in per_tool.items()}
     policy = ApprovalPolicy(default=default, per_tool=MappingProxyType(names))
-    tools = {name: replace(tool, is_read_only=name == "read") for name, tool in fs.tools.items()}
+    tools = {
+        name: replace(tool, effects=read_effects({"readOnlyHint": name == "read"}))
+        for name, tool in fs.tools.items()
+    }
     record = replace(fs.record, approval_policy=policy)
     return snapshot(replace(fs, record=record, tools=MappingProxyType(tools)), offer("git", "log"))
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling
 from toolgate.policy.reach import is_in_ceiling
@@ -22,7 +23,7 @@ from toolgate.policy.reach import is_in_ceiling
     ],
 )
 def test_try_9_a_ceiling_contains_what_each_of_its_parts_does(ceiling: Ceiling, contained: bool) -> None:
-    assert is_in_ceiling(ceiling, ToolRef("git", "push"), task_id="review") == contained
+    assert is_in_ceiling(ceiling, ToolRef("git", "push"), task_id="review", effects=UNSTATED) == contained
 
 
 @pytest.mark.parametrize(
@@ -33,8 +34,10 @@ def test_a_ceiling_speaks_of_the_native_name_of_a_tool_with_an_alias(
 ) -> None:
     alias = ToolRef("git", "push_all_0a1b2c3d")
 
-    assert is_in_ceiling(ceiling, alias, task_id=None, native_name="push all") == contained
+    assert is_in_ceiling(ceiling, alias, task_id=None, native_name="push all", effects=UNSTATED) == contained
 
 
 def test_a_ceiling_of_tasks_contains_nothing_without_a_task() -> None:
-    assert not is_in_ceiling(Ceiling(tasks=("review",)), ToolRef("git", "push"), task_id=None)
+    assert not is_in_ceiling(
+        Ceiling(tasks=("review",)), ToolRef("git", "push"), task_id=None, effects=UNSTATED
+    )

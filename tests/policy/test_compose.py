@@ -9,9 +9,9 @@ from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling
 from toolgate.model.servers import ApprovalPolicy
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tasks import Profile, Selection
+from toolgate.model.tasks import Profile, Selection, Task
 from toolgate.policy.compose import compose
-from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.scope import Decision, EffectiveFilter, Reason, Refusal, Scope
 
 EMPTY = "no tool is left in this scope: `toolgate explain` says why"
@@ -46,6 +46,41 @@ def tools_of(
     scope = compose(platform, ceiling, task=task, request=request)
     assert scope.refusal is None
     return scope.tools
+
+
+@pytest.mark.requirement("000-49")
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        pytest.param(ASK, refs("fs/read", "gitlab/list"), id="the default"),
+        pytest.param(SessionRequest(servers=("gitlab",)), refs("gitlab/list"), id="narrowed"),
+        pytest.param(
+            SessionRequest(servers=("duckduckgo-search",)), refs("duckduckgo-search/find"), id="allowed"
+        ),
+        pytest.param(SessionRequest(servers=("jira",)), None, id="not allowed"),
+    ],
+)
+def test_the_task_config_of_the_requirement_document_means_what_it_says(
+    request_: SessionRequest, expected: tuple[ToolRef, ...] | None
+) -> None:
+    config = {
+        "mcp.enabled": "true",
+        "mcp.default_server_ids": '["gitlab","fs"]',
+        "mcp.allowed_server_ids": '["gitlab","fs","duckduckgo-search"]',
+        "mcp.tool_allowlist": '["*"]',
+        "mcp.tool_denylist": '["delete_*"]',
+    }
+    platform = snapshot(
+        offer("fs", "read", "delete_file"),
+        offer("gitlab", "list"),
+        offer("duckduckgo-search", "find"),
+        offer("jira", "list"),
+    )
+    policy = parse_task_policy(Task(task_id="t", config=config))
+
+    scope = compose(platform, OPEN, task=policy, request=request_)
+
+    assert (None if scope.refusal is not None else scope.tools) == expected
 
 
 @pytest.mark.requirement("000-11", "000-12", "000-13")
@@ -283,7 +318,7 @@ def test_a_profile_that_names_neither_servers_nor_tags_means_all_servers() -> No
 # Request
 
 
-@pytest.mark.requirement("000-09")
+@pytest.mark.requirement("000-09", "002-018")
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
@@ -318,7 +353,7 @@ def test_a_request_narrows(request_: SessionRequest, expected: tuple[ToolRef, ..
     assert tools_of(request=request_) == expected
 
 
-@pytest.mark.requirement("000-10", "000-23")
+@pytest.mark.requirement("000-10", "000-23", "000-29")
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.policy.worlds import KIND_PATTERNS, OTHERS, PATTERNS, TOOLS, offer, refs, snapshot
 from toolgate.errors import InvalidParams, InvalidRecord
+from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef, kind_of
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
@@ -73,7 +74,7 @@ def scope_of(*names: str, allowed: tuple[str, ...], request: SessionRequest = AS
 def test_a_pattern_speaks_of_its_own_kind_alone(pattern: str, name: str, expected: bool) -> None:
     patterns, ref = Patterns.of([pattern]), ToolRef("fs", name)
 
-    assert patterns.first_match(ref) == (pattern if expected else None)
+    assert patterns.first_match(ref, effects=UNSTATED, is_deny=False) == (pattern if expected else None)
     assert patterns.matches_any("fs", [name]) is expected
 
 
@@ -82,7 +83,7 @@ def test_a_pattern_speaks_of_its_own_kind_alone(pattern: str, name: str, expecte
     st.sampled_from((*TOOLS, *OTHERS)),
 )
 def test_kinds_never_mix(pattern: str, name: str) -> None:
-    match = Patterns.of([pattern]).first_match(ToolRef("a", name))
+    match = Patterns.of([pattern]).first_match(ToolRef("a", name), effects=UNSTATED, is_deny=False)
 
     assert match is None or kind_of(pattern) == kind_of(name)
 
@@ -93,8 +94,8 @@ def test_what_something_is_called_is_a_pattern_that_names_it_and_nothing_else(na
     patterns = Patterns.of([parse_pattern(str(ref))])
     others = {ToolRef(one, other) for one in ("a", "b") for other in (*TOOLS, *OTHERS)} - {ref}
 
-    assert patterns.first_match(ref) == str(ref)
-    assert not any(patterns.first_match(other) for other in others)
+    assert patterns.first_match(ref, effects=UNSTATED, is_deny=False) == str(ref)
+    assert not any(patterns.first_match(other, effects=UNSTATED, is_deny=False) for other in others)
 
 
 @pytest.mark.parametrize(

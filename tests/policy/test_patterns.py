@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from toolgate.errors import InvalidRecord
+from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.policy.patterns import MAX_PATTERN, Patterns, parse_pattern
 
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_pattern_without_a_slash_is_held_against_the_name(pattern: str, name: str, expected: bool) -> None:
-    found = Patterns.of([pattern]).first_match(ToolRef("fs", name))
+    found = Patterns.of([pattern]).first_match(ToolRef("fs", name), effects=UNSTATED, is_deny=False)
 
     assert found == (pattern if expected else None)
 
@@ -77,13 +78,16 @@ def test_a_pattern_without_a_slash_is_held_against_the_name(pattern: str, name: 
     ],
 )
 def test_a_pattern_with_a_slash_is_held_against_server_and_name(pattern: str, expected: bool) -> None:
-    found = Patterns.of([pattern]).first_match(ToolRef("fs", "read"))
+    found = Patterns.of([pattern]).first_match(ToolRef("fs", "read"), effects=UNSTATED, is_deny=False)
 
     assert found == (pattern if expected else None)
 
 
 def test_a_tool_whose_name_has_a_slash_is_not_taken_for_another_servers_tool() -> None:
-    assert Patterns.of(["fs/read"]).first_match(ToolRef("evil", "fs/read")) is None
+    assert (
+        Patterns.of(["fs/read"]).first_match(ToolRef("evil", "fs/read"), effects=UNSTATED, is_deny=False)
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,8 +103,8 @@ def test_of_several_patterns_that_match_the_same_one_is_told_in_every_order(
 ) -> None:
     ref = ToolRef("fs", "read")
 
-    assert Patterns.of(texts).first_match(ref) == expected
-    assert Patterns.of(reversed(texts)).first_match(ref) == expected
+    assert Patterns.of(texts).first_match(ref, effects=UNSTATED, is_deny=False) == expected
+    assert Patterns.of(reversed(texts)).first_match(ref, effects=UNSTATED, is_deny=False) == expected
 
 
 def test_patterns_with_the_same_texts_are_equal_and_have_one_hash() -> None:
@@ -183,7 +187,7 @@ def steps(patterns: Patterns, refs: Iterable[ToolRef]) -> int:
     sys.settrace(trace)
     try:
         for ref in refs:
-            patterns.first_match(ref)
+            patterns.first_match(ref, effects=UNSTATED, is_deny=False)
     finally:
         sys.settrace(before)
     return count
@@ -239,4 +243,7 @@ def test_sco_9_a_pattern_of_128_characters_against_2000_names_costs_2000_times_o
 def test_a_tool_with_an_alias_is_spoken_of_by_either_name_and_never_as_another_kind(
     pattern: str, native: str, expected: str | None
 ) -> None:
-    assert Patterns.of((pattern,)).first_match(ToolRef("fs", "alias"), native) == expected
+    assert (
+        Patterns.of((pattern,)).first_match(ToolRef("fs", "alias"), native, effects=UNSTATED, is_deny=False)
+        == expected
+    )

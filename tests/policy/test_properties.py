@@ -17,6 +17,7 @@ from tests.policy.changes import add_deny, remove_allow, reorder
 from tests.policy.worlds import SERVERS, Maker, World
 from tests.scenarios.soak import rounds
 from toolgate.errors import InvalidRecord
+from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.tasks import Task
 from toolgate.policy.compose import compose, decide_one
@@ -186,8 +187,8 @@ def test_patterns_match_as_their_definition_says_whatever_the_order(seed: int) -
         )
         matching = sorted(text for text in set(texts) if model.matches(text, ref))
         patterns = Patterns.of(texts)
-        found = patterns.first_match(ref)
+        found = patterns.first_match(ref, effects=UNSTATED, is_deny=False)
 
         assert (found in matching) if matching else (found is None), (texts, ref)
         assert patterns.matches_any(ref.server_id, {ref.name}) is bool(matching)
-        assert Patterns.of(reversed(texts)).first_match(ref) == found
+        assert Patterns.of(reversed(texts)).first_match(ref, effects=UNSTATED, is_deny=False) == found

@@ -8,6 +8,7 @@ import pytest
 
 from tests.policy.worlds import offer, refs, snapshot
 from toolgate.errors import InvalidParams, InvalidRecord
+from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
@@ -156,11 +157,13 @@ def test_a_request_outside_the_allowed_servers_is_not_cut_down_silently() -> Non
 def test_a_star_in_a_tools_name_never_uses_up_the_patterns_star(
     pattern: str, name: str, expected: bool
 ) -> None:
-    assert (Patterns.of([pattern]).first_match(ToolRef("fs", name)) is not None) is expected
+    assert (
+        Patterns.of([pattern]).first_match(ToolRef("fs", name), effects=UNSTATED, is_deny=False) is not None
+    ) is expected
 
 
 def test_a_question_mark_matches_one_character_of_any_alphabet() -> None:
-    assert Patterns.of(["caf?"]).first_match(ToolRef("fs", "café")) == "caf?"
+    assert Patterns.of(["caf?"]).first_match(ToolRef("fs", "café"), effects=UNSTATED, is_deny=False) == "caf?"
 
 
 def test_a_pattern_can_name_the_server_too() -> None:

@@ -6,6 +6,7 @@ from random import Random
 from types import MappingProxyType
 from typing import TypeVar
 
+from toolgate.model.effects import HINTS, read_effects
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling, Key
 from toolgate.model.servers import EMPTY, ServerRecord
@@ -29,10 +30,12 @@ def offer(
     state: ListState = "ready",
     quarantined: Mapping[str, str] = EMPTY,
     detail: str = "",
+    hints: Mapping[str, Mapping[str, bool]] = MappingProxyType({}),
 ) -> ServerTools:
     """A server with these tools; everything about it as good as can be unless said otherwise.
 
     Names that begin with `prompt:` or `resource:` are its prompts and resources; with a brace, templates.
+    `hints` are the annotations of its tools, by name.
     """
     uris = [name.removeprefix("resource:") for name in names if name.startswith("resource:")]
     return ServerTools(
@@ -40,7 +43,9 @@ def offer(
             server_id=server_id, transport="stdio", allowed_tools=allowed, tags=tags, enabled=enabled
         ),
         state=state,
-        tools=MappingProxyType({name: _definition(server_id, name) for name in names if ":" not in name}),
+        tools=MappingProxyType(
+            {name: _definition(server_id, name, hints.get(name, {})) for name in names if ":" not in name}
+        ),
         prompts=_listings(server_id, [name[7:] for name in names if name.startswith("prompt:")]),
         resources=_listings(server_id, [uri for uri in uris if "{" not in uri]),
         templates=_listings(server_id, [uri for uri in uris if "{" in uri]),
@@ -49,8 +54,9 @@ def offer(
     )
 
 
-def _definition(server_id: str, name: str) -> ToolDefinition:
-    return ToolDefinition(ref=ToolRef(server_id, name), raw=b"{}", digest="", tokens=TOKENS)
+def _definition(server_id: str, name: str, hints: Mapping[str, bool]) -> ToolDefinition:
+    ref, effects = ToolRef(server_id, name), read_effects(hints)
+    return ToolDefinition(ref=ref, raw=b"{}", digest="", tokens=TOKENS, effects=effects)
 
 
 def _listings(server_id: str, names: list[str]) -> Mapping[str, Listing]:
@@ -99,6 +105,7 @@ TAGS = ("blue", "red", "dull")
 PATTERNS = (
     *("*", "r*", "read", "read*", "*_all", "?ead", "d*l", "x.?", "*e*a*"),
     *("*/*", "*/read", "a/*", "b/d?l", "?/x*", "ghost/x", "c/read"),
+    *("@read_only", "@destructive", "@open_world", "b/@idempotent", "?/@read_only", "a/@destructive"),
 )
 KIND_PATTERNS = (
     *("prompt:*", "prompt:read", "prompt:a/*", "prompt:*/a/b", "prompt:?/r*", "prompt:b/read"),
@@ -155,8 +162,13 @@ class Maker:
             tags=self.some(TAGS),
             enabled=not self._one_in(20),
             state=self.pick(states),
+            hints={name: self._hints() for name in names},
             quarantined={"bad": "no schema", "prompt:read": "no name"} if self._one_in(6) else {},
         )
+
+    def _hints(self) -> Mapping[str, bool]:
+        said = {hint: self._random.choice((True, False, None)) for hint in HINTS.values()}
+        return {hint: value for hint, value in said.items() if value is not None}
 
     def _selection(self) -> Selection:
         return Selection(

@@ -27,6 +27,7 @@ FULL = ChatUpstream(
     mode="passthrough",
     name_profile="identifier",
     other_tools="refuse",
+    filter_undeclared_calls=True,
     budgets=ChatBudgets(max_iterations=3, wall_clock_ms=1_000),
     answer_timeout_ms=5_000,
     max_concurrency=2,

@@ -9,6 +9,7 @@ import pytest
 
 from tests.registry.server_files import body, save
 from toolgate.errors import NotFound
+from toolgate.model.servers import Budgets, ServerRecord, StdioLaunch
 from toolgate.registry.directory import DirectoryScan, FileProblem, ServerFile, fingerprint, scan_directory
 from toolgate.registry.records import parse_server
 
@@ -50,6 +51,44 @@ tool_timeout_ms = 8000
     )
 
 
+@pytest.mark.requirement("002-061")
+def test_the_file_of_the_requirement_document_is_read_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "fs.toml").write_text(
+        """\
+version = 1
+server_id = "fs"
+display_name = "Filesystem"
+transport = "stdio"
+tool_namespace = "mcp.fs"
+allowed_tools = ["read_*", "search_*"]
+
+[stdio]
+command = "uvx"
+args = ["xxx@latest"]
+
+[budgets]
+tool_timeout_ms = 8000
+max_concurrency = 8
+max_tool_output_bytes = 65536
+"""
+    )
+
+    scan = scan_directory(tmp_path, strict=True)
+
+    assert (scan.problems, scan.warnings) == ((), ())
+    assert [one.record for one in scan.servers] == [
+        ServerRecord(
+            server_id="fs",
+            display_name="Filesystem",
+            transport="stdio",
+            stdio=StdioLaunch(command="uvx", args=("xxx@latest",)),
+            tool_namespace="mcp.fs",
+            allowed_tools=("read_*", "search_*"),
+            budgets=Budgets(tool_timeout_ms=8000, max_concurrency=8, max_tool_output_bytes=65536),
+        )
+    ]
+
+
 def test_an_empty_directory_is_no_server(tmp_path: Path) -> None:
     assert scan_directory(tmp_path) == DirectoryScan(servers=(), problems=(), warnings=())
 
@@ -64,7 +103,7 @@ def test_a_directory_that_cannot_be_read_is_an_error(tmp_path: Path, name: str) 
         fingerprint(tmp_path / name)
 
 
-@pytest.mark.requirement("002-058", "002-060")
+@pytest.mark.requirement("002-058", "002-059", "002-060")
 def test_fil_1_what_is_not_a_plain_file_is_ignored_with_one_warning_each(tmp_path: Path) -> None:
     directory = tmp_path / "registry"
     directory.mkdir()
@@ -107,7 +146,6 @@ def test_fil_1_what_is_not_a_plain_file_is_ignored_with_one_warning_each(tmp_pat
     ]
 
 
-@pytest.mark.requirement("002-059")
 def test_folders_are_read_when_asked_but_neither_hidden_nor_linked_ones(tmp_path: Path) -> None:
     for folder in ("a", "b/c", ".git", "z"):
         (tmp_path / folder).mkdir(parents=True)

@@ -143,6 +143,10 @@ COUNTED: Final[Mapping[str, Mapping[str, Any]]] = {
     "toolgate_children": {"": 4},
     "toolgate_calls_in_flight": dict.fromkeys(EACH, 0),
     "toolgate_calls_queued": dict.fromkeys(EACH, 0),
+    "toolgate_node_calls_in_flight": {"": 0},
+    "toolgate_node_calls_limit": {"": 512},
+    "toolgate_node_calls_queued": {"": 0},
+    "toolgate_node_calls_refused_total": {"": 0},
     "toolgate_registry_revision": {"": 11},
     "toolgate_server_state": {"broken down": 1, **{f"{one} connected": 1 for one in LISTED}},
 }
@@ -305,7 +309,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     return run_script(Site(tmp_path_factory.mktemp("everything")))
 
 
-@pytest.mark.requirement("000-45", "002-048")
+@pytest.mark.requirement("000-45", "002-047", "002-048")
 def test_every_sample_is_what_the_script_makes_of_it(known: Known) -> None:
     found = {
         name: {" ".join(value for _, value in sorted(labels)): number for labels, number in samples.items()}

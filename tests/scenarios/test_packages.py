@@ -66,6 +66,7 @@ def publish(gateway: Gateway, directory: Path, *words: str) -> Any:
     return did(cli(gateway, "publish", str(directory), "--json", *words)).json
 
 
+@pytest.mark.requirement("004-19")
 def test_from_an_empty_directory_to_a_call_in_inspector(gateway: Gateway) -> None:
     directory = gateway.site.root / "reckoner"
     did(gateway.cli("init", str(directory)))

@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.scenarios.gateway import STAGE_SERVER, Gateway, Site, running
 from tests.scenarios.waiting import eventually, settle_on
 
@@ -88,6 +90,7 @@ def test_try_5_five_imported_servers_that_download_are_up_without_a_hand_on_them
     assert runners.starts == sorted([*(f"-y server-{one}" for one in NPX), *(f"server-{one}" for one in UVX)])
 
 
+@pytest.mark.requirement("002-014", "002-047")
 def test_a_server_that_cannot_start_shows_its_cause_what_it_printed_and_a_hint(site: Site) -> None:
     runner = site.root / "npx"
     runner.write_text(

@@ -53,6 +53,7 @@ async def test_a_chat_upstream_is_created_read_replaced_and_deleted() -> None:
             "mode": "inject",
             "name_profile": "default",
             "other_tools": "pass",
+            "filter_undeclared_calls": False,
             "budgets": {
                 "max_iterations": 8,
                 "max_total_tool_calls": 32,

@@ -73,6 +73,7 @@ async def test_ups_4_a_server_that_asks_to_be_left_alone_is() -> None:
     assert net["one"].starts_s == [0.0, 20.0, 40.0]
 
 
+@pytest.mark.requirement("002-091")
 async def test_ups_4_a_server_that_recovers_is_back_within_ten_seconds_however_long_it_was_away() -> None:
     async def refuse() -> None:
         raise StartFailed("it answered with status 503")

@@ -198,13 +198,19 @@ async def test_a_missing_variable_is_named_and_nothing_is_started(tmp_path: Path
 @pytest.mark.requirement("002-043", "002-062", "002-063")
 async def test_references_are_resolved_wherever_a_record_may_hold_them(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "WHERE": str(tmp_path), "WORD": "hello"}
-    record = faulty("${ENV:WORD}", cwd="${ENV:WHERE}", env={"GREETING": "${ENV:WORD}!"}, env_from=("WORD",))
+    record = faulty(
+        "${ENV:WORD}",
+        cwd="${ENV:WHERE}",
+        env={"GREETING": "${ENV:WORD}!", "OTHER": "${ENV:NOBODY_SET_IT:-spare}"},
+        env_from=("WORD",),
+    )
     async with open_link(record, environ=environ) as link:
         argv, cwd, env = [await call(link, name) for name in ("argv", "cwd", "env")]
 
     assert argv == ["hello"]
     assert cwd == str(tmp_path.resolve())
-    assert {name: env[name] for name in ("GREETING", "WORD")} == {"GREETING": "hello!", "WORD": "hello"}
+    expected = {"GREETING": "hello!", "OTHER": "spare", "WORD": "hello"}
+    assert {name: env[name] for name in expected} == expected
 
 
 async def test_chd_16_arguments_are_passed_literally() -> None:

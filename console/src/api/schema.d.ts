@@ -479,102 +479,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/me/integrations": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List your integrations
-         * @description Every server within your key's ceiling, and how much of it you have switched on.
-         *
-         *     For the role `agent` and those above it.
-         */
-        get: operations["list-your-integrations"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/me/integrations/{server_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        /**
-         * Switch an integration on or off for yourself
-         * @description Switch a server on or off for yourself: in every session, chat and run with your key, from now on.
-         *
-         *     It only narrows. A server that your key does not reach answers like one that does not exist.
-         *
-         *     For the role `agent` and those above it.
-         */
-        put: operations["switch-an-integration-on-or-off-for-yourself"];
-        post?: never;
-        /**
-         * Reset an integration to the default of your key
-         * @description Have of a server what your key gives before you choose.
-         *
-         *     For the role `agent` and those above it.
-         */
-        delete: operations["reset-an-integration-to-the-default-of-your-key"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/integrations": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List what callers have chosen for themselves
-         * @description What all callers have chosen for themselves.
-         *
-         *     For the role `admin` and those above it.
-         */
-        get: operations["list-what-callers-have-chosen-for-themselves"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/admin/api/integrations/{choice_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /**
-         * Reset the integrations of a caller
-         * @description Reset all that one caller has chosen: it has what its key gives before it chooses.
-         *
-         *     For the role `admin` and those above it.
-         */
-        delete: operations["reset-the-integrations-of-a-caller"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/admin/api/mcp/servers": {
         parameters: {
             query?: never;
@@ -2741,8 +2645,8 @@ export interface components {
              */
             default: "never" | "always" | "policy";
             /**
-             * @description Tool name, or pattern with `*` and `?`, to `never`, `always` or `policy`. A name wins over patterns; of
-             *     patterns, the strictest that matches does.
+             * @description Tool name, pattern with `*` and `?`, or effect like `@destructive`, to `never`, `always` or `policy`.
+             *     A name wins over patterns; of patterns, the strictest that matches does.
              * @default {}
              */
             per_tool: {
@@ -3254,7 +3158,7 @@ export interface components {
             /** @enum {string} */
             operation: "added" | "changed" | "removed";
             /** @enum {string} */
-            kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret" | "choice";
+            kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret";
             id: string;
             fields: components["schemas"]["FieldShown"][];
         };
@@ -3359,6 +3263,11 @@ export interface components {
              * @enum {string}
              */
             other_tools?: "pass" | "refuse";
+            /**
+             * @description Whether calls of tools that a request does not declare are taken out of the answer, also for requests
+             *     without a task. In `passthrough` they always are.
+             */
+            filter_undeclared_calls?: boolean;
             /** @description How far one request may go. */
             budgets?: components["schemas"]["ChatBudgetsBody"];
             /** @description How long a model may take to begin its answer, and between two parts of it. */
@@ -3417,6 +3326,12 @@ export interface components {
              */
             other_tools: "pass" | "refuse";
             /**
+             * @description Whether calls of tools that a request does not declare are taken out of the answer, also for requests
+             *     without a task. In `passthrough` they always are.
+             * @default false
+             */
+            filter_undeclared_calls: boolean;
+            /**
              * @description How far one request may go.
              * @default {
              *       "max_iterations": 8,
@@ -3453,29 +3368,6 @@ export interface components {
             chat_upstream: components["schemas"]["ChatUpstreamShown"];
             /** @description What is amiss with it. */
             warnings: string[];
-        };
-        /**
-         * ChoiceShown
-         * @description What one caller has chosen.
-         */
-        ChoiceShown: {
-            choice_id: string;
-            principal: string;
-            /** @description Server id to `off`, `read_only` or `on`. */
-            servers: {
-                [key: string]: string;
-            };
-            revision: number;
-            updated_at_ms: number;
-        };
-        /**
-         * ChoicesAnswer
-         * @description A page of them, sorted by id.
-         */
-        ChoicesAnswer: {
-            choices: components["schemas"]["ChoiceShown"][];
-            /** @description Where the next page begins; null: there is none. */
-            next_cursor: string | null;
         };
         /**
          * ClientShown
@@ -3563,12 +3455,19 @@ export interface components {
             native_name: string | null;
             allowed: boolean;
             /** @enum {string} */
-            layer: "platform" | "key" | "caller" | "task" | "request";
+            layer: "platform" | "key" | "task" | "request";
             /** @description Null exactly when allowed. */
             reason: components["schemas"]["Reason"] | null;
             rule: string;
             /** @description About what the definition of the tool costs a model. Null: it is no tool, or not known. */
             tokens: number | null;
+            /**
+             * @description What the annotations of the definition say about effects, such as `readOnlyHint`. Null: not known.
+             * @default null
+             */
+            hints: {
+                [key: string]: boolean;
+            } | null;
             /**
              * @description The rule by which a person must agree to each call of the tool. Null: nobody need.
              * @default null
@@ -3737,11 +3636,11 @@ export interface components {
          */
         FindingShown: {
             /** @enum {string} */
-            code: "disabled_server" | "invalid_record" | "matches_nothing" | "no_servers" | "not_enforced" | "not_judged" | "possible_secret" | "shadowed" | "unknown_profile" | "unknown_server" | "unknown_task";
+            code: "disabled_server" | "invalid_record" | "matches_nothing" | "no_annotations" | "no_servers" | "not_enforced" | "not_judged" | "possible_secret" | "shadowed" | "unknown_profile" | "unknown_server" | "unknown_task";
             /** @description Kind and id of the record. */
             where: string;
             /** @enum {string} */
-            kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret" | "choice";
+            kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret";
             id: string;
             /** @description The list or field, as explanations call it. */
             rule: string;
@@ -3917,67 +3816,6 @@ export interface components {
             sha256?: string | null;
         };
         /**
-         * IntegrationSent
-         * @description How much of a server the caller wants to have.
-         */
-        IntegrationSent: {
-            /**
-             * @description `on`: all its tools that your key reaches. `read_only`: those of them that are marked as read-only, and
-             *     its prompts and resources. `off`: nothing.
-             * @enum {string}
-             */
-            state: "off" | "read_only" | "on";
-        };
-        /**
-         * IntegrationShown
-         * @description A server within the caller's ceiling, and how much of it the caller has switched on.
-         */
-        IntegrationShown: {
-            server_id: string;
-            display_name: string;
-            /** @enum {string} */
-            state: "off" | "read_only" | "on";
-            /** @description Whether the caller chose that state. Else it is what its key gives before it chooses. */
-            chosen: boolean;
-            /** @description Those that your key reaches, switched on or not. */
-            tools: number;
-            /** @description Those of them whose definition says that they change nothing. */
-            read_only_tools: number;
-            /** @description The others. */
-            writing_tools: number;
-        };
-        /**
-         * IntegrationSwitched
-         * @description The same, as it was stored.
-         */
-        IntegrationSwitched: {
-            server_id: string;
-            display_name: string;
-            /** @enum {string} */
-            state: "off" | "read_only" | "on";
-            chosen: boolean;
-            tools: number;
-            read_only_tools: number;
-            writing_tools: number;
-            /** @description From this revision of the registry on, every node decides by it. */
-            revision: number;
-        };
-        /**
-         * IntegrationsAnswer
-         * @description A page of them, sorted by server.
-         */
-        IntegrationsAnswer: {
-            revision: number;
-            /**
-             * @description What the caller has of a server that it has not chosen for.
-             * @enum {string}
-             */
-            default: "off" | "read_only" | "on";
-            integrations: components["schemas"]["IntegrationShown"][];
-            /** @description Where the next page begins; null: there is none. */
-            next_cursor: string | null;
-        };
-        /**
          * InvocationSent
          * @description What a run is begun with.
          */
@@ -4109,13 +3947,6 @@ export interface components {
             expires_at_s?: number | null;
             /** @description What all who use it may use over time, together. */
             budgets?: components["schemas"]["TimeBudgetsBody"] | null;
-            /**
-             * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
-             *     those marked as read-only, `off` nothing.
-             * @default on
-             * @enum {string}
-             */
-            integrations: "off" | "read_only" | "on";
             revision: number;
             secret: string;
             warnings: string[];
@@ -4140,12 +3971,6 @@ export interface components {
             expires_at_s?: number | null;
             /** @description What all who use it may use over time, together. */
             budgets?: components["schemas"]["TimeBudgetsBody"] | null;
-            /**
-             * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
-             *     those marked as read-only, `off` nothing.
-             * @enum {string}
-             */
-            integrations?: "off" | "read_only" | "on";
         };
         /**
          * KeyShown
@@ -4175,13 +4000,6 @@ export interface components {
             expires_at_s?: number | null;
             /** @description What all who use it may use over time, together. */
             budgets?: components["schemas"]["TimeBudgetsBody"] | null;
-            /**
-             * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
-             *     those marked as read-only, `off` nothing.
-             * @default on
-             * @enum {string}
-             */
-            integrations: "off" | "read_only" | "on";
             revision: number;
         };
         /**
@@ -4904,7 +4722,7 @@ export interface components {
          * @description Why a server, tool, prompt or resource is not in a scope. Each exclusion has exactly one.
          * @enum {string}
          */
-        Reason: "unknown_server" | "server_disabled" | "not_requested" | "not_allowed_by_key" | "integration_off" | "integration_read_only" | "not_allowed_by_task" | "deny_all" | "env_missing" | "list_timeout" | "list_failed" | "not_in_server_allowlist" | "not_in_task_allowlist" | "denied_by_task" | "not_in_request_allowlist" | "denied_by_request" | "quarantined" | "invalid_definition" | "approval_required";
+        Reason: "unknown_server" | "server_disabled" | "not_requested" | "not_allowed_by_key" | "not_allowed_by_task" | "deny_all" | "env_missing" | "list_timeout" | "list_failed" | "not_in_server_allowlist" | "not_in_task_allowlist" | "denied_by_task" | "not_in_request_allowlist" | "denied_by_request" | "quarantined" | "invalid_definition" | "approval_required";
         /**
          * ReasonGiven
          * @description Why something is not as it should be.
@@ -5404,7 +5222,7 @@ export interface components {
          */
         ShadowShown: {
             /** @enum {string} */
-            layer: "platform" | "key" | "caller" | "task" | "request";
+            layer: "platform" | "key" | "task" | "request";
             reason: components["schemas"]["Reason"] | null;
             rule: string;
         };
@@ -5731,7 +5549,7 @@ export interface components {
              * @description The layer that decided.
              * @enum {string}
              */
-            layer: "platform" | "key" | "caller" | "task" | "request";
+            layer: "platform" | "key" | "task" | "request";
             /** @description Null exactly when allowed. */
             reason: components["schemas"]["Reason"] | null;
             rule: string;
@@ -6579,135 +6397,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TokenShown"];
-                };
-            };
-        };
-    };
-    "list-your-integrations": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["IntegrationsAnswer"];
-                };
-            };
-        };
-    };
-    "switch-an-integration-on-or-off-for-yourself": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the server. */
-                server_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["IntegrationSent"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["IntegrationSwitched"];
-                };
-            };
-        };
-    };
-    "reset-an-integration-to-the-default-of-your-key": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the server. */
-                server_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Deleted"];
-                };
-            };
-        };
-    };
-    "list-what-callers-have-chosen-for-themselves": {
-        parameters: {
-            query?: {
-                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
-                limit?: number;
-                /** @description The `next_cursor` of the page before. */
-                cursor?: string;
-            };
-            header?: {
-                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
-                "Toolgate-Min-Revision"?: number;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChoicesAnswer"];
-                };
-            };
-        };
-    };
-    "reset-the-integrations-of-a-caller": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of the choice. */
-                choice_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Deleted"];
                 };
             };
         };

@@ -30,8 +30,10 @@ from toolgate.surfaces.wasm.invoker import Invoker
 from toolgate.telemetry import Metrics
 from toolgate.upstream.children import Warden
 from toolgate.upstream.fetch import Fetcher
+from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import Opener, Purpose
 from toolgate.upstream.models.client import Models
+from toolgate.upstream.node_slots import NodeSlots
 from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.opener import AuthorizedOpener
@@ -147,7 +149,9 @@ async def open_gateway(
         def updated(server_id: str, uri: str) -> None:
             gateway.on_updated(server_id, uri)
 
-        pool = Pool(openers, on_change=changed, on_updated=updated, metrics=metrics)
+        limits = PoolLimits(max_calls=settings.max_calls)
+        pool = Pool(openers, on_change=changed, limits=limits, on_updated=updated, metrics=metrics)
+        _describe_slots(metrics, pool.slots)
         gateway = Gateway(
             pool,
             audit,
@@ -169,6 +173,26 @@ def packages_in(snapshot: Snapshot) -> Collection[str] | None:
         return None
     records = (server.record for server in snapshot.servers.values())
     return {record.package.sha256 for record in records if record.package is not None}
+
+
+def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
+    """The gauges of the node's cap on calls in flight."""
+    metrics.gauge(
+        "toolgate_node_calls_in_flight",
+        "Calls in flight at all servers together; those whose client is asked something aside.",
+        lambda: float(slots.in_flight),
+    )
+    metrics.gauge(
+        "toolgate_node_calls_limit", "The most calls in flight: `max_calls`.", lambda: float(slots.limit)
+    )
+    metrics.gauge(
+        "toolgate_node_calls_queued", "Calls that wait for a slot of the node.", lambda: float(slots.queued)
+    )
+    metrics.gauge(
+        "toolgate_node_calls_refused_total",
+        "Calls refused with `node_busy`: as many as may wait were waiting.",
+        lambda: float(slots.refused),
+    )
 
 
 def describe_doors(metrics: Metrics, gateway: Gateway, sessions: Sessions) -> None:

@@ -44,6 +44,7 @@ from toolgate.catalog.schemas import (
     parse_param_headers,
 )
 from toolgate.catalog.tokens import estimate_tokens
+from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef, is_tool_name
 from toolgate.model.raw import decode_members
 from toolgate.model.tools import ToolDefinition
@@ -186,13 +187,9 @@ def _define(ref: ToolRef, raw: bytes, sent: Members, *, native: str) -> ToolDefi
         native_name=native,
         description=members.get("description", ""),
         is_legacy_safe=all(legacy_form(schema) is schema for schema in schemas),
-        is_read_only=_is_read_only(members.get("annotations", {})),
+        effects=read_effects(members.get("annotations", {})),
         param_headers=parse_param_headers(members["inputSchema"]),
     )
-
-
-def _is_read_only(hints: Members) -> bool:
-    return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
 
 
 def pick_digested(members: Members) -> Members:

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from toolgate.model.effects import read_effects
 from toolgate.model.packages import ALL_TOOLS, CatalogRow, Package
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ServerTools, ToolDefinition
@@ -30,6 +31,7 @@ class _Shown(msgspec.Struct, rename="camel"):
 class _Hints(msgspec.Struct, rename="camel"):
     title: str = ""
     read_only_hint: bool = False
+    destructive_hint: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,7 @@ def fill_row(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogR
     members = msgspec.json.decode(tool.raw, type=_Shown)
     annotations = bytes(members.annotations)
     hints = msgspec.json.decode(annotations or b"{}", type=_Hints)
+    effects = read_effects({"readOnlyHint": hints.read_only_hint, "destructiveHint": hints.destructive_hint})
     return replace(
         blank,
         tool_name=tool.ref.name if isinstance(tool, ToolDefinition) else tool.name,
@@ -112,7 +115,7 @@ def fill_row(blank: CatalogRow, tool: ToolDefinition | DeclaredTool) -> CatalogR
         input_schema=bytes(members.input_schema),
         output_schema=bytes(members.output_schema) or None,
         annotations=annotations if 0 < len(annotations) <= MAX_ANNOTATIONS_BYTES else None,
-        is_read_only=hints.read_only_hint,
+        is_read_only=effects.counts_as("read_only", is_deny=False),
         digest=tool.digest or "",
         tokens=tool.tokens,
     )

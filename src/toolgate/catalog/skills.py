@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from toolgate.catalog.naming import door_name
 from toolgate.errors import InvalidRecord
+from toolgate.model.effects import HINTS
 from toolgate.model.names import ToolRef, parse_server_id, parse_task_id
 
 MAX_SKILL_TOOLS: Final = 1_000
 MAX_TITLE: Final = 200
 
-# As tools are named, and the two signs of patterns.
-_TOOL = re.compile(r"[A-Za-z0-9_.*?-]{1,128}")
+# As tools are named, and the two signs of patterns; or an effect.
+_TOOL = re.compile(rf"[A-Za-z0-9_.*?-]{{1,128}}|@(?:{'|'.join(HINTS)})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class Skill:
     skill_id: str
     """Fit to be the id of a task."""
     tools: tuple[ToolRef, ...]
-    """In the order of the manifest, each once. A name may be a pattern."""
+    """In the order of the manifest, each once. A name may be a pattern, or an effect such as `@read_only`."""
     name: str = ""
     """For people."""
 
@@ -108,7 +109,8 @@ def _parse_tool(value: object) -> ToolRef:
     if not separator:
         raise InvalidRecord(f"`{shown}` does not say which server it is of")
     if not _TOOL.fullmatch(name):
-        raise InvalidRecord(f"`{shown}` is not the name of a tool")
+        known = ", ".join(f"`@{effect}`" for effect in HINTS)
+        raise InvalidRecord(f"`{shown}` is not the name of a tool, and not one of {known}")
     return ToolRef(parse_server_id(server_id), name)
 
 

@@ -6,13 +6,13 @@ are the caller's own, and stay as they are.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from toolgate.chat.faults import parse_array, parse_members, parse_text
 from toolgate.errors import InvalidChat
-from toolgate.model.raw import NULL, Members, decode_members
+from toolgate.model.raw import NULL, Members
 from toolgate.model.tools import ToolDefinition
 
 GATEWAY_LABEL: Final = "toolgate"
@@ -132,7 +132,7 @@ def offer_tools(
         if wanted is None:
             continue
         names = frozenset({chat_name, view_name, definition.ref.name})
-        is_read_only = _is_read_only(definition)
+        is_read_only = definition.is_read_only
         if wanted.allowed.matches(names, is_read_only=is_read_only):
             offers.append(
                 Offer(
@@ -211,10 +211,3 @@ def _needs_approval(tool: McpTool, names: frozenset[str], *, is_read_only: bool)
         return True
     never = tool.never_asked_about
     return never is not None and not never.matches(names, is_read_only=is_read_only)
-
-
-def _is_read_only(definition: ToolDefinition) -> bool:
-    """What a server says of a tool may have any shape; only a plain `true` is one."""
-    annotations = decode_members(definition.raw).get("annotations")
-    found: Any = None if annotations is None else msgspec.json.decode(annotations)
-    return isinstance(found, dict) and found.get("readOnlyHint") is True

@@ -13,6 +13,7 @@ QUEUED: Final = "toolgate_calls_queued"
 SHOWN_GAUGES: Final = (
     IN_FLIGHT,
     QUEUED,
+    "toolgate_node_calls_queued",
     "toolgate_children",
     "toolgate_sessions",
     "toolgate_streams",

@@ -22,6 +22,7 @@ from toolgate.cli.render.plans import render_plan
 from toolgate.cli.render.skills import render_applied_skill, render_skill, render_url
 from toolgate.cli.spreading import spread_options
 from toolgate.errors import InvalidRecord
+from toolgate.model.effects import read_effects
 from toolgate.model.names import ToolRef
 from toolgate.policy.patterns import Patterns
 from toolgate.surfaces.rest.links import door_url
@@ -131,11 +132,16 @@ def _parts(tools: Sequence[ToolRef]) -> Iterator[Sequence[ToolRef]]:
         yield tools[at : at + TOOLS_A_REQUEST]
 
 
+def _speaks_of(pattern: Patterns, decision: Json) -> bool:
+    ref, effects = ToolRef(decision["server_id"], decision["tool"]), read_effects(decision.get("hints") or {})
+    return pattern.first_match(ref, effects=effects, is_deny=False) is not None
+
+
 def _look_up(ref: ToolRef, explained: Json, prices: Mapping[str, int]) -> dict[str, Any]:
     """What became of one entry of the manifest, which may be a pattern."""
     pattern = Patterns.of((str(ref),))
     known: Sequence[Json] = [one for one in explained["tools"] if one["server_id"] == ref.server_id]
-    found = [one for one in known if pattern.first_match(ToolRef(one["server_id"], one["tool"]))]
+    found = [one for one in known if _speaks_of(pattern, one)]
     servers = [one for one in explained["servers"] if one["server_id"] == ref.server_id]
     shown: dict[str, Any] = {"name": door_name(ref), "tokens": 0, "because": None, "nearest": []}
     if callable_ones := [one for one in found if one["allowed"]]:

@@ -1,39 +1,8 @@
 """Every failure a caller may see. Codes are stable and documented; messages may change."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
-from toolgate.errors.wires import WIRE, Wire
-
-
-class ToolgateError(Exception):
-    """A failure a caller may see. The code is stable; the message is for people."""
-
-    code: ClassVar[str] = "internal"
-    default_hint: ClassVar[str] = "this is a bug in Toolgate: report it with the request id"
-    retryable: ClassVar[bool] = False
-
-    def __init__(
-        self, message: str, *, hint: str | None = None, data: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.hint = self.default_hint if hint is None else hint
-        self.data: Mapping[str, Any] = data or {}
-
-    @property
-    def wire(self) -> Wire:
-        return WIRE[self.code]
-
-    @property
-    def retry_after_s(self) -> int | None:
-        """When to try again, where that is known."""
-        return self.data.get("retry_after_s")
-
-    @property
-    def detail(self) -> Mapping[str, Any]:
-        """All that is said of it, on every wire that has room for it."""
-        said = {"code": self.code, "message": str(self), "hint": self.hint}
-        return {**said, "data": self.data} if self.data else said
+from toolgate.errors.wires import WIRE as WIRE
+from toolgate.errors.wires import ToolgateError as ToolgateError
+from toolgate.errors.wires import Wire as Wire
 
 
 class ParseFailed(ToolgateError):
@@ -93,8 +62,7 @@ class Unauthenticated(ToolgateError):
 
 
 class TooManyAttempts(ToolgateError):
-    """Wrong credentials keep coming from one address, while a right one still passes; or a caller changes its
-    integrations too often."""
+    """Wrong credentials keep coming from one address. A right one still passes."""
 
     code = "too_many_attempts"
     default_hint = "wait a minute, or send a right credential"
@@ -366,6 +334,14 @@ class ServerBusy(ToolgateError):
 
     code = "mcp_busy"
     default_hint = "retry in a moment, or raise the server's `budgets.max_concurrency`"
+    retryable = True
+
+
+class NodeBusy(ToolgateError):
+    """The node has as many calls in flight and waiting as `max_calls` allows; nothing was sent."""
+
+    code = "node_busy"
+    default_hint = "retry in a moment, or ask an operator to raise `max_calls` or to add a node"
     retryable = True
 
 

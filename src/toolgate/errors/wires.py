@@ -1,4 +1,4 @@
-"""What each code of a failure becomes on each wire.
+"""What all failures have in common, and what each code becomes on each wire.
 
 One table says it for HTTP, JSON-RPC, gRPC and errno, so no surface invents an answer of its own. JSON-RPC
 codes of our own stand outside -32768..-32000, which belong to JSON-RPC and MCP.
@@ -6,7 +6,7 @@ codes of our own stand outside -32768..-32000, which belong to JSON-RPC and MCP.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, ClassVar, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,7 @@ WIRE: Final[Mapping[str, Wire]] = {
     "mcp_refused": Wire(http=502, jsonrpc=-31029, grpc="FAILED_PRECONDITION", errno="EIO"),
     "mcp_timeout": Wire(http=504, jsonrpc=-31021, grpc="DEADLINE_EXCEEDED", errno="ETIMEDOUT"),
     "mcp_busy": Wire(http=503, jsonrpc=-31022, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
+    "node_busy": Wire(http=503, jsonrpc=-31041, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
     "mcp_invalid_arguments": Wire(http=400, jsonrpc=-32602, grpc="INVALID_ARGUMENT", errno="EINVAL"),
     "mcp_output_too_large": Wire(http=502, jsonrpc=-31023, grpc="RESOURCE_EXHAUSTED", errno="EIO"),
     "mcp_approval_required": Wire(http=403, jsonrpc=-31024, grpc="FAILED_PRECONDITION", errno="EACCES"),
@@ -84,3 +85,33 @@ WIRE: Final[Mapping[str, Wire]] = {
     "tool_call_limit": Wire(http=429, jsonrpc=-31025, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
     "budget_exceeded": Wire(http=429, jsonrpc=-31040, grpc="RESOURCE_EXHAUSTED", errno="EAGAIN"),
 }
+
+
+class ToolgateError(Exception):
+    """A failure a caller may see. The code is stable; the message is for people."""
+
+    code: ClassVar[str] = "internal"
+    default_hint: ClassVar[str] = "this is a bug in Toolgate: report it with the request id"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, data: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.hint = self.default_hint if hint is None else hint
+        self.data: Mapping[str, Any] = data or {}
+
+    @property
+    def wire(self) -> Wire:
+        return WIRE[self.code]
+
+    @property
+    def retry_after_s(self) -> int | None:
+        """When to try again, where that is known."""
+        return self.data.get("retry_after_s")
+
+    @property
+    def detail(self) -> Mapping[str, Any]:
+        """All that is said of it, on every wire that has room for it."""
+        said = {"code": self.code, "message": str(self), "hint": self.hint}
+        return {**said, "data": self.data} if self.data else said

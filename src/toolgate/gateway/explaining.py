@@ -13,7 +13,6 @@ from toolgate.gateway.roles import reaches
 from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.explain import Explanation, explain
-from toolgate.policy.integrations import integrations_of
 from toolgate.policy.offers import is_unlisted, may_hold
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.scope import Decision, Scope
@@ -28,7 +27,6 @@ def explain_to(gateway: Gateway, asker: Principal, caller: Caller) -> Explanatio
         task=gateway.task_policy(caller),
         request=caller.request,
         limits=gateway.limits_of(caller),
-        integrations=integrations_of(snapshot, caller.principal),
     )
     return replace(
         found,
@@ -60,4 +58,4 @@ def may_show(snapshot: Snapshot, principal: Principal, server_id: str) -> bool:
     offer, allow = snapshot.servers[server_id], principal.ceiling.allow
     if reaches(principal.role, "viewer"):
         return True
-    return is_unlisted(offer) and (allow is None or may_hold(offer, Patterns.of(allow)))
+    return is_unlisted(offer) and (allow is None or may_hold(offer, Patterns.of(allow), is_deny=False))

@@ -18,6 +18,7 @@ import msgspec
 from toolgate.audit.events import UNSEEN, DefinitionChanged, Outcome
 from toolgate.audit.log import AuditLog
 from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_meant, parse_search
+from toolgate.catalog.results import failure_result
 from toolgate.errors import (
     InvalidArguments,
     NotFound,
@@ -30,7 +31,7 @@ from toolgate.gateway.approving import Approving
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift, Drifted
 from toolgate.gateway.fetches import check_arguments, find_argument_fault, find_wanted
-from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool, refuse_use
+from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool
 from toolgate.gateway.identity import principal_of
 from toolgate.gateway.rechecking import check_again, check_key, find_again
 from toolgate.gateway.recording import Ending, Recording
@@ -55,7 +56,6 @@ from toolgate.model.servers import RedactionRules
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.allowances import allowances_of
 from toolgate.policy.compose import compose, decide_one
-from toolgate.policy.integrations import integrations_of
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.limits import NO_LIMITS, Limits
 from toolgate.policy.offers import Registered, registered
@@ -143,7 +143,6 @@ class Gateway:
             profiles=state.profiles,
             keys=state.keys,
             chat_upstreams=state.chat_upstreams,
-            choices=state.choices,
         )
         self.drift.follow(state.pins)
         self.metrics.keep(state.servers, state.tasks, state.chat_upstreams)
@@ -235,7 +234,6 @@ class Gateway:
             task=self.task_policy(caller),
             request=caller.request,
             limits=self.limits_of(caller),
-            integrations=integrations_of(self.snapshot, caller.principal),
         )
 
     def limits_of(self, caller: Caller) -> Limits:
@@ -346,7 +344,6 @@ class Gateway:
             task=self.task_policy(caller),
             request=caller.request,
             ref=ref,
-            integrations=integrations_of(self.snapshot, caller.principal),
         )
 
     def _count(self, caller: Caller, scope: Scope) -> None:
@@ -395,10 +392,10 @@ class Gateway:
             route = view.tools.get(name)
             check_arguments(meant, route)
         except InvalidArguments as exc:
-            return self._tell(view, tool, params, trace, partial(refuse_use, exc))
+            return self._tell(view, tool, params, trace, partial(_refuse_use, exc))
         if route is None:
             self._recording.unknown(view, name, trace, code="unknown_tool")
-            return _answer(partial(refuse_use, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
+            return _answer(partial(_refuse_use, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
         if tool == DESCRIBE_TOOL:
             params["arguments"] = msgspec.Raw(msgspec.json.encode({"name": name}))  # no more was looked at
             return self._tell(view, tool, params, trace, partial(describe_tool, name, route))
@@ -489,6 +486,10 @@ class Gateway:
 
 async def _answer(telling: Telling) -> Answer:
     return Answer(Reply(members=await telling()), "legacy")
+
+
+async def _refuse_use(exc: ToolgateError) -> Members:
+    return failure_result(exc)
 
 
 def _refused(refusal: Refusal) -> ToolgateError:

@@ -156,7 +156,9 @@ class Sending:
                 tool=route.tool,
                 client=client,
                 origin=CallOrigin(
-                    trace.session or view.session_key, partial(self._check_again, view.caller, route)
+                    trace.session or view.session_key,
+                    partial(self._check_again, view.caller, route),
+                    view.caller.principal.id,
                 ),
             )
             reply = answer.reply

@@ -9,10 +9,11 @@ from toolgate.govern.control import Control
 from toolgate.govern.grants import check_grant, check_removal
 from toolgate.govern.records import find_record, unknown_record
 from toolgate.model.approvals import Question
+from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.revisions import Kind, Stored
-from toolgate.policy.offers import native_name
+from toolgate.policy.offers import approved_effects, native_name
 from toolgate.policy.reach import BOUNDLESS, is_in_ceiling
 from toolgate.registry.records import parse_record
 
@@ -51,10 +52,12 @@ def judges(control: Control, actor: Principal, question: Question) -> bool:
     """Whether `actor` may see and decide on a call: its own, or one of what its ceiling contains."""
     if actor.ceiling == BOUNDLESS or question.principal == actor.id:
         return True
-    offer = control.gateway.snapshot.servers.get(question.server_id)
+    snapshot = control.gateway.snapshot
+    offer, pin = snapshot.servers.get(question.server_id), snapshot.pins.get(question.server_id)
     return is_in_ceiling(
         actor.ceiling,
         ToolRef(question.server_id, question.tool),
         task_id=question.task_id or None,
+        effects=UNSTATED if offer is None else approved_effects(offer, pin, question.tool),
         native_name="" if offer is None else native_name(offer, question.tool),
     )

@@ -12,6 +12,7 @@ from toolgate.catalog.changes import ToolChanges, diff_definitions
 from toolgate.catalog.definitions import check_list
 from toolgate.errors import Conflict, InvalidRequest
 from toolgate.govern.drafts import Draft
+from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.packages import Package, PackageRef
 from toolgate.model.revisions import Body, Kind, Stored
@@ -151,8 +152,15 @@ def installed_package(stored: Stored | None) -> Package | None:
 def _visible(package: Package, server: Draft, stored: Stored | None) -> tuple[str, ...]:
     kept = [] if stored is None else stored.body.get("allowed_tools", [])
     allowed = Patterns.of((server.sent or {}).get("allowed_tools", kept))
+    tools = server.tools or {}
     refs = (ToolRef(package.package_id, name) for name in package.declared)
-    return tuple(ref.name for ref in refs if allowed.first_match(ref) is not None)
+    return tuple(
+        ref.name
+        for ref in refs
+        if allowed.first_match(
+            ref, effects=tools[ref.name].effects if ref.name in tools else UNSTATED, is_deny=False
+        )
+    )
 
 
 def _definitions(manifest: Manifest) -> Mapping[str, bytes]:

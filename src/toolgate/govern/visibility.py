@@ -13,6 +13,7 @@ from typing import Final
 
 from toolgate.gateway.gateway import Gateway
 from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.model.effects import UNSTATED
 from toolgate.model.names import ToolRef
 from toolgate.model.packages import ALL_TOOLS, CatalogRow
 from toolgate.model.principals import Ceiling, Principal
@@ -111,7 +112,11 @@ def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
     # That a server could not be listed is no reason to hide what is known of it.
     tools = {
         row.tool_name: ToolDefinition(
-            ref=ToolRef(row.package_id, row.tool_name), raw=b"", digest=row.digest, tokens=row.tokens
+            ref=ToolRef(row.package_id, row.tool_name),
+            raw=b"",
+            digest=row.digest,
+            tokens=row.tokens,
+            effects=row.effects,
         )
         for row in rows
         if row.tool_name != ALL_TOOLS
@@ -184,8 +189,8 @@ def _may_hold_some(platform: Snapshot, ceiling: Ceiling, task: TaskPolicy | None
     offer, everything = platform.servers[server_id], ToolRef(server_id, ALL_TOOLS)
     if (
         not is_unlisted(offer)
-        or (ceiling.allow is not None and not may_hold(offer, compiled(ceiling.allow)))
-        or compiled(ceiling.deny).first_match(everything) is not None
+        or (ceiling.allow is not None and not may_hold(offer, compiled(ceiling.allow), is_deny=False))
+        or compiled(ceiling.deny).first_match(everything, effects=UNSTATED, is_deny=True) is not None
     ):
         return False
     request = SessionRequest(servers=(server_id,))

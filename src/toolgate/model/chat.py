@@ -65,6 +65,8 @@ class ChatUpstream:
     mode: ChatMode = "inject"
     name_profile: NameProfile = "default"
     other_tools: OtherTools = "pass"
+    filter_undeclared_calls: bool = False
+    """Whether calls that a request does not declare are taken out also where it is not in passthrough."""
     budgets: ChatBudgets = field(default_factory=ChatBudgets)
     answer_timeout_ms: int = 60_000
     """How long a model may take to begin its answer, and between two parts of it."""

@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
+
+from toolgate.model.effects import UNSTATED, Effects, read_effects
+
 Source = Literal["manifest", "summary", "legacy", "discovered"]
 """Where a row of the catalog comes from: a full definition in a manifest, a summary there, nothing at all (a
 placeholder), or what the running server lists."""
@@ -75,3 +79,8 @@ class CatalogRow:
     def full_name(self) -> str:
         """As the MCP door calls it. Also that of a placeholder is one that `?tools=` understands."""
         return f"{self.package_id}.{self.tool_name}"
+
+    @property
+    def effects(self) -> Effects:
+        """What the annotations say that a call does."""
+        return UNSTATED if self.annotations is None else read_effects(msgspec.json.decode(self.annotations))

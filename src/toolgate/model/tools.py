@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal
 
+from toolgate.model.effects import UNSTATED, Effects
 from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord
 
@@ -31,10 +32,15 @@ class ToolDefinition:
     description: str = ""
     is_legacy_safe: bool = True
     """Whether handshake-era clients accept it as it is."""
-    is_read_only: bool = False
-    """Whether its server says that it changes nothing: `readOnlyHint`, and no `destructiveHint`."""
+    effects: Effects = UNSTATED
+    """What its annotations say that a call does."""
     param_headers: tuple[tuple[tuple[str, ...], str], ...] = ()
     """(argument path, header token) for each argument that modern HTTP mirrors as `Mcp-Param-*`."""
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether its server says that it changes nothing: `readOnlyHint`, and no `destructiveHint`."""
+        return self.effects.counts_as("read_only", is_deny=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,9 @@
 A server's record says it for its tools: `never`, `always`, or `policy`, which asks for every tool that is not
 marked as one that only reads. A task may ask for more, and for no less. Each of them may say that whoever
 calls is not the one who is asked.
+
+A pattern for an effect can make a rule stricter or more lenient than the default. Where a definition does not
+state the effect, both readings are tried, and the stricter result counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +17,7 @@ from toolgate.model.names import ToolRef
 from toolgate.model.servers import Approval, ApprovalPolicy
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ToolDefinition
-from toolgate.policy.patterns import has_wildcard
+from toolgate.policy.patterns import effect_of, has_wildcard
 from toolgate.policy.rules import compiled
 from toolgate.policy.scope import Demand, Layer
 
@@ -46,7 +49,9 @@ class _Rules:
         self._policy = policy
         self._in_place = in_place
         self._by_task: Approval = by_task
-        wild = {name: asked for name, asked in policy.per_tool.items() if has_wildcard(name)}
+        wild = {
+            name: asked for name, asked in policy.per_tool.items() if has_wildcard(name) or effect_of(name)
+        }
         self._patterns = [
             (asked, compiled(tuple(name for name, said in wild.items() if said == asked)))
             for asked in _STRICTEST_FIRST
@@ -55,7 +60,7 @@ class _Rules:
 
     def demand_for(self, tool: ToolDefinition) -> Demand | None:
         """What is asked for before a call of `tool`. None: nothing is."""
-        asked, name = self._of_server(tool.ref, tool.native_name)
+        asked, name = self._of_server(tool)
         found: tuple[tuple[Approval, Layer, str], ...] = (
             (asked, "platform", f"approval_policy {name}"),
             (self._by_task, "task", "mcp.approval_policy"),
@@ -69,12 +74,20 @@ class _Rules:
                 return Demand(layer, why, self._in_place)
         return None
 
-    def _of_server(self, ref: ToolRef, native: str) -> tuple[Approval, str]:
+    def _of_server(self, tool: ToolDefinition) -> tuple[Approval, str]:
         """A tool's own name wins; of patterns, the strictest that matches."""
-        policy = self._policy
-        if ref.name in policy.per_tool:
-            return policy.per_tool[ref.name], f"per_tool `{ref.name}`"
+        policy, name = self._policy, tool.ref.name
+        if name in policy.per_tool:
+            return policy.per_tool[name], f"per_tool `{name}`"
+        if not any(patterns.has_effects for _, patterns in self._patterns):
+            return self._strictest(tool, is_deny=False)
+        readings = [self._strictest(tool, is_deny=is_deny) for is_deny in (True, False)]
+        return min(readings, key=lambda found: _STRICTEST_FIRST.index(found[0]))
+
+    def _strictest(self, tool: ToolDefinition, *, is_deny: bool) -> tuple[Approval, str]:
         for asked, patterns in self._patterns:
-            if (pattern := patterns.first_match(ref, native)) is not None:
-                return asked, f"per_tool `{pattern}`"
-        return policy.default, "default"
+            match = patterns.first_match(tool.ref, tool.native_name, effects=tool.effects, is_deny=is_deny)
+            if match is not None:
+                why = patterns.explain_effects(tool.ref, match, tool.effects)
+                return asked, f"per_tool `{match}`{why}"
+        return self._policy.default, "default"

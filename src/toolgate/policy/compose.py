@@ -1,4 +1,4 @@
-"""The one function that says what a caller sees: platform ∩ key ∩ caller ∩ task ∩ request, with the reasons.
+"""The one function that says what a caller sees: platform ∩ key ∩ task ∩ request, with the reasons.
 
 Each layer can only narrow what the one before it left. Servers are decided first, and only what those that
 remain offer is looked at, so the cost follows what is asked for and not what is registered. Tools, prompts
@@ -10,16 +10,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
+from toolgate.model.effects import UNSTATED
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
 from toolgate.policy.approvals import needed_approvals
-from toolgate.policy.integrations import ALL_ON, Integrations
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, searchable_warning, too_many_tools
-from toolgate.policy.offers import is_unlisted, may_hold, native_name, offered_names
+from toolgate.policy.offers import approval_objection, is_unlisted, may_hold, offered_names
 from toolgate.policy.resolve import Resolved, resolve
 from toolgate.policy.rules import ToolRule, compiled
 from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, Scope
@@ -40,9 +40,8 @@ def compose(
     task: TaskPolicy | None,
     request: SessionRequest,
     limits: Limits = DEFAULT_LIMITS,
-    integrations: Integrations = ALL_ON,
 ) -> Scope:
-    """The scope of a caller with `ceiling` and `integrations` who asks `request` of `task`.
+    """The scope of a caller with `ceiling` who asks `request` of `task`.
 
     - No task: that layer does not restrict, and all servers are requested unless the request names some.
       A task that is named but not enabled: no tools.
@@ -53,7 +52,7 @@ def compose(
     - Enabled with nothing left: a warning; a refusal if the task requires servers.
     - More tools than the limits: a searchable scope, or a refusal.
     """
-    resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
+    resolved = resolve(platform, ceiling, task=task, request=request)
     servers: list[str] = []
     decisions: list[Decision] = []
     for server_id in sorted(servers_in_question(platform, resolved) | resolved.unknown.keys()):
@@ -100,16 +99,10 @@ def _approvals(
 
 
 def decide_one(
-    platform: Snapshot,
-    ceiling: Ceiling,
-    *,
-    task: TaskPolicy | None,
-    request: SessionRequest,
-    ref: ToolRef,
-    integrations: Integrations = ALL_ON,
+    platform: Snapshot, ceiling: Ceiling, *, task: TaskPolicy | None, request: SessionRequest, ref: ToolRef
 ) -> Decision:
     """The decision on `ref` alone, whether or not its server lists it: a URI that fits a template, say."""
-    resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
+    resolved = resolve(platform, ceiling, task=task, request=request)
     offer = platform.servers.get(ref.server_id)
     if offer is None:
         return Decision(
@@ -139,7 +132,11 @@ def servers_in_question(platform: Snapshot, resolved: Resolved) -> AbstractSet[s
         if rule.names_servers:
             found = {server_id for server_id in found if rule.patterns.names_server(server_id)}
     if resolved.tools is not None:
-        found = {server_id for server_id in found if may_hold(platform.servers[server_id], resolved.tools)}
+        found = {
+            server_id
+            for server_id in found
+            if may_hold(platform.servers[server_id], resolved.tools, is_deny=False)
+        }
     return found
 
 
@@ -159,7 +156,7 @@ def exclude(offer: ServerTools, resolved: Resolved) -> Decision | None:
     for allowlist in resolved.rules.tools:
         if allowlist.names_servers and not allowlist.patterns.names_server(record.server_id):
             return _against(offer, allowlist.layer, allowlist.reason, allowlist.name)
-    if resolved.tools is not None and not may_hold(offer, resolved.tools):
+    if resolved.tools is not None and not may_hold(offer, resolved.tools, is_deny=False):
         return _against(offer, "request", Reason.NOT_IN_REQUEST_ALLOWLIST, "?tools=")
     return None
 
@@ -238,7 +235,7 @@ def _decide_all(offer: ServerTools, pin: Pin | None, resolved: Resolved) -> Sequ
 def _decide_each(
     offer: ServerTools, pin: Pin | None, resolved: Resolved, names: Sequence[str], /
 ) -> Sequence[Decision]:
-    judge = _Judge(offer, pin, resolved)
+    judge = _Judge(offer, pin, resolved.rules.tools)
     decisions = [judge.decide(name) for name in names]
     return decisions if resolved.strict is None else _shadowed(offer, pin, resolved.strict, decisions)
 
@@ -248,7 +245,7 @@ def _shadowed(
 ) -> Sequence[Decision]:
     """The decisions, each yes with the no that it would be under `strict`, if it would be one."""
     exclusion = exclude(offer, strict)
-    judge = _Judge(offer, pin, strict)
+    judge = _Judge(offer, pin, strict.rules.tools)
 
     def shadow(name: str) -> Decision | None:
         would = judge.decide(name) if exclusion is None else replace(exclusion, tool=name)
@@ -263,9 +260,7 @@ def _shadowed(
 class _Judge:
     """Decides on what one server has, or could have."""
 
-    def __init__(self, offer: ServerTools, pin: Pin | None, resolved: Resolved) -> None:
-        rules = resolved.rules.tools
-        self._reading = resolved.integrations.limit_to_reading(offer.record.server_id)
+    def __init__(self, offer: ServerTools, pin: Pin | None, rules: Sequence[ToolRule]) -> None:
         self._offer = offer
         self._pin = pin
         self._own = ToolRule(
@@ -287,25 +282,27 @@ class _Judge:
             reason = f"{what}: {self._offer.quarantined[name]}"
             return self._refuse(ref, Reason.INVALID_DEFINITION, reason)
         if self._pin is not None and is_tool:
-            objection = _objection(self._pin, name, self._offer.tools.get(name))
+            objection = approval_objection(self._pin, name, self._offer.tools.get(name))
             if objection:
                 return self._refuse(ref, Reason.QUARANTINED, objection)
-        decision = _decide(ref, native_name(self._offer, name), self._own, self._rules[is_tool])
-        return self._limited(decision, name) if self._reading and is_tool else decision
+        return self._decide(ref, self._offer.tools.get(name), self._rules[is_tool])
 
-    def _limited(self, decision: Decision, name: str) -> Decision:
-        """As the caller's own layer leaves it, which comes after platform and key, and before the others."""
-        listed = self._offer.tools.get(name)
-        is_earlier = not decision.allowed and decision.layer in {"platform", "key"}
-        if is_earlier or (listed is not None and listed.is_read_only):
-            return decision
-        return replace(
-            decision,
-            allowed=False,
-            layer="caller",
-            reason=Reason.INTEGRATION_READ_ONLY,
-            rule=self._reading,
-        )
+    def _decide(self, ref: ToolRef, tool: ToolDefinition | None, rules: Sequence[ToolRule]) -> Decision:
+        """The first rule that objects decides; if none does, the last allowlist that admitted the name.
+
+        `tool` is the approved definition: one that differs from its pin does not come here.
+        """
+        native, effects = ("", UNSTATED) if tool is None else (tool.native_name, tool.effects)
+        admitting, pattern = self._own, self._own.find_match(ref, native, effects)
+        if pattern is None:
+            return self._own.decide(ref, None, effects, allowed=False)
+        for rule in rules:
+            match = rule.find_match(ref, native, effects)
+            if rule.is_deny is (match is not None):
+                return rule.decide(ref, match, effects, allowed=False)
+            if match is not None:
+                admitting, pattern = rule, match
+        return admitting.decide(ref, pattern, effects, allowed=True)
 
     def _refuse(self, ref: ToolRef, reason: Reason, rule: str) -> Decision:
         return Decision(
@@ -316,29 +313,3 @@ class _Judge:
             reason=reason,
             rule=rule,
         )
-
-
-def _objection(pin: Pin, name: str, listed: ToolDefinition | None) -> str:
-    """Why a tool of a pinned server is not offered; empty: it is as it was approved, as far as is known."""
-    approved = pin.tools.get(name)
-    if approved is None:
-        return "pin: not approved"
-    if name in pin.changed:
-        return "pin: its definition changed after it was approved"
-    if listed is not None and listed.digest != approved:
-        return "pin: its definition is not the approved one"
-    return ""
-
-
-def _decide(ref: ToolRef, native: str, own: ToolRule, rules: Sequence[ToolRule], /) -> Decision:
-    """The first rule that objects decides; if none does, the last allowlist that admitted the name."""
-    admitting, pattern = own, own.patterns.first_match(ref, native)
-    if pattern is None:
-        return own.decide(ref, None, allowed=False)
-    for rule in rules:
-        match = rule.patterns.first_match(ref, native)
-        if rule.is_deny is (match is not None):
-            return rule.decide(ref, match, allowed=False)
-        if match is not None:
-            admitting, pattern = rule, match
-    return admitting.decide(ref, pattern, allowed=True)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from toolgate.model.effects import Effects
 from toolgate.model.names import MAX_AUDITED_NAME, PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.principals import Ceiling
 from toolgate.model.servers import EMPTY
@@ -18,7 +19,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Selection
 from toolgate.policy.compose import decide_one
 from toolgate.policy.layers import SessionRequest, TaskPolicy
-from toolgate.policy.offers import is_unlisted, offered_names
+from toolgate.policy.offers import approved_effects, is_unlisted, offered_names
 from toolgate.policy.patterns import (
     MAX_KIND_PATTERN,
     MAX_LISTED,
@@ -66,7 +67,7 @@ def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Le
     judged = {ref: _judge(platform, task, ref) for ref in there}
     kept = tuple(ref for ref, decision in judged.items() if decision.allowed)
     groups = _grouped(kept)
-    narrowed = _bounded(groups, _wide(kept, task))
+    narrowed = _bounded(groups, _wide(platform, kept, task))
     lax = task if task.enforced else _loosened(platform, task, kept)
     return Lesson(
         policy=replace(_with_servers(platform, lax, kept), enforced=True, allow=_texts(narrowed)),
@@ -117,8 +118,11 @@ def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
     """What the task says to somebody who asks for exactly this, were all well with the server that has it.
 
     A server that is down, or a definition that waits for approval, is no reason to take away what was used.
+    Its annotations do not count until then.
     """
     offer = platform.servers[ref.server_id]
+    if (tool := offer.tools.get(ref.name)) is not None:
+        offer = replace(offer, tools={ref.name: replace(tool, effects=_effects(platform, ref))})
     record = replace(offer.record, enabled=True, allowed_tools=_EVERYTHING)
     well = replace(offer, record=record, state="ready", quarantined=EMPTY)
     alone = replace(platform, servers={ref.server_id: well}, pins={})
@@ -152,7 +156,7 @@ def _with_servers(platform: Snapshot, task: TaskPolicy, kept: Iterable[ToolRef])
 
 def _loosened(platform: Snapshot, task: TaskPolicy, kept: Collection[ToolRef]) -> TaskPolicy:
     """`task` without the rules that would deny something of `kept`."""
-    deny = tuple(text for text in task.deny if not any(map(Patterns.of((text,)).first_match, kept)))
+    deny = tuple(text for text in task.deny if not _denies(platform, text, kept))
     ids = tuple({ref.server_id for ref in kept})
     bare = TaskPolicy(task_id=task.task_id, default=ids)
 
@@ -166,6 +170,15 @@ def _loosened(platform: Snapshot, task: TaskPolicy, kept: Collection[ToolRef]) -
         tags=task.tags if admits(replace(bare, tags=task.tags)) else None,
         overrides=task.overrides if admits(replace(bare, overrides=task.overrides)) else Selection(),
     )
+
+
+def _denies(platform: Snapshot, text: str, refs: Iterable[ToolRef]) -> bool:
+    pattern = Patterns.of((text,))
+    return any(pattern.first_match(ref, effects=_effects(platform, ref), is_deny=True) for ref in refs)
+
+
+def _effects(platform: Snapshot, ref: ToolRef) -> Effects:
+    return approved_effects(platform.servers[ref.server_id], platform.pins.get(ref.server_id), ref.name)
 
 
 def _dropped(before: TaskPolicy, after: TaskPolicy) -> Iterable[str]:
@@ -185,13 +198,14 @@ def _grouped(refs: Iterable[ToolRef]) -> _Groups:
     return {start: frozenset(patterns) for start, patterns in groups.items()}
 
 
-def _wide(refs: Iterable[ToolRef], task: TaskPolicy) -> _Groups:
+def _wide(platform: Snapshot, refs: Iterable[ToolRef], task: TaskPolicy) -> _Groups:
     """As `_grouped`, but with patterns for more than was used: never for more than the task lets through."""
     allow = Patterns.of(task.allow or ()) if task.enforced else Patterns.of(())
     groups: dict[str, set[str]] = defaultdict(set)
     for ref in refs:
         start = f"{kind_of(ref.name)}{ref.server_id}/"
-        groups[start].add(allow.first_match(ref) or f"{start}*")
+        match = allow.first_match(ref, effects=_effects(platform, ref), is_deny=False)
+        groups[start].add(match or f"{start}*")
     return {start: frozenset(patterns) for start, patterns in groups.items()}
 
 

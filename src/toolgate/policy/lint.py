@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.allowances import TimeBudgets
+from toolgate.model.effects import HINTS
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef
 from toolgate.model.principals import Key
 from toolgate.model.revisions import Kind
@@ -18,7 +19,7 @@ from toolgate.model.tasks import Profile, Selection, Task
 from toolgate.model.tools import ServerTools
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.offers import is_unlisted, matching_in, may_hold
-from toolgate.policy.patterns import Patterns
+from toolgate.policy.patterns import Patterns, effect_of
 from toolgate.policy.resolve import KEY_NAMES, OVERRIDE_NAMES, bind_task, selected_servers
 from toolgate.policy.rules import Names
 
@@ -26,6 +27,7 @@ FindingCode = Literal[
     "disabled_server",
     "invalid_record",
     "matches_nothing",
+    "no_annotations",
     "no_servers",
     "not_enforced",
     "not_judged",
@@ -75,7 +77,7 @@ def lint_all(platform: Snapshot) -> Linted:
     found: list[Finding] = []
     for server_id, offer in platform.servers.items():
         at = _At("server", server_id)
-        found.extend(_lint_patterns(at, "allowed_tools", offer.record.allowed_tools, [offer]))
+        found.extend(_lint_patterns(at, "allowed_tools", offer.record.allowed_tools, [offer], is_deny=False))
     for task in platform.tasks.values():
         found.extend(_lint_task(platform, task))
     for profile in platform.profiles.values():
@@ -179,12 +181,14 @@ def _lint_selection(
     for tag in selection.tags or ():
         if not any(tag in offer.record.tags for offer in platform.servers.values()):
             yield at.find("matches_nothing", names.tags, tag, f"no server has the tag `{tag}`")
-    yield from _lint_patterns(at, names.allow, selection.allow or (), offers)
-    yield from _lint_patterns(at, names.deny, selection.deny, offers)
-    deny = Patterns.of(selection.deny)
+    yield from _lint_patterns(at, names.allow, selection.allow or (), offers, is_deny=False)
+    yield from _lint_patterns(at, names.deny, selection.deny, offers, is_deny=True)
+    if not selection.deny:
+        return
+    denied = set(_matching(platform, Patterns.of(selection.deny), offers, is_deny=True))
     for text in selection.allow or ():
-        allowed = list(_matching(Patterns.of((text,)), offers))
-        if allowed and all(deny.first_match(ref) for ref in allowed):
+        allowed = set(_matching(platform, Patterns.of((text,)), offers, is_deny=False))
+        if allowed and allowed <= denied:
             message = f"all that `{text}` allows is denied by `{names.deny}`"
             yield at.find("shadowed", names.allow, text, message)
 
@@ -196,13 +200,16 @@ def _lint_servers(platform: Snapshot, at: _At, rule: str, ids: Iterable[str]) ->
 
 
 def _lint_patterns(
-    at: _At, rule: str, texts: Iterable[str], offers: Sequence[ServerTools]
+    at: _At, rule: str, texts: Iterable[str], offers: Sequence[ServerTools], *, is_deny: bool
 ) -> Iterator[Finding]:
     for text in texts:
         patterns = Patterns.of((text,))
-        holding = [offer for offer in offers if may_hold(offer, patterns)]
+        holding = [offer for offer in offers if may_hold(offer, patterns, is_deny=is_deny)]
         unlisted = [offer for offer in holding if is_unlisted(offer)]
-        if text not in _WHATEVER_IT_HAS and not holding:
+        if not unlisted and (silent := _silent_servers(text, patterns, offers)):
+            reading = "so it denies all of them" if is_deny else "so it allows none of them"
+            yield at.find("no_annotations", rule, text, f"{silent}, {reading}")
+        elif text not in _WHATEVER_IT_HAS and not holding:
             yield at.find("matches_nothing", rule, text, f"nothing it speaks of matches `{text}`")
         elif len(unlisted) == len(holding) and (awaited := [one for one in unlisted if one.record.enabled]):
             yield at.find("not_judged", rule, text, _explain_unlisted(awaited))
@@ -215,9 +222,31 @@ def _explain_unlisted(offers: Sequence[ServerTools]) -> str:
     return f"server {first} has not listed its tools ({offers[0].state.replace('_', ' ')})"
 
 
-def _matching(patterns: Patterns, offers: Iterable[ServerTools]) -> Iterator[ToolRef]:
+def _silent_servers(text: str, patterns: Patterns, offers: Iterable[ServerTools]) -> str:
+    """That no tool `text` speaks of states its effect. Empty where one does, where there is no tool, and
+    where `text` speaks of names."""
+    effect = effect_of(text)
+    spoken_of = [
+        offer
+        for offer in offers
+        if offer.tools and (patterns.has_bare or patterns.names_server(offer.record.server_id))
+    ]
+    if effect is None or not spoken_of or any(_states(offer, effect) for offer in spoken_of):
+        return ""
+    first, *others = sorted(f"`{offer.record.server_id}`" for offer in spoken_of)
+    more = f" and {len(others)} more servers" if others else ""
+    return f"no tool of {first}{more} states `{HINTS[effect]}`"
+
+
+def _states(offer: ServerTools, effect: str) -> bool:
+    return any(effect in tool.effects.stated | tool.effects.ruled_out for tool in offer.tools.values())
+
+
+def _matching(
+    platform: Snapshot, patterns: Patterns, offers: Iterable[ServerTools], *, is_deny: bool
+) -> Iterator[ToolRef]:
     for offer in offers:
-        yield from matching_in(offer, patterns)
+        yield from matching_in(offer, platform.pins.get(offer.record.server_id), patterns, is_deny=is_deny)
 
 
 def _registered(platform: Snapshot, ids: Iterable[str]) -> list[ServerTools]:

@@ -9,17 +9,24 @@ A pattern that begins with `prompt:` or `resource:` speaks of prompts or resourc
 alone: `*` is every tool and nothing else. There the first `/` parts server and name, except that in
 `resource:` a part with a colon is no server but the URI's own scheme.
 
+A name that begins with `@` is an effect: `@read_only` speaks of every tool whose approved definition says so,
+`fs/@read_only` of those of one server. No name of a tool is ever held against it, also not the native name
+`@read_only`. An allowlist and a denylist read a definition differently, each on the side that gives less: see
+`model/effects`.
+
 Patterns come from callers too, so matching must never backtrack: a pattern is cut at its stars and the
 pieces are searched from left to right, each once. The subject is only ever compared, never interpreted:
 a `*` in a tool's name is a character like any other.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from operator import methodcaller
 from typing import Final, NamedTuple
 
 from toolgate.errors import InvalidRecord
+from toolgate.model.effects import HINTS, Effects
 from toolgate.model.names import RESOURCE, ToolRef, kind_of
 
 MAX_PATTERN: Final = 128
@@ -28,6 +35,8 @@ MAX_KIND_PATTERN: Final = 1_024
 MAX_LISTED: Final = 2_000
 MAX_LISTED_WILDCARDS: Final = 128
 """Patterns in one list of a record, and those with wildcards among them: each is held against every tool."""
+EFFECT: Final = "@"
+"""What the name of an effect begins with."""
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -50,7 +59,30 @@ def parse_pattern(text: str) -> str:
             f"the pattern `{ascii(text)[1:-1]}` holds a space or a character that cannot be seen",
             hint="use `?` for one character, `*` for any run of them",
         )
+    if EFFECT in text and not kind:
+        _check_effect(text)
     return text
+
+
+def _check_effect(text: str) -> None:
+    server, name = _split(text)
+    word = name.removeprefix(EFFECT)
+    if name.startswith(EFFECT) and word not in HINTS:
+        close = get_close_matches(word.lower().replace("-", "_"), HINTS, n=1)
+        guess = f"did you mean `{EFFECT}{close[0]}`? " if close else ""
+        known = ", ".join(f"`{EFFECT}{effect}`" for effect in HINTS)
+        raise InvalidRecord(f"unknown effect `{name}`", hint=f"{guess}the effects are {known}")
+    if server is not None and server.startswith(EFFECT):
+        raise InvalidRecord(
+            f"the pattern `{text}` names a server `{server}`, and no server id begins with `{EFFECT}`",
+            hint=f"write the server before the effect, as in `fs/{EFFECT}read_only`",
+        )
+
+
+def effect_of(text: str) -> str | None:
+    """The effect that a pattern is for. None: it is for names."""
+    name = _split(text)[1] if EFFECT in text else ""
+    return name.removeprefix(EFFECT) if name.startswith(EFFECT) else None
 
 
 def has_wildcard(text: str) -> bool:
@@ -151,6 +183,14 @@ class _Wild(NamedTuple):
         return self.server is None or self.server.matches(server_id)
 
 
+class _Effect(NamedTuple):
+    """One pattern for an effect. `server` None: it speaks of every server."""
+
+    text: str
+    server: _Glob | None
+    effect: str
+
+
 def _split(text: str) -> tuple[str | None, str]:
     """The server a pattern names, if it does, and the name it speaks of, which begins with its kind."""
     kind = kind_of(text)
@@ -172,6 +212,9 @@ class Patterns:
     _refs: Mapping[str, frozenset[str]] = field(compare=False, repr=False)
     _wild: Mapping[str, tuple[_Wild, ...]] = field(compare=False, repr=False)
     """By kind: a wildcard never reaches from one into another."""
+    _effects: tuple[_Effect, ...] = field(compare=False, repr=False)
+    """Those for one server that is named outright are in `_server_effects`."""
+    _server_effects: Mapping[str, tuple[_Effect, ...]] = field(compare=False, repr=False)
     server_ids: frozenset[str] = field(compare=False, repr=False)
     """The servers named outright, without a wildcard in their id."""
     _servers: tuple[_Glob, ...] = field(compare=False, repr=False)
@@ -187,13 +230,18 @@ class Patterns:
         names: set[str] = set()
         refs: dict[str, set[str]] = {}
         wild: dict[str, list[_Wild]] = {}
+        effects: dict[str, list[_Effect]] = {}
         servers: set[str] = set()
         has_bare = False
         for text in unique:
             server, name = _split(text)
             has_bare |= server is None
             servers |= set() if server is None else {server}
-            if has_wildcard(text):
+            if name.startswith(EFFECT):
+                glob = _Glob(server) if server is not None and has_wildcard(server) else None
+                effect = _Effect(text, glob, name.removeprefix(EFFECT))
+                effects.setdefault(server if server is not None and glob is None else "", []).append(effect)
+            elif has_wildcard(text):
                 one = _Wild(text, None if server is None else _Glob(server), _Glob(name))
                 wild.setdefault(kind_of(text), []).append(one)
             elif server is not None:
@@ -205,6 +253,8 @@ class Patterns:
             _names=frozenset(names),
             _refs={server: frozenset(tools) for server, tools in refs.items()},
             _wild={kind: tuple(patterns) for kind, patterns in wild.items()},
+            _effects=tuple(effects.pop("", ())),
+            _server_effects={server: tuple(patterns) for server, patterns in effects.items()},
             server_ids=frozenset(server for server in servers if not has_wildcard(server)),
             _servers=tuple(_Glob(server) for server in servers if has_wildcard(server)),
             has_bare=has_bare,
@@ -219,17 +269,29 @@ class Patterns:
         """Whether a pattern here has a server part, and it is this server's."""
         return server_id in self.server_ids or any(glob.matches(server_id) for glob in self._servers)
 
-    def first_match(self, ref: ToolRef, native_name: str = "") -> str | None:
+    @property
+    def has_effects(self) -> bool:
+        """Whether a pattern here speaks of an effect."""
+        return bool(self._effects or self._server_effects)
+
+    def first_match(
+        self, ref: ToolRef, native_name: str = "", *, effects: Effects, is_deny: bool
+    ) -> str | None:
         """The pattern that speaks of `ref`: an exact one if there is, else the first in order of text.
 
         A tool with an alias is spoken of by that and by its `native_name`, which is never of another kind.
+        `effects` are those of its approved definition, UNSTATED where there is none. They are looked at last.
         """
-        found = self._first_match(ref)
-        if found is not None or not native_name or kind_of(native_name):
+        found = self._match_name(ref)
+        if found is not None:
             return found
-        return self._first_match(ToolRef(ref.server_id, native_name))
+        if native_name and not kind_of(native_name):
+            found = self._match_name(ToolRef(ref.server_id, native_name))
+        if found is None and self.has_effects and not kind_of(ref.name):
+            return self.match_effect(ref.server_id, effects, is_deny=is_deny)
+        return found
 
-    def _first_match(self, ref: ToolRef) -> str | None:
+    def _match_name(self, ref: ToolRef) -> str | None:
         if ref.name in self._names:
             return ref.name
         if ref.name in self._refs.get(ref.server_id, _NONE):
@@ -239,8 +301,29 @@ class Patterns:
                 return wild.text
         return None
 
+    def match_effect(self, server_id: str, effects: Effects, *, is_deny: bool) -> str | None:
+        """The pattern for an effect that speaks of a tool of this server with these `effects`."""
+        for one in self._effects_for(server_id):
+            if effects.counts_as(one.effect, is_deny=is_deny):
+                return one.text
+        return None
+
+    def explain_effects(self, ref: ToolRef, match: str | None, effects: Effects) -> str:
+        """What the definition says about the effect that `match` is for; without a match, about each."""
+        if kind_of(ref.name) or (match is not None and effect_of(match) is None):
+            return ""
+        looked_at = (one for one in self._effects_for(ref.server_id) if match in {None, one.text})
+        named = "" if match is not None else "`{}`: "
+        said = [named.format(one.text) + effects.describe(one.effect) for one in looked_at]
+        return f" ({'; '.join(said)})" if said else ""
+
+    def _effects_for(self, server_id: str) -> Iterator[_Effect]:
+        """The patterns for effects that speak of tools of this server."""
+        yield from self._server_effects.get(server_id, ())
+        yield from (one for one in self._effects if one.server is None or one.server.matches(server_id))
+
     def matches_any(self, server_id: str, names: Collection[str]) -> bool:
-        """Whether a pattern here speaks of one of the `names` of that server."""
+        """Whether a pattern here speaks of one of the `names` of that server, effects aside."""
         if not self._names.isdisjoint(names):
             return True
         if not self._refs.get(server_id, _NONE).isdisjoint(names):

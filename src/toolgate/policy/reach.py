@@ -6,15 +6,14 @@ from types import MappingProxyType
 from typing import Final
 
 from toolgate.errors import InvalidRecord
+from toolgate.model.effects import Effects
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
-from toolgate.policy.limits import NO_LIMITS
 from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import compiled
-from toolgate.policy.scope import Scope
 
 BOUNDLESS: Final = Ceiling()
 
@@ -28,41 +27,40 @@ def within_reach(platform: Snapshot, task: TaskPolicy) -> Snapshot:
 
 def task_reach(platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = BOUNDLESS) -> frozenset[ToolRef]:
     """What callers of the task get, or could by naming servers."""
-    return frozenset().union(*(scope.admitted for scope in _task_scopes(platform, task, ceiling)))
+    near = within_reach(platform, task)
+    every = SessionRequest(servers=tuple(bind_task(platform, task).allowed))
+    asked = (SessionRequest(), every)
+    scopes = [compose(near, ceiling, task=task, request=request) for request in asked]
+    return frozenset().union(*(scope.admitted for scope in scopes))
 
 
 def key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
     """What a key gets at most: of the tasks it is bound to, or, bound to none, of all there is."""
-    return frozenset().union(*(scope.admitted for scope in key_scopes(platform, ceiling)))
-
-
-def key_scopes(platform: Snapshot, ceiling: Ceiling) -> list[Scope]:
-    """The scopes that together are all a key gets at most, whatever their size."""
     if ceiling.tasks is None:
-        return [compose(platform, ceiling, task=None, request=SessionRequest(), limits=NO_LIMITS)]
-    tasks = _readable(platform, ceiling.tasks)
-    return [scope for task in tasks for scope in _task_scopes(platform, task, ceiling)]
+        return compose(platform, ceiling, task=None, request=SessionRequest()).admitted
+    reached = (task_reach(platform, task, ceiling=ceiling) for task in _readable(platform, ceiling.tasks))
+    return frozenset().union(*reached)
 
 
-def _task_scopes(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling) -> list[Scope]:
-    near = within_reach(platform, task)
-    every = SessionRequest(servers=tuple(bind_task(platform, task).allowed))
-    asked = (SessionRequest(), every)
-    return [compose(near, ceiling, task=task, request=request, limits=NO_LIMITS) for request in asked]
-
-
-def is_in_ceiling(ceiling: Ceiling, ref: ToolRef, *, task_id: str | None, native_name: str = "") -> bool:
+def is_in_ceiling(
+    ceiling: Ceiling, ref: ToolRef, *, task_id: str | None, effects: Effects, native_name: str = ""
+) -> bool:
     """Whether a key of this ceiling may reach `ref` under this task, as far as the key is concerned.
 
-    `native_name`: what the server calls a tool that has an alias. Patterns speak of both.
+    `effects`: those of its approved definition, UNSTATED where there is none. `native_name`: what the server
+    calls a tool that has an alias. Patterns speak of both names.
     """
     if ceiling.tasks is not None and task_id not in ceiling.tasks:
         return False
     if ceiling.servers is not None and ref.server_id not in ceiling.servers:
         return False
-    if ceiling.allow is not None and compiled(ceiling.allow).first_match(ref, native_name) is None:
-        return False
-    return compiled(ceiling.deny).first_match(ref, native_name) is None
+    lists = ((ceiling.allow, False), (ceiling.deny, True))
+    return all(
+        texts is None
+        or (compiled(texts).first_match(ref, native_name, effects=effects, is_deny=is_deny) is None)
+        is is_deny
+        for texts, is_deny in lists
+    )
 
 
 def _readable(platform: Snapshot, task_ids: tuple[str, ...]) -> Iterator[TaskPolicy]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from toolgate.model.effects import Effects
 from toolgate.model.names import ToolRef
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Selection
@@ -21,18 +22,15 @@ Compile = Callable[[tuple[str, ...]], Patterns]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRule:
-    """Lets through the servers in `ids` that have one of `tags`, but not `excluded`. None: any."""
+    """Lets through the servers in `ids` that have one of `tags`. None: this part does not restrict."""
 
     layer: Layer
     reason: Reason
     name: str
     ids: frozenset[str] | None = None
     tags: frozenset[str] | None = None
-    excluded: frozenset[str] = frozenset()
 
     def admits(self, record: ServerRecord) -> bool:
-        if record.server_id in self.excluded:
-            return False
         if self.ids is not None and record.server_id not in self.ids:
             return False
         return self.tags is None or not self.tags.isdisjoint(record.tags)
@@ -69,15 +67,22 @@ class ToolRule:
     def effective_filter(self) -> EffectiveFilter:
         return EffectiveFilter(self.layer, self.name, self.patterns.texts, self.is_deny)
 
-    def decide(self, ref: ToolRef, match: str | None, *, allowed: bool) -> Decision:
+    def find_match(self, ref: ToolRef, native_name: str, effects: Effects) -> str | None:
+        """The pattern of this rule that speaks of `ref`, whose approved definition has these `effects`."""
+        return self.patterns.first_match(ref, native_name, effects=effects, is_deny=self.is_deny)
+
+    def decide(self, ref: ToolRef, match: str | None, effects: Effects, *, allowed: bool) -> Decision:
         """The decision this rule makes on `ref`, of which its pattern `match` spoke, if any did."""
+        rule = self.name if match is None else f"{self.name} `{match}`"
+        if self.patterns.has_effects:
+            rule += self.patterns.explain_effects(ref, match, effects)
         return Decision(
             server_id=ref.server_id,
             tool=ref.name,
             allowed=allowed,
             layer=self.layer,
             reason=None if allowed else self.reason,
-            rule=self.name if match is None else f"{self.name} `{match}`",
+            rule=rule,
         )
 
 

@@ -31,7 +31,7 @@ from toolgate.model.servers import (
     Transport,
 )
 from toolgate.model.tasks import Environment, Profile, Selection
-from toolgate.policy.patterns import check_patterns
+from toolgate.policy.patterns import EFFECT, check_patterns, parse_pattern
 from toolgate.registry.field_texts import Documented
 from toolgate.registry.fields import (
     ABSENT_IF_EMPTY,
@@ -230,8 +230,8 @@ class ApprovalBody(Body):
     """For every tool that `per_tool` does not name. `policy`: for those that are not marked as read-only."""
 
     per_tool: Annotated[dict[Annotated[str, Field(max_length=128)], Approval], Field(max_length=2_000)] = {}
-    """Tool name, or pattern with `*` and `?`, to `never`, `always` or `policy`. A name wins over patterns; of
-    patterns, the strictest that matches does."""
+    """Tool name, pattern with `*` and `?`, or effect like `@destructive`, to `never`, `always` or `policy`.
+    A name wins over patterns; of patterns, the strictest that matches does."""
 
     in_place: bool = True
     """Whether the person at the client that calls may be the one who agrees, where the client can ask it.
@@ -239,14 +239,15 @@ class ApprovalBody(Body):
 
     @model_validator(mode="after")
     def _names_of_tools(self) -> "ApprovalBody":
-        if not all(is_tool_name(name.replace("*", "_").replace("?", "_")) for name in self.per_tool):
+        names = [name for name in self.per_tool if not name.startswith(EFFECT)]
+        if not all(is_tool_name(name.replace("*", "_").replace("?", "_")) for name in names):
             raise refuse(
                 "`per_tool` is keyed by tool name: letters, digits, `_`, `.` and `-`, and `*` and `?` for any"
             )
         try:
-            check_patterns(self.per_tool)
+            check_patterns([parse_pattern(name) for name in self.per_tool])
         except InvalidRecord as exc:
-            raise refuse(f"`per_tool`: {exc}") from exc
+            raise refuse(f"`per_tool`: {exc}; {exc.hint}") from exc
         return self
 
     @model_validator(mode="before")

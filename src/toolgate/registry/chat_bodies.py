@@ -73,6 +73,10 @@ class ChatUpstreamBody(Body):
     other_tools: OtherTools = "pass"
     """Whether tools that are no functions pass as they are, or the request is refused."""
 
+    filter_undeclared_calls: bool = False
+    """Whether calls of tools that a request does not declare are taken out of the answer, also for requests
+    without a task. In `passthrough` they always are."""
+
     budgets: ChatBudgetsBody = ChatBudgetsBody()
     """How far one request may go."""
 
@@ -105,6 +109,7 @@ class ChatUpstreamBody(Body):
             mode=self.mode,
             name_profile=self.name_profile,
             other_tools=self.other_tools,
+            filter_undeclared_calls=self.filter_undeclared_calls,
             budgets=self.budgets.value(),
             answer_timeout_ms=self.answer_timeout_ms,
             max_concurrency=self.max_concurrency,

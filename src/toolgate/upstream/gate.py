@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from toolgate.errors import CallTimedOut, ServerBusy
 from toolgate.upstream.link import ClientSide, Reply
+from toolgate.upstream.node_slots import NodeSlots
 
 
 class Gate:
@@ -122,19 +123,22 @@ class Gate:
 
 
 class AskedOutside:
-    """The client behind a call, whose place in the gate is free while it is asked something.
+    """The client behind a call. While it is asked something, the call's slots are free, at server and node.
 
     The call that made it ends it before it leaves the gate: an answer may come later than the call's end.
     """
 
     __slots__ = (
-        *("_asked", "_client", "_gate", "_is_over"),
+        *("_asked", "_client", "_gate", "_is_over", "_payer", "_slots"),
         *("capabilities", "has_session", "log_level", "notify", "principal_id"),
     )
 
-    def __init__(self, client: ClientSide, gate: Gate) -> None:
+    def __init__(self, client: ClientSide, gate: Gate, slots: NodeSlots, payer: str) -> None:
+        """`payer`: the principal that holds the call's slot on the node."""
         self._client = client
         self._gate = gate
+        self._slots = slots
+        self._payer = payer
         self._asked = 0
         self._is_over = False
         self.principal_id = client.principal_id
@@ -147,16 +151,21 @@ class AskedOutside:
         """See `ClientSide.ask`."""
         if not self._asked and not self._is_over:
             self._gate.step_out()
+            self._slots.release(self._payer)
         self._asked += 1
         try:
             return await self._client.ask(method, params)
         finally:
             self._asked -= 1
             if not self._asked and not self._is_over:
-                self._gate.step_in()
+                self._step_in()
 
     def end(self) -> None:
         """The call is over, whoever is still asked."""
         self._is_over = True
         if self._asked:
-            self._gate.step_in()
+            self._step_in()
+
+    def _step_in(self) -> None:
+        self._gate.step_in()
+        self._slots.retake(self._payer)

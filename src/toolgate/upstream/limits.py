@@ -10,6 +10,9 @@ CALL_CEILING_S: Final = 300.0
 LOOK_AGAIN_S: Final = 1.0
 """How soon a deadline that was moved is looked at again, because it may have been moved back."""
 
+DEFAULT_MAX_CALLS: Final = 512
+"""As many as 32 servers with the default concurrency take when all of them are full."""
+
 GRACE_S: Final = 2.0
 """An opener keeps to the limit of a start itself, and may need this long to clear up."""
 
@@ -40,6 +43,8 @@ class PoolLimits:
 
     queue: int = 64
     """Calls that may wait for a server with no room; the next is refused at once."""
+    max_calls: int = DEFAULT_MAX_CALLS
+    """Calls in flight at all servers together. As many again may wait; see `NodeSlots`."""
 
     list_timeout_s: float = 10.0
     """For all pages of one list together."""

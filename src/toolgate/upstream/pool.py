@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
-from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable, UnknownTool
+from toolgate.errors import NotFound, OutputTooLarge, ServerUnavailable, ToolgateError, UnknownTool
 from toolgate.model.pins import Pin
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import EMPTY, ServerRecord, Transport
@@ -38,6 +38,7 @@ from toolgate.upstream.link import (
     SessionReplaced,
     Told,
 )
+from toolgate.upstream.node_slots import NodeSlots
 from toolgate.upstream.opening import Openers
 from toolgate.upstream.per_session import SessionLinks
 from toolgate.upstream.supervisor import Supervisor
@@ -66,6 +67,8 @@ class CallOrigin(NamedTuple):
     """Whose state a server is to use that keeps some for each session."""
     recheck: Callable[[], None] | None = None
     """Called before a request is sent that had to wait. Raises what the request is refused with by then."""
+    principal_id: str = ""
+    """The principal whose share of the node's calls it counts against."""
 
 
 NO_ORIGIN: Final = CallOrigin()
@@ -107,6 +110,8 @@ class Pool:
         self._on_change = on_change
         self._on_updated = on_updated
         self._metrics = metrics or Metrics()
+        self.slots = NodeSlots(limits.max_calls)
+        """The node's cap on calls in flight at all servers together."""
         self._tasks = asyncio.TaskGroup()
         self._servers: dict[str, Supervisor] = {}
         self._leaving: list[Supervisor] = []
@@ -259,18 +264,19 @@ class Pool:
     ) -> Answer:
         """Ask a server, within its budgets. Queueing and connecting count against the call's own time."""
         server = self._serving(server_id, origin.session, client, method, params)
-        clock, gate = self._clock, server.gate
+        clock, slots, principal_id = self._clock, self.slots, origin.principal_id
         until_s = clock() + server.timeout_s
         asked: AskedOutside | None = None
-        has_waited = not gate.try_enter()
+        has_waited = not slots.try_take(principal_id)
         if has_waited:
-            await gate.enter(until_s)
+            await slots.take(principal_id, until_s)
+            server = self._serving_again(server_id, method, params, client, origin)
+        gate, link = server.gate, server.link
+        if link is None or not gate.try_enter():
+            has_waited = True
+            link = await self._admit(server, tool, principal_id, until_s)
+        server.calls += 1
         try:
-            server.calls += 1
-            link = server.link
-            if link is None:
-                has_waited = True
-                link = await server.connected(until_s)
             if tool is not None and server_id in self._pins:
                 has_waited |= await self._vet(server, link, tool, until_s)
             if has_waited and origin.recheck is not None:
@@ -279,7 +285,7 @@ class Pool:
             headers = self._headers(server, link, method, tool, params)
             # Only servers of the handshake era ask in the middle of a call.
             if era == "legacy" and client is not None and client.capabilities != NO_CAPABILITIES:
-                client = asked = AskedOutside(client, gate)
+                client = asked = AskedOutside(client, gate, slots, principal_id)
             try:
                 reply = await link.request(
                     method, params, timeout_s=until_s - clock(), headers=headers, client=client
@@ -294,10 +300,43 @@ class Pool:
             if asked is not None:
                 asked.end()
             gate.leave()
+            slots.release(principal_id)
         server.on_answered(link, method, params, reply)
         if reply.size > server.max_output_bytes:
             reply = Reply(result=_capped(method, reply.result or b"", server.max_output_bytes))
         return Answer(reply, era)
+
+    def _serving_again(
+        self, server_id: str, method: str, params: Params, client: ClientSide | None, origin: CallOrigin, /
+    ) -> Connection:
+        """The connection for a call that waited for a slot of the node: its server may have been replaced."""
+        try:
+            return self._serving(server_id, origin.session, client, method, params)
+        except ToolgateError:
+            self.slots.release(origin.principal_id)
+            raise
+
+    async def _admit(
+        self, server: Connection, tool: ToolDefinition | None, principal_id: str, until_s: float, /
+    ) -> Link:
+        """Wait until the server has room and is connected, without the node's slot; then for one again.
+
+        So a slow server uses up slots at itself only, and no two calls can wait for each other. Returns with
+        both slots; raises with neither.
+        """
+        self.slots.release(principal_id)
+        await server.gate.enter(until_s)
+        try:
+            link = await server.connected(until_s)
+            if tool is not None:
+                await self._vet(server, link, tool, until_s)
+            await self.slots.take(principal_id, until_s, has_server_slot=True)
+        except (ToolgateError, asyncio.CancelledError):
+            server.calls += 1
+            server.last_used_s = self._clock()
+            server.gate.leave()
+            raise
+        return server.link or link
 
     def _headers(
         self, server: Connection, link: Link, method: str, tool: ToolDefinition | None, params: Params, /

@@ -58,6 +58,19 @@ async def test_a_tool_outside_of_the_scope_is_denied_audited_and_like_one_that_d
     assert told[0]["message"].replace("delete", "nope") == told[1]["message"]
 
 
+@pytest.mark.requirement("002-093")
+async def test_chats_do_not_list_the_tools_of_a_server_again() -> None:
+    async with (
+        scripted_model(calls((ECHO, "{}")), text("done"), calls((ECHO, "{}")), text("done")) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url),)) as house,
+    ):
+        for _ in range(2):
+            await house.chat()
+
+        assert house.net.servers["one"].lists == ["tools/list"]
+    assert [ask.tool_names for ask in model.requests] == [[ECHO]] * 4
+
+
 async def test_nothing_of_ours_goes_to_the_models_server() -> None:
     async with (
         scripted_model(calls((ECHO, "{}")), text("done"), strict=True) as model,

@@ -153,7 +153,7 @@ async def test_a_tool_has_its_own_time_and_the_model_is_told() -> None:
     assert (error["code"], error["retryable"]) == ("mcp_timeout", True)
 
 
-@pytest.mark.requirement("002-100")
+@pytest.mark.requirement("002-034", "002-100")
 async def test_whatever_a_tool_answers_the_model_is_told_and_goes_on() -> None:
     async def fail(_params: Any) -> Reply:
         return Reply(result=b'{"content":[{"type":"text","text":"no such file"}],"isError":true}')

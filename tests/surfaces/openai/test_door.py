@@ -133,7 +133,7 @@ async def test_a_conversation_ends_with_the_credential_it_was_begun_with(*, is_s
         assert (answer.status, answer.json["error"]["code"]) == (401, "unauthenticated")
 
 
-@pytest.mark.requirement("000-01")
+@pytest.mark.requirement("000-01", "000-47")
 @pytest.mark.parametrize("by", ["path", "header", "key"])
 async def test_a_task_brings_its_tools_however_it_is_named(by: str) -> None:
     async with (

@@ -104,7 +104,7 @@ async def test_no_credential_and_no_field_of_ours_reaches_the_model() -> None:
     assert ask.body == body_of()
 
 
-@pytest.mark.requirement("003-01", "003-03")
+@pytest.mark.requirement("003-01", "003-03", "003-04", "003-06")
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_other_tools_keep_their_shape_and_nobody_connects_for_them(is_stream: bool) -> None:
     """CHT-5"""
@@ -150,6 +150,7 @@ async def test_tools_that_are_no_functions_are_refused_where_an_operator_says_so
     assert model.requests == []
 
 
+@pytest.mark.requirement("003-05")
 async def test_calls_of_declared_functions_pass_and_no_others() -> None:
     reply = calls((ECHO, "{}"), ("own", '{"a": 1}'), content="wait")
     async with safe_house(reply, reply) as (model, house), official_client(house) as client:
@@ -330,6 +331,30 @@ async def test_without_a_scope_requests_pass_on_and_answers_are_not_filtered() -
     assert model.requests[0].body == body_of()
     assert got.json["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == ECHO
     assert house.called == []
+
+
+@pytest.mark.requirement("003-01", "003-05", "003-06")
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_an_upstream_can_filter_undeclared_calls_of_requests_without_a_task(is_stream: bool) -> None:
+    hosted = {"type": "mcp", "server_label": "one", "server_url": "http://127.0.0.1:9/mcp"}
+    only_hosted = body_of(tools=[hosted], stream=is_stream)
+    both = body_of(tools=[hosted, OWN], stream=is_stream)
+    async with (
+        scripted_model(calls((ECHO, "{}")), text("said"), calls((ECHO, "{}"), ("own", "{}"))) as model,
+        open_chat_house(MemoryNet(), upstreams=(upstream(model.url, filter_undeclared_calls=True),)) as house,
+    ):
+        answers = [await house.post(only_hosted), await house.post(both)]
+
+    assert [ask.body for ask in model.requests] == [only_hosted, only_hosted | {"tool_choice": "none"}, both]
+    assert house.called == []
+    if is_stream:
+        final, rest = map(Streamed, answers)
+        assert (final.text, final.finishes, final.calls) == ("said", ["stop"], [])
+        assert {call["function"]["name"] for call in rest.calls if "name" in call["function"]} == {"own"}
+    else:
+        final, rest = (one.json["choices"][0]["message"] for one in answers)
+        assert (final["content"], "tool_calls" in final) == ("said", False)
+        assert [one["function"]["name"] for one in rest["tool_calls"]] == ["own"]
 
 
 async def test_messages_out_of_order_are_refused_before_anybody_is_asked() -> None:

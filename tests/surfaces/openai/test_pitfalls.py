@@ -20,6 +20,7 @@ def sent(house: ChatHouse) -> list[Any]:
     return [seen.params["arguments"] for seen in house.net.servers["one"].calls]
 
 
+@pytest.mark.requirement("002-024")
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "mcp.one.echo"}}])
 async def test_1_a_choice_that_was_satisfied_is_not_demanded_again(choice: Any) -> None:
     async with (

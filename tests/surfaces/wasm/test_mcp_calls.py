@@ -80,7 +80,7 @@ async def test_a_guest_lists_and_calls_the_tools_of_a_server_by_their_own_names(
         assert (audited.server_id, audited.tool, audited.outcome) == ("one", "read", "ok")
 
 
-@pytest.mark.requirement("000-20")
+@pytest.mark.requirement("000-20", "002-003")
 async def test_a_server_outside_the_task_is_refused_whether_it_exists_or_not() -> None:
     def story(guest: PlayedGuest) -> list[int]:
         return [guest.call("mcp_open", name) for name in ("two", "nowhere", "No Server", "", "gone", "shy")]

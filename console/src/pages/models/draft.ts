@@ -21,6 +21,7 @@ export interface Draft {
   readonly mode: Upstream["mode"];
   readonly name_profile: Upstream["name_profile"];
   readonly other_tools: Upstream["other_tools"];
+  readonly filter_undeclared_calls: boolean;
   readonly budgets: Budgets;
   readonly answer_timeout_ms: number;
   readonly max_concurrency: number;
@@ -37,6 +38,7 @@ export const NEW: Upstream = {
   mode: "inject",
   name_profile: "default",
   other_tools: "pass",
+  filter_undeclared_calls: false,
   budgets: {
     max_iterations: 8,
     max_total_tool_calls: 32,

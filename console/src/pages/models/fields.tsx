@@ -149,6 +149,12 @@ function Behaviour({ draft, set }: FieldsProps) {
           value={draft.other_tools}
           onChange={(event) => set({ other_tools: event.currentTarget.value as Draft["other_tools"] })}
         />
+        <Switch
+          label="Filter undeclared calls"
+          description="Calls of tools that a request does not declare never reach its client, with or without a task."
+          checked={draft.filter_undeclared_calls}
+          onChange={(event) => set({ filter_undeclared_calls: event.currentTarget.checked })}
+        />
       </SimpleGrid>
     </Fieldset>
   );

@@ -87,6 +87,9 @@ function Facts({ upstream }: { readonly upstream: Upstream }) {
       <FactRow name="Mode">{upstream.mode}</FactRow>
       <FactRow name="Names of tools">{upstream.name_profile}</FactRow>
       <FactRow name="Other tools">{upstream.other_tools}</FactRow>
+      <FactRow name="Undeclared calls">
+        {upstream.filter_undeclared_calls ? "filtered" : "filtered in passthrough only"}
+      </FactRow>
       <FactRow name="Answer timeout">{duration(upstream.answer_timeout_ms)}</FactRow>
       <FactRow name="Requests at once">{count(upstream.max_concurrency)}</FactRow>
       {BUDGETS.map((one) => (

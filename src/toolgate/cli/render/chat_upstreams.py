@@ -88,6 +88,7 @@ def _details(upstream: Record) -> list[tuple[str, Text]]:
         ("mode", cell(upstream["mode"])),
         ("names", cell(upstream["name_profile"])),
         ("other tools", cell(upstream["other_tools"])),
+        ("undeclared calls", cell("filtered" if upstream["filter_undeclared_calls"] else "")),
         ("budgets", cell(", ".join(f"{name} {value:,}" for name, value in budgets.items()))),
         ("answer within", cell(f"{upstream['answer_timeout_ms']:,} ms")),
         ("at once", cell(f"{upstream['max_concurrency']:,}")),

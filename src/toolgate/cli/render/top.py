@@ -91,8 +91,8 @@ def _gauge_lines(gauges: Mapping[str, float | None]) -> list[Text]:
     shown = {name.removeprefix("toolgate_"): value for name, value in gauges.items()}
     lag = shown.get("loop_lag_ms")
     rows = (
-        (("active", "calls_in_flight"), ("queued", "calls_queued"), ("children", "children"),
-         ("sessions", "sessions"), ("streams", "streams")),
+        (("active", "calls_in_flight"), ("queued", "calls_queued"), ("node queue", "node_calls_queued"),
+         ("children", "children"), ("sessions", "sessions"), ("streams", "streams")),
         (("approvals pending", "approvals_pending"), ("guests", "guests"),
          ("runs queued", "invocations_queued")),
     )  # fmt: skip

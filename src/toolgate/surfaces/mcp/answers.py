@@ -28,6 +28,7 @@ _RESULTS: Final = frozenset(
         "mcp_output_too_large",
         "mcp_timeout",
         "mcp_unavailable",
+        "node_busy",
     }
 )
 # By JSON-RPC code, for both eras of HTTP; refusals of our own keep the status of their code.

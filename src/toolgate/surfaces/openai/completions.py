@@ -40,7 +40,7 @@ class Completions:
         is_old = is_legacy(request)
         asked = await self._whole(exchange, to_tools(request)) if scope.injects and is_old else request
         if not scope.injects or asked.choice.kind == "none":
-            filters = scope.mode == "passthrough"
+            filters = scope.mode == "passthrough" or scope.upstream.filter_undeclared_calls
             return await passthrough.serve(exchange, request, scope=scope, parts=self._parts, filters=filters)
         check_single(asked)
         view, offered = await offer(self._parts.gateway, asked, scope, door=DOOR)

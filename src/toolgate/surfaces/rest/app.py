@@ -17,7 +17,6 @@ from toolgate.surfaces.rest import (
     chat_upstreams,
     directory,
     imports,
-    integrations,
     invocations,
     keys,
     learning,
@@ -49,7 +48,6 @@ ENDPOINTS: Final = documented(
     (
         *SERVING,
         *me.ENDPOINTS,
-        *integrations.ENDPOINTS,
         *servers.ENDPOINTS,
         *trials.ENDPOINTS,
         *logins.ENDPOINTS,

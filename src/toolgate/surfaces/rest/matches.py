@@ -62,7 +62,7 @@ def _match(snapshot: Snapshot, patterns: Sequence[str]) -> list[MatchShown]:
 
 def _match_one(snapshot: Snapshot, pattern: str) -> MatchShown:
     try:
-        found = list(matching(snapshot, Patterns.of((parse_pattern(pattern),))))
+        found = list(matching(snapshot, Patterns.of((parse_pattern(pattern),)), is_deny=False))
     except InvalidRecord as exc:
         return MatchShown(pattern=pattern, count=0, tools=[], error=f"{exc}; {exc.hint}")
     shown = [_name(ref) for ref in found[:MAX_SHOWN]]

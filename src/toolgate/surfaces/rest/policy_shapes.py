@@ -185,6 +185,8 @@ class DecisionShown(Shown, frozen=True, kw_only=True):
     rule: str
     tokens: int | None
     """About what the definition of the tool costs a model. Null: it is no tool, or not known."""
+    hints: dict[str, bool] | None = None
+    """What the annotations of the definition say about effects, such as `readOnlyHint`. Null: not known."""
     approval: str | None = None
     """The rule by which a person must agree to each call of the tool. Null: nobody need."""
     shadow: ShadowShown | None = None
@@ -204,6 +206,7 @@ def show_decision(
         reason=decision.reason,
         rule=decision.rule,
         tokens=None if tool is None else tool.tokens,
+        hints=None if tool is None else dict(tool.effects.hints),
         approval=None if demand is None else demand.rule,
         shadow=None
         if decision.shadow is None
