@@ -140,7 +140,7 @@ def test_a_result_that_cannot_be_read_is_a_failure() -> None:
     assert json.loads(said)["error"]["message"] == "the result cannot be read"
 
 
-@pytest.mark.requirement("002-034")
+@pytest.mark.requirement("002-034", "002-052")
 def test_what_is_too_long_is_cut_and_says_how_long_it_was() -> None:
     assert read({"content": [text("x" * 1_234_567)]}, 65_536).endswith("x… [cut: 65,497 of 1,234,567 bytes]")
 

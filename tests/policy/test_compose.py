@@ -296,7 +296,7 @@ def test_servers_asked_for_outside_the_key_are_left_out_and_not_refused() -> Non
         ),
     ],
 )
-@pytest.mark.requirement("000-35")
+@pytest.mark.requirement("000-01", "000-10", "000-14", "000-32", "000-35", "000-36")
 def test_a_task_narrows(task: TaskPolicy, expected: tuple[ToolRef, ...]) -> None:
     assert tools_of(task=task) == expected
 
@@ -388,7 +388,7 @@ def test_a_request_to_a_task_chooses_within_what_the_task_allows(
     assert tools_of(task=WIDE, request=request_) == expected
 
 
-@pytest.mark.requirement("000-20")
+@pytest.mark.requirement("000-14", "000-20")
 @pytest.mark.parametrize(
     ("task", "request_", "message", "hint"),
     [

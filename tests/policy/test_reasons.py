@@ -73,7 +73,7 @@ def test_the_reason_codes_are_those_of_the_design() -> None:
     ]
 
 
-@pytest.mark.requirement("000-13", "000-40")
+@pytest.mark.requirement("000-13", "000-15", "000-40")
 @pytest.mark.parametrize(
     ("server", "expected"),
     [

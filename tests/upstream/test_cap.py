@@ -157,6 +157,7 @@ def test_a_result_without_content_gets_the_note_alone() -> None:
     assert len(cut["content"]) == 1
 
 
+@pytest.mark.requirement("002-101")
 @pytest.mark.parametrize(
     "result",
     [

@@ -262,6 +262,7 @@ async def test_bud_8_a_caller_that_goes_away_frees_its_place_and_stops_the_serve
     assert (now_s(), net["one"].stopped, pool.health()["one"].in_flight) == (0.0, ["hang"], 0)
 
 
+@pytest.mark.requirement("002-052")
 async def test_bud_4_a_result_over_the_cap_is_cut(net: MemoryNet, pool: Pool) -> None:
     await apply(pool, output_bytes=1024)
 

@@ -140,7 +140,7 @@ async def test_a_list_is_audited_again_when_its_filters_or_its_servers_without_t
     ] == [(["one"], []), (["one"], [["e*"]]), (["bare", "one"], [["e*"]])]
 
 
-@pytest.mark.requirement("000-26", "000-43")
+@pytest.mark.requirement("000-26", "000-43", "002-101")
 async def test_a_request_that_its_task_refuses_is_audited_with_the_reason() -> None:
     async with open_house(
         net_of_two(), *records(), tasks=(task("ops", default_server_ids=["one"]),)
@@ -172,6 +172,21 @@ async def test_what_a_guest_opens_is_audited() -> None:
     assert opened == [event]
     assert (event["door"], event["server_id"], event["task_id"]) == ("hostcall", "one", TASK)
     assert (event["offered"], event["reasons"]) == (["one.echo"], {"denied_by_task": 1})
+
+
+@pytest.mark.requirement("002-077")
+async def test_a_scope_is_composed_again_only_when_the_registry_changed() -> None:
+    async with open_house(net_of_two(), *records(), tasks=(OPS,)) as house:
+        composed = house.gateway.metrics.scope_tools.counts
+        for _ in range(3):
+            await house.modern(URL, "tools/list")
+            await house.modern(URL, "tools/call", {"name": "two.read", "arguments": {}})
+        before = sum(composed)
+        house.apply(tasks={"ops": task("ops", default_server_ids=["two"])})
+        for _ in range(3):
+            await house.modern(URL, "tools/list")
+
+        assert (before, sum(composed)) == (1, 2)
 
 
 async def test_calls_are_not_audited_as_offers() -> None:
