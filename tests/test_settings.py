@@ -34,7 +34,6 @@ def test_the_file_gives_way_to_the_environment_and_both_to_the_command_line(tmp_
 
 @pytest.mark.requirement("002-057")
 @pytest.mark.parametrize("variable", ["TOOLGATE_MCP_REGISTRY_DIR", "SMS_MCP_REGISTRY_DIR", "SMS_MCP_DIR"])
-@pytest.mark.requirement("002-057")
 def test_the_registry_directory_has_the_variables_of_spear_too(variable: str) -> None:
     assert load_settings(None, {variable: "servers.d"}).mcp_registry_dir == Path("servers.d")
 
@@ -49,7 +48,6 @@ def test_the_registry_directory_has_the_variables_of_spear_too(variable: str) ->
         '[mcp]\ndir = "servers.d"',
     ],
 )
-@pytest.mark.requirement("002-057")
 def test_the_registry_directory_may_be_named_as_spear_names_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "toolgate.toml"
     path.write_text(f"{text}\n")

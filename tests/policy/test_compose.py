@@ -227,7 +227,7 @@ def test_servers_asked_for_outside_the_key_are_left_out_and_not_refused() -> Non
 # Task
 
 
-@pytest.mark.requirement("000-01", "000-10", "000-14", "000-32", "000-36")
+@pytest.mark.requirement("000-01", "000-10", "000-14", "000-32", "000-35", "000-36")
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
@@ -296,7 +296,6 @@ def test_servers_asked_for_outside_the_key_are_left_out_and_not_refused() -> Non
         ),
     ],
 )
-@pytest.mark.requirement("000-01", "000-10", "000-14", "000-32", "000-35", "000-36")
 def test_a_task_narrows(task: TaskPolicy, expected: tuple[ToolRef, ...]) -> None:
     assert tools_of(task=task) == expected
 

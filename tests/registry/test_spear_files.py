@@ -82,7 +82,6 @@ def test_an_approval_policy_of_an_unknown_word_is_refused() -> None:
         ("mcp.approval_policy", "always", '"always"'),
     ],
 )
-@pytest.mark.requirement("000-35")
 def test_a_task_may_name_its_profile_and_approval_policy_without_quotes(
     key: str, text: str, stored: str
 ) -> None:

@@ -38,6 +38,7 @@ OF_SESSIONS = ("cchat_write_msg", "cchat_write_fn", "cchat_send")
 OF_ANSWERS = ("cchat_recv", "cchat_ctl metrics")
 
 
+@pytest.mark.requirement("002-099")
 @pytest.mark.parametrize("name", USES)
 async def test_a_descriptor_that_is_none_or_of_another_kind_is_bad(name: str) -> None:
     """WAS-4"""
