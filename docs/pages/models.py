@@ -8,7 +8,14 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pages.markdown import bullet, code, page, sentence, wrap
-from toolgate.registry import bodies, chat_bodies, key_bodies, task_bodies, workload_bodies
+from toolgate.registry import (
+    bodies,
+    chat_bodies,
+    key_bodies,
+    profile_bodies,
+    task_bodies,
+    workload_bodies,
+)
 from toolgate.settings import (
     ALIASES,
     PREFIX,
@@ -58,8 +65,9 @@ _POLICY_MODELS: Final[Models] = (
     task_bodies.TaskBody,
     workload_bodies.WorkloadBody,
     workload_bodies.WorkloadLimitsBody,
-    bodies.ProfileBody,
-    bodies.SelectionBody,
+    profile_bodies.ProfileBody,
+    profile_bodies.RolloutBody,
+    profile_bodies.SelectionBody,
     bodies.PinBody,
     key_bodies.KeyBody,
     key_bodies.CeilingBody,

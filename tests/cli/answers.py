@@ -95,6 +95,7 @@ def task_plan(task_id: str | None, **changes: Any) -> dict[str, Any]:
         "reach_removed": [],
         "refusal": None,
         "problem": None,
+        "share": 100,
     }
     return {**found, **changes}
 

@@ -14,6 +14,7 @@ from toolgate.cli.render.records import (
     render_profiles,
     render_task,
     render_tasks,
+    render_versions,
 )
 from toolgate.cli.render.scope import render_explanation, render_tools
 from toolgate.cli.render.servers import (
@@ -280,7 +281,14 @@ def test_tasks_profiles_and_keys_have_a_line_each() -> None:
         {"task_id": "old", "display_name": "", "config": {"mcp.profile": '"code"'}},
         {"task_id": "bare", "display_name": "", "config": {}},
     ]
-    profiles = [{"profile_id": "code", "servers": None, "tags": ["code"], "allow": [], "deny": ["x_*"]}]
+    profiles: list[dict[str, Any]] = [
+        {"profile_id": "code", "version": 1, "tags": ["code"], "allow": [], "deny": ["x_*"]},
+        {
+            "profile_id": "new",
+            "version": 4,
+            "rollout": {"version": 5, "share": 10, "by": "task", "allow": ["a"]},
+        },
+    ]
     keys: list[dict[str, Any]] = [
         {
             "key_id": "ada",
@@ -300,8 +308,10 @@ def test_tasks_profiles_and_keys_have_a_line_each() -> None:
         "bare    off                 all that the request names",
     ]
     assert shown(render_profiles(profiles)) == [
-        "PROFILE  SERVERS  TAGS  ALLOW  DENY",
-        "code     any      code  none   x_*",
+        "PROFILE  VERSION            SERVERS  TAGS  ALLOW  DENY",
+        "code     1                  any      code  none   x_*",
+        "new      4                  any      any   any",
+        "         5 (10 % of tasks)  any      any   a",
     ]
     assert shown(render_keys(keys, 0.0)) == [
         "KEY  ROLE    EXPIRES     REACHES",
@@ -309,6 +319,23 @@ def test_tasks_profiles_and_keys_have_a_line_each() -> None:
         "bob  admin   never       everything",
         "eve  viewer  expired     servers none; deny *",
         "dan  agent   in 2 hours  everything",
+    ]
+
+
+def test_the_versions_of_a_profile_have_a_line_each_with_what_became_of_their_calls() -> None:
+    counted = {"calls": 1_234, "errors": 5, "denied": 6, "p50_ms": 1.25, "p95_ms": 10.0}
+    silent = {"calls": 0, "errors": 0, "denied": 0, "p50_ms": None, "p95_ms": None}
+    versions = [
+        {"version": 3, "side": None, "share": 0, **silent},
+        {"version": 4, "side": "stable", "share": 90, **counted},
+        {"version": 5, "side": "candidate", "share": 10, **silent},
+    ]
+
+    assert shown(render_versions({"versions": versions})) == [
+        "VERSION      SHARE  CALLS  ERRORS  DENIED  P50     P95",
+        "3            -      0      0       0       -       -",
+        "4 stable     90 %   1,234  5       6       1.2 ms  10.0 ms",
+        "5 candidate  10 %   0      0       0       -       -",
     ]
 
 

@@ -346,16 +346,44 @@ async def test_an_older_index_is_brought_up_to_date_and_a_newer_one_refused(
         await add(index, call(1))
     steps: list[int] = []
     with monkeypatch.context() as newer:
-        newer.setattr(tables, "SCHEMA_VERSION", 4)
-        newer.setattr(tables, "STEPS", {n: lambda _connection, n=n: steps.append(n) for n in (3, 4)})
+        newer.setattr(tables, "SCHEMA_VERSION", 5)
+        newer.setattr(tables, "STEPS", {n: lambda _connection, n=n: steps.append(n) for n in (4, 5)})
         for _ in range(2):
             async with INDEXES[engine](tmp_path) as index:
                 assert times(await page(index)) == [1]
 
-    assert steps == [3, 4]
-    with pytest.raises(StartRefused, match=r"of a newer Toolgate \(schema 4, this one knows 2\)"):
+    assert steps == [4, 5]
+    with pytest.raises(StartRefused, match=r"of a newer Toolgate \(schema 5, this one knows 3\)"):
         async with INDEXES[engine](tmp_path):
             pass
+
+
+async def test_calls_are_compared_by_the_version_of_the_profile_that_decided(index: AuditIndex) -> None:
+    took = {"ok": 1_000, "error": 3_000, "tool_error": 3_000, "denied": 0}
+    told = [
+        ("p@1", "ok"),
+        ("p@1", "denied"),
+        ("p@2", "ok"),
+        ("q@7 p@2", "error"),
+        ("p@2 q@7", "tool_error"),
+        ("up@9", "ok"),
+        ("p@%", "ok"),
+        ("", "ok"),
+    ]
+    await add(
+        index,
+        *(
+            msgspec.structs.replace(call(5), profile=profile, outcome=outcome, duration_us=took[outcome])
+            for profile, outcome in told
+        ),
+        msgspec.structs.replace(call(99), profile="p@1"),
+    )
+
+    found = await index.versions("p", since_ms=5, until_ms=99)
+
+    assert [one[:4] for one in found] == [(1, 1, 0, 1), (2, 3, 2, 0)]
+    assert [(round(one.p50_ms or 0), round(one.p95_ms or 0)) for one in found] == [(1, 1), (3, 3)]
+    assert await index.versions("absent", since_ms=0, until_ms=99) == []
 
 
 async def test_tokens_are_added_up_by_task_and_day_each_event_once(index: AuditIndex) -> None:
@@ -396,6 +424,7 @@ async def test_days_and_logs_that_are_too_old_are_forgotten(index: AuditIndex) -
 _UNDO = (
     "DROP TABLE audit_tokens",
     "ALTER TABLE audit_logs DROP COLUMN seen_ms",
+    "ALTER TABLE audit_events DROP COLUMN profile",
     *(f"DROP INDEX audit_events_by_{name}" for name in ("task_id", "tool", "outcome")),
     "UPDATE audit_head SET schema_version = 1",
 )

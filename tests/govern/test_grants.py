@@ -84,6 +84,12 @@ MODELS = parse_record("chat_upstream", "local", {"base_url": "http://127.0.0.1:1
             False,
             id="a profile that is wider in one environment",
         ),
+        pytest.param(
+            BOUND,
+            parse_record("profile", "p", {"servers": ["git"], "rollout": {"share": 1, "servers": ["db"]}}),
+            False,
+            id="a profile whose next version is wider",
+        ),
         pytest.param(FEW, task(tool_allowlist=["git/log"], tool_denylist=["*_all"]), True, id="tools within"),
         pytest.param(FEW, task(tool_denylist=["*_all"]), False, id="a task of every tool"),
         pytest.param(

@@ -6,8 +6,8 @@ import pytest
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.principals import Ceiling, Key
-from toolgate.model.tasks import Profile, Selection, Task
-from toolgate.registry.records import parse_record
+from toolgate.model.tasks import Profile, Rollout, Selection, Task
+from toolgate.registry.records import encode_record, parse_record
 
 
 def test_a_task_keeps_its_config_as_written() -> None:
@@ -54,6 +54,48 @@ def test_a_profile_has_a_common_selection_and_one_per_environment() -> None:
         selection=Selection(servers=("fs",), allow=()),
         environments={"prod": Selection(tags=("safe",), deny=("*delete*",))},
     )
+
+
+def test_a_profile_has_its_next_version_while_that_is_rolled_out() -> None:
+    body: dict[str, Any] = {
+        "profile_id": "reading",
+        "version": 4,
+        "servers": ["fs"],
+        "rollout": {"share": 10, "servers": ["fs", "git"], "environments": {"dev": {"allow": []}}},
+    }
+
+    found = parse_record("profile", "reading", body)
+
+    assert found == Profile(
+        profile_id="reading",
+        version=4,
+        selection=Selection(servers=("fs",)),
+        rollout=Rollout(
+            version=5,
+            share=10,
+            selection=Selection(servers=("fs", "git")),
+            environments={"dev": Selection(allow=())},
+        ),
+    )
+    assert encode_record(found) == {**body, "rollout": {"version": 5, **body["rollout"]}}
+
+
+@pytest.mark.parametrize(
+    ("rollout", "why"),
+    [
+        ({}, r"`rollout\.share`"),
+        ({"share": 0}, r"`rollout\.share`"),
+        ({"share": 101}, r"`rollout\.share`"),
+        ({"share": 10.5}, r"`rollout\.share`"),
+        ({"share": 10, "by": "region"}, r"`rollout\.by`"),
+        ({"share": 10, "version": 4}, r"`rollout\.version` must be higher than the profile's own, 4"),
+        ({"share": 10, "rollout": {"share": 5}}, r"`rollout\.rollout`"),
+        ({"share": 10, "servers": ["Bad Id"]}, r"`rollout\.servers\[0\]`"),
+    ],
+)
+def test_a_rollout_that_means_nothing_is_refused(rollout: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidRecord, match=why):
+        parse_record("profile", "p", {"version": 4, "rollout": rollout})
 
 
 @pytest.mark.parametrize("field", ["allow", "deny", "servers", "tags"])

@@ -15,8 +15,9 @@ from toolgate.model.servers import (
     ServerRecord,
     StdioLaunch,
 )
-from toolgate.registry.bodies import ProfileBody, ServerBody
+from toolgate.registry.bodies import ServerBody
 from toolgate.registry.key_bodies import KeyBody
+from toolgate.registry.profile_bodies import ProfileBody
 from toolgate.registry.records import (
     Record,
     encode_record,

@@ -3,13 +3,18 @@
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from tests.scenarios.clients import ModernClient
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.in_process import cli
+from tests.scenarios.waiting import settle_on
 
 pytestmark = pytest.mark.xdist_group("scenario-policy")
 
@@ -154,3 +159,75 @@ def test_testing_a_server_that_cannot_start_says_why(gateway: Gateway) -> None:
     ran = cli(gateway, "servers", "test", "broken", "--json")
 
     assert (ran.code, ran.json["ok"], ran.json["error"]) == (1, False, "there is no file `/nowhere/at/all`")
+
+
+@contextmanager
+def caller_of(gateway: Gateway, key_id: str, path: str) -> Iterator[ModernClient]:
+    """A client with a key of its own."""
+    made = gateway.http.post("/admin/api/keys", json={"key_id": key_id, "role": "agent"})
+    headers = {"authorization": f"Bearer {made.raise_for_status().json()['secret']}"}
+    with httpx2.Client(base_url=gateway.url, timeout=60, trust_env=False, headers=headers) as http:
+        yield ModernClient(http, gateway.url + path)
+
+
+def roll(gateway: Gateway, *words: str) -> Any:
+    ran = cli(gateway, "profiles", *words, "--json")
+    assert ran.code == 0, ran.err
+    return ran.json
+
+
+def compared(gateway: Gateway) -> list[tuple[int, int, int]]:
+    found = roll(gateway, "compare", "staged")["versions"]
+    return [(each["version"], each["calls"], each["denied"]) for each in found]
+
+
+def offered_to_early(gateway: Gateway) -> list[str]:
+    events = gateway.get("/admin/api/audit?type=scope&principal=key:early&task=staged")["events"]
+    return [version for version, _ in groupby(each["profile"] for each in reversed(events))]
+
+
+@pytest.mark.requirement("000-38")
+def test_a_profile_is_rolled_out_to_a_share_compared_promoted_and_rolled_back(gateway: Gateway) -> None:
+    gateway.put("/admin/api/profiles/staged", {"servers": ["desk"], "allow": ["echo"]})
+    apply_task(gateway, "staged", profile="staged")
+    path = "/api/mcp/t/staged"
+    # Of version 2, `key:early` draws below 50 % and `key:later` above: see `bucket_of`.
+    with caller_of(gateway, "early", path) as early, caller_of(gateway, "later", path) as late:
+        words = ("staged", "--allow", "echo", "--allow", "pid", "--share", "50")
+        planned = roll(gateway, "rollout", *words, "--dry-run")
+        begun = roll(gateway, "rollout", *words, "--require-plan", planned["id"])
+        seen = [early.tools(), late.tools()]
+        calls = ["result" in early.call("desk.pid"), "result" in late.call("desk.pid")]
+        explained = cli(gateway, "explain", "--task", "staged", "--key", "early").out
+        other = cli(
+            gateway, "explain", "--task", "staged", "--key", "early", "--side", "stable", "--json"
+        ).json
+        metrics = gateway.http.get("/metrics").text
+        with late.changes() as changes:
+            next(changes)
+            roll(gateway, "promote", "staged")
+            told = next(method for method in changes if method == LIST_CHANGED)
+            promoted = [early.tools(), late.tools()]
+        roll(gateway, "rollout", "staged", "--allow", "wait", "--share", "1")
+        again = roll(gateway, "rollout", "staged", "--share", "100")
+        third = [early.tools(), late.tools()]
+        with early.changes() as changes:
+            next(changes)
+            ended = roll(gateway, "rollback", "staged")
+            next(method for method in changes if method == LIST_CHANGED)
+            back = [early.tools(), late.tools()]
+
+    both, one = ["desk.echo", "desk.pid"], ["desk.echo"]
+    assert [(each["added"], each["share"]) for each in planned["tasks"]] == [(["desk/pid"], 50)]
+    assert (begun["profile"]["version"], begun["profile"]["rollout"]["version"]) == (1, 2)
+    assert (seen, calls, told, promoted) == ([both, one], [True, False], LIST_CHANGED, [both, both])
+    assert "profile staged version 2 (candidate, 50 % of callers)" in explained
+    assert [each["side"] for each in other["profiles"]] == ["stable"]
+    assert 'toolgate_profile_calls_total{profile="staged",side="candidate"} 1' in metrics
+    assert (
+        'toolgate_profile_call_errors_total{code="unknown_tool",profile="staged",side="stable"} 1' in metrics
+    )
+    assert (again["profile"]["version"], again["profile"]["rollout"]["version"]) == (2, 3)
+    assert (third, back, ended["profile"].get("rollout")) == ([["desk.wait"]] * 2, [both, both], None)
+    settle_on(lambda: compared(gateway), [(1, 0, 1), (2, 1, 0)])
+    settle_on(lambda: offered_to_early(gateway), ["staged@2", "staged@3", "staged@2"])

@@ -76,6 +76,7 @@ async def test_a_plan_shows_what_each_task_would_gain_and_lose_and_changes_nothi
                     "reach_removed": ["git/push", "git/status"],
                     "refusal": None,
                     "problem": None,
+                    "share": 100,
                 },
                 {
                     "task_id": "review",
@@ -85,6 +86,7 @@ async def test_a_plan_shows_what_each_task_would_gain_and_lose_and_changes_nothi
                     "reach_removed": ["git/status"],
                     "refusal": None,
                     "problem": None,
+                    "share": 100,
                 },
                 {
                     "task_id": "write",
@@ -94,6 +96,7 @@ async def test_a_plan_shows_what_each_task_would_gain_and_lose_and_changes_nothi
                     "reach_removed": ["git/push", "git/status"],
                     "refusal": None,
                     "problem": None,
+                    "share": 100,
                 },
             ],
             "unchanged": 0,

@@ -69,6 +69,7 @@ MATRIX: Final = {
     "GET /admin/api/profiles/{profile_id}": "401 401 401 403 403 200 200 200",
     "PUT /admin/api/profiles/{profile_id}": "401 401 401 403 403 403 200 200",
     "DELETE /admin/api/profiles/{profile_id}": "401 401 401 403 403 403 200 200",
+    "GET /admin/api/profiles/{profile_id}/versions": "401 401 401 403 403 404 404 404",
     "GET /admin/api/profiles/{profile_id}/history": "401 401 401 403 403 200 200 200",
     "GET /admin/api/profiles/{profile_id}/diff": "401 401 401 403 403 200 200 200",
     "POST /admin/api/profiles/{profile_id}/rollback": "401 401 401 403 403 403 200 200",

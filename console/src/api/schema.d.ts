@@ -1238,6 +1238,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/api/profiles/{profile_id}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare the versions of a profile
+         * @description Calls, failures, denials and times of a profile, by the version that decided.
+         *
+         *     Counts are of the audit events that are kept. Without `since`, of the last day.
+         *
+         *     For the role `viewer` and those above it.
+         */
+        get: operations["compare-the-versions-of-a-profile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/api/lint": {
         parameters: {
             query?: never;
@@ -2839,6 +2863,8 @@ export interface components {
             } | null;
             /** @description The first of the excluded. */
             exclusions: components["schemas"]["ExclusionShown"][] | null;
+            /** @description The versions of profiles that decided, like `code-review@4`, separated by spaces. */
+            profile: string | null;
         };
         /**
          * AuditStoryAnswer
@@ -3604,6 +3630,8 @@ export interface components {
             /** @description What every call has to have room in. */
             budgets: components["schemas"]["BudgetShown"][];
             warnings: string[];
+            /** @description That of the task first. */
+            profiles: components["schemas"]["ProfileSeen"][];
             /**
              * @description `find`: the MCP door shows three tools there that find and call those allowed.
              * @enum {string}
@@ -4634,6 +4662,20 @@ export interface components {
             next_cursor: string | null;
         };
         /**
+         * ProfileSeen
+         * @description The version of a profile that took part in a decision.
+         */
+        ProfileSeen: {
+            profile_id: string;
+            version: number;
+            /** @description Null: no rollout is under way. */
+            side: ("stable" | "candidate") | null;
+            /** @description Percent of callers or tasks that have this version. */
+            share: number;
+            /** @enum {string} */
+            by: "caller" | "task";
+        };
+        /**
          * ProfileSent
          * @description A profile to be stored.
          */
@@ -4646,12 +4688,16 @@ export interface components {
             allow?: string[] | null;
             /** @description Patterns of which a tool may match none. */
             deny?: string[];
-            /** @description Its name. May be left out where the path has it. */
-            profile_id?: string | null;
             /** @description Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one. */
             environments?: {
                 [key: string]: components["schemas"]["SelectionBody"];
             };
+            /** @description Its name. May be left out where the path has it. */
+            profile_id?: string | null;
+            /** @description The number of this selection, for audit and comparison. */
+            version?: number;
+            /** @description The next version, while only a share of callers has it. */
+            rollout?: components["schemas"]["RolloutBody"] | null;
             /** @description Ignored: so that what was read can be sent back as it is. */
             revision?: unknown;
         };
@@ -4671,8 +4717,6 @@ export interface components {
              * @default []
              */
             deny: string[];
-            /** @description Its name. */
-            profile_id: string;
             /**
              * @description Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one.
              * @default {}
@@ -4680,6 +4724,15 @@ export interface components {
             environments: {
                 [key: string]: components["schemas"]["SelectionBody"];
             };
+            /** @description Its name. */
+            profile_id: string;
+            /**
+             * @description The number of this selection, for audit and comparison.
+             * @default 1
+             */
+            version: number;
+            /** @description The next version, while only a share of callers has it. */
+            rollout?: components["schemas"]["RolloutBody"] | null;
             revision: number;
         };
         /**
@@ -4812,6 +4865,44 @@ export interface components {
         RollbackSent: {
             /** @description Of the registry: the record becomes what it was then. */
             revision: number;
+        };
+        /**
+         * RolloutBody
+         * @description The next version of a profile, for a share of callers or tasks. The lists mean what they mean in a
+         *     profile.
+         */
+        RolloutBody: {
+            /** @description Server ids. */
+            servers?: string[] | null;
+            /** @description Servers that carry any of these tags. */
+            tags?: string[] | null;
+            /** @description Patterns of which a tool must match one. */
+            allow?: string[] | null;
+            /**
+             * @description Patterns of which a tool may match none.
+             * @default []
+             */
+            deny: string[];
+            /**
+             * @description Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one.
+             * @default {}
+             */
+            environments: {
+                [key: string]: components["schemas"]["SelectionBody"];
+            };
+            /**
+             * @description Must be higher than the profile's own; one higher by default. Each version draws its share of callers
+             *     independently.
+             */
+            version?: number | null;
+            /** @description Percent of callers or tasks that have this version. A higher share adds some and takes it from none. */
+            share: number;
+            /**
+             * @description What is divided: each `caller` (key, or subject of an issuer), or each `task` with all its callers.
+             * @default caller
+             * @enum {string}
+             */
+            by: "caller" | "task";
         };
         /**
          * ScopeSeen
@@ -5307,6 +5398,11 @@ export interface components {
             refusal: components["schemas"]["RefusalShown"] | null;
             /** @description Why the task could not be read after the change. */
             problem: string | null;
+            /**
+             * @description Percent of the task's callers it is about. While the task's profile is rolled out, a task may have
+             *     several entries.
+             */
+            share: number;
         };
         /**
          * TaskSent
@@ -5698,6 +5794,26 @@ export interface components {
             model_asks: number;
         };
         /**
+         * VersionActivity
+         * @description The calls under one version of a profile.
+         */
+        VersionActivity: {
+            version: number;
+            /** @description Null: the version holds for every caller, or for none any more. */
+            side: ("stable" | "candidate") | null;
+            /** @description Percent of callers or tasks that have it now. */
+            share: number;
+            /** @description Those that were admitted, however they ended. */
+            calls: number;
+            /** @description Of them, those that failed: outcomes `error` and `tool_error`. */
+            errors: number;
+            /** @description Calls that were not admitted. */
+            denied: number;
+            p50_ms: number | null;
+            /** @description Both within 5 %. */
+            p95_ms: number | null;
+        };
+        /**
          * VersionRemoved
          * @description An archive that is gone.
          */
@@ -5716,6 +5832,18 @@ export interface components {
             /** @description When it was uploaded. */
             at_ms: number;
             installed: boolean;
+        };
+        /**
+         * VersionsAnswer
+         * @description The versions of a profile compared by the calls that each decided.
+         */
+        VersionsAnswer: {
+            profile_id: string;
+            /** @description What the rollout divides. Null: none is under way. */
+            by: ("caller" | "task") | null;
+            since_ms: number;
+            until_ms: number;
+            versions: components["schemas"]["VersionActivity"][];
         };
         /**
          * WorkloadBody
@@ -6237,6 +6365,8 @@ export interface operations {
                 server?: string;
                 /** @description Explain for this key instead of your own (administrators only). */
                 key?: string;
+                /** @description As if the caller had this version of every profile in a rollout: `stable` or `candidate`. */
+                side?: string;
             };
             header?: {
                 /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
@@ -7703,6 +7833,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ProfileWritten"] | components["schemas"]["Deleted"];
+                };
+            };
+        };
+    };
+    "compare-the-versions-of-a-profile": {
+        parameters: {
+            query?: {
+                /** @description Calls from this time on, in unix milliseconds. */
+                since?: number;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path: {
+                /** @description The id of the profile. */
+                profile_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionsAnswer"];
                 };
             };
         };

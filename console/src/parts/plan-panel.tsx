@@ -58,9 +58,10 @@ function TaskPlans({ plan }: { readonly plan: Plan }) {
   return (
     <Stack gap="xs">
       {plan.tasks.map((task) => (
-        <Card key={task.task_id ?? ""} withBorder padding="sm">
+        <Card key={keyOf(task)} withBorder padding="sm">
           <Text fw={600}>
             {task.task_id === null ? "Callers without a task" : <Untrusted text={task.task_id} mono />}
+            {task.share < 100 ? ` · ${task.share} % of its callers` : null}
           </Text>
           <Tools title="would newly see" tools={task.added} sign="+" />
           <Tools title="would no longer see" tools={task.removed} sign="−" />
@@ -84,6 +85,11 @@ function TaskPlans({ plan }: { readonly plan: Plan }) {
       </Text>
     </Stack>
   );
+}
+
+/** While its profile is rolled out, a task has an entry for each share that gains or loses alike. */
+function keyOf({ task_id, share, added, removed }: Shapes["TaskPlan"]): string {
+  return [task_id ?? "", share, added.length, removed.length].join("/");
 }
 
 function Tools({ title, tools, sign }: { title: string; tools: readonly string[]; sign: "+" | "−" }) {

@@ -4,6 +4,7 @@ import { ruleInWords } from "./reasons";
 test.each([
   ["mcp.tool_denylist `push`", "the denylist of the task"],
   ["mcp.profile `harmless` allow `get_*`", "the allowlist of the task's profile"],
+  ["mcp.profile `p` version 5 (candidate) deny `x`", "the denylist of the task's profile"],
   ["mcp.profile_overrides tool_denylist `x`", "the denylist of the task's overrides"],
   ["?profile= `p` deny `x`", "the denylist of the request's profile"],
   ["allowed_tools `*`", "the tools its server allows"],

@@ -60,6 +60,19 @@ class CallerCalls(NamedTuple):
     calls: int
 
 
+class VersionCalls(NamedTuple):
+    """What became of the calls under one version of a profile."""
+
+    version: int
+    calls: int
+    """Those that were admitted."""
+    errors: int
+    denied: int
+    p50_ms: float | None
+    p95_ms: float | None
+    """Both within 5 %; None without calls."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
     """What became of the calls between two moments."""
@@ -200,6 +213,47 @@ def _read_callers(connection: Connection, calls: Sequence[ColumnElement[bool]]) 
     caller = func.coalesce(EVENTS.c.principal, "").label("principal")
     query = select(caller, _COUNT.label("many")).where(*calls, _ADMITTED)
     return [CallerCalls(*row) for row in _most(connection, query, [caller])]
+
+
+def read_versions(
+    connection: Connection, profile_id: str, since_ms: int, until_ms: int
+) -> Sequence[VersionCalls]:
+    """The calls of that time by the version of this profile that decided, sorted."""
+    key = (EVENTS.c.profile, EVENTS.c.speed)
+    denied = func.sum(case((EVENTS.c.outcome == "denied", 1), else_=0))
+    query = select(*key, _COUNT, _FAILED, denied).where(
+        EVENTS.c.type == "call",
+        EVENTS.c.at_ms >= since_ms,
+        EVENTS.c.at_ms < until_ms,
+        EVENTS.c.profile.contains(f"{profile_id}@", autoescape=True),
+    )
+    found: dict[int, _Tally] = defaultdict(lambda: _Tally({}, 0, 0))
+    denials: Counter[int] = Counter()
+    for profiles, speed, many, errors, refused in connection.execute(query.group_by(*key)):
+        version = _version_in(profiles, profile_id)
+        if version is None:
+            continue  # of a profile whose name ends like this one's
+        tally = found[version]
+        tally.errors += int(errors)
+        denials[version] += int(refused)
+        if speed is not None:
+            tally.speeds[speed] = tally.speeds.get(speed, 0) + many
+    return [
+        VersionCalls(
+            version,
+            tally.calls,
+            tally.errors,
+            denials[version],
+            *(tally.percentiles if tally.speeds else (None, None)),
+        )
+        for version, tally in sorted(found.items())
+    ]
+
+
+def _version_in(profiles: str, profile_id: str) -> int | None:
+    """The version of a profile in what an event says of all its profiles."""
+    named = (one.partition("@") for one in profiles.split(" "))
+    return next((int(text) for name, _, text in named if name == profile_id and text.isdecimal()), None)
 
 
 def _most(connection: Connection, query: Any, key: Sequence[ColumnElement[str]]) -> Sequence[Any]:

@@ -42,6 +42,7 @@ class CallStarted(msgspec.Struct, frozen=True, gc=False, tag="start", tag_field=
     arguments: msgspec.Raw = UNSEEN
     shadow: str = ""
     trace_id: str = ""
+    profile: str = ""
 
 
 class CallEnded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field="type", omit_defaults=True):
@@ -90,6 +91,8 @@ class CallRecorded(msgspec.Struct, frozen=True, gc=False, tag="call", tag_field=
     """The rule that would have denied it, were its task's policy enforced."""
     trace_id: str = ""
     """Of the OpenTelemetry trace it is part of."""
+    profile: str = ""
+    """The versions of profiles that decided, like `code-review@4`, separated by spaces."""
 
 
 class AdminRecorded(msgspec.Struct, frozen=True, tag="admin", tag_field="type", omit_defaults=True):
@@ -238,6 +241,8 @@ class ScopeOffered(msgspec.Struct, frozen=True, tag="scope", tag_field="type", o
     """How many are excluded for each reason."""
     exclusions: tuple[Exclusion, ...] = ()
     """The first of the excluded."""
+    profile: str = ""
+    """As of a call."""
 
 
 AuditEvent = (

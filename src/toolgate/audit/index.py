@@ -16,7 +16,7 @@ from typing import Final, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from toolgate.audit.activity import Activity, read_activity
+from toolgate.audit.activity import Activity, VersionCalls, read_activity, read_versions
 from toolgate.audit.database import READERS, Database, SqliteFile
 from toolgate.audit.lines import Batch
 from toolgate.audit.queries import LOG_CHARS, Filter, KeptEvent, Place
@@ -125,6 +125,11 @@ class AuditIndex:
     async def activity(self, asked: Filter, *, since_ms: int, until_ms: int, buckets: int) -> Activity:
         """The calls of that time, counted."""
         work = partial(read_activity, asked=asked, since_ms=since_ms, until_ms=until_ms, buckets=buckets)
+        return await self._read(work)
+
+    async def versions(self, profile_id: str, *, since_ms: int, until_ms: int) -> Sequence[VersionCalls]:
+        """The calls of that time by the version of a profile that decided."""
+        work = partial(read_versions, profile_id=profile_id, since_ms=since_ms, until_ms=until_ms)
         return await self._read(work)
 
     async def tokens(self, *, since_ms: int, task_id: str | None) -> TokenReport:

@@ -30,7 +30,7 @@ NEAR_MS: Final = 10 * 60_000
 
 _NOT_LISTED: Final = (CallStarted, TokensCounted)
 """That a call began is for the log alone: its end comes as well. Tokens are added up."""
-_KEYS_OF_CALL: Final = attrgetter(*KEYS, "session", "layer", "rule")
+_KEYS_OF_CALL: Final = attrgetter(*KEYS, "session", "layer", "rule", "profile")
 _BY_TIME: Final = (EVENTS.c.at_ms, EVENTS.c.position)
 _NEWEST_FIRST: Final = (EVENTS.c.at_ms.desc(), EVENTS.c.position.desc())
 
@@ -104,8 +104,9 @@ def _row(line: Line) -> tuple[Any, ...]:
             session = event.invocation_id
         elif isinstance(event, ApprovalRecorded):
             session = event.approval_id
-        keys = (*(getattr(event, name, "") for name in KEYS), session, "", "")
-    return (line.seq, event.at_ms, event.__struct_config__.tag, *_shown(keys), speed)
+        keys = (*(getattr(event, name, "") for name in KEYS), session, "", "", getattr(event, "profile", ""))
+    *shown, profile = _shown(keys)
+    return (line.seq, event.at_ms, event.__struct_config__.tag, *shown, speed, profile)
 
 
 def _shown(keys: tuple[str, ...]) -> Iterable[str | None]:

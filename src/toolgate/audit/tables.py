@@ -30,7 +30,7 @@ from sqlalchemy import (
 from toolgate.audit.queries import LOG_CHARS
 from toolgate.errors import StartRefused
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 METADATA: Final = MetaData()
 
 # One row. It is read for update first in every transaction that writes, which puts writers in a line on any
@@ -72,6 +72,7 @@ EVENTS: Final = Table(
     Column("layer", Text),
     Column("rule", Text),
     Column("speed", SmallInteger),
+    Column("profile", Text),
     Index("audit_events_named", "log", "seq", unique=True),
     Index("audit_events_by_time", "at_ms", "position"),
 )
@@ -135,7 +136,12 @@ def _count_tokens(connection: Connection) -> None:
         index.create(connection)
 
 
-STEPS: Final[Mapping[int, Callable[[Connection], None]]] = {2: _count_tokens}
+def _tell_versions(connection: Connection) -> None:
+    """Calls are compared by the versions of profiles that decided."""
+    connection.execute(text("ALTER TABLE audit_events ADD COLUMN profile TEXT"))
+
+
+STEPS: Final[Mapping[int, Callable[[Connection], None]]] = {2: _count_tokens, 3: _tell_versions}
 """Schema version to what makes it of the one before."""
 _LOCK: Final = 0x746F6F6C61756469
 """Held while tables are made or changed, so that replicas that start together do it once."""

@@ -26,9 +26,13 @@ def explain_command(
         Argument(help="One tool: `git/git_log`, `git.git_log` or `git_log`; or `prompt:…`. Default: all."),
     ] = None,
     key: Annotated[str | None, Option("--key", help="As this key sees it: its id, for admins.")] = None,
+    side: Annotated[
+        str | None,
+        Option("--side", help="With this version of every profile in a rollout: `stable` or `candidate`."),
+    ] = None,
 ) -> None:
     """Say for every tool, prompt and resource which layer and rule decided about it."""
-    query = scope.query | ({} if key is None else {"key": key})
+    query = scope.query | ({} if key is None else {"key": key}) | ({} if side is None else {"side": side})
     with connection.open() as client:
         answer = explain_tool(client, query, tool) if tool else client.get("/api/v1/mcp/explain", query)
     connection.output.show(answer, render_explanation(answer))

@@ -7,7 +7,9 @@ from typing import Literal
 import msgspec
 
 from toolgate.model.principals import Principal
-from toolgate.policy.layers import SessionRequest
+from toolgate.model.snapshot import Snapshot
+from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.rollouts import draw_versions
 from toolgate.policy.scope import Scope
 
 Mode = Literal["list", "find"]
@@ -29,6 +31,10 @@ class Caller:
     def effective_task_id(self) -> str | None:
         """The task that applies: the one asked for, else the key's own."""
         return self.task_id or self.principal.default_task
+
+    def platform(self, snapshot: Snapshot, task: TaskPolicy | None) -> Snapshot:
+        """`snapshot` with the versions of profiles that the caller has while they are rolled out."""
+        return draw_versions(snapshot, self.principal.id, task=task, request=self.request)
 
     def mode_of(self, scope: Scope) -> Mode:
         """How the tools of its scope are shown: too many to list are to be found."""

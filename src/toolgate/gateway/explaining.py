@@ -7,24 +7,33 @@ exist. The other roles read the whole registry anyway.
 from collections.abc import Iterable
 from dataclasses import replace
 
+from toolgate.errors import Forbidden
 from toolgate.gateway.caller import Caller
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.roles import reaches
 from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
+from toolgate.model.tasks import Side
 from toolgate.policy.explain import Explanation, explain
 from toolgate.policy.offers import is_unlisted, may_hold
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.scope import Decision, Scope
 
 
-def explain_to(gateway: Gateway, asker: Principal, caller: Caller) -> Explanation:
-    """The scope of `caller` spelled out, without what is not for `asker`. May be asked in a thread."""
-    snapshot = gateway.snapshot
+def explain_to(
+    gateway: Gateway, asker: Principal, caller: Caller, *, side: Side | None = None
+) -> Explanation:
+    """The scope of `caller` spelled out, without what is not for `asker`. May be asked in a thread.
+
+    With `side`: as if the caller had that version of every profile in a rollout. Raises Forbidden to agents.
+    """
+    if side is not None and not reaches(asker.role, "viewer"):
+        raise Forbidden("explaining another version of a profile needs the role `viewer`")
+    snapshot, task = gateway.snapshot, gateway.task_policy(caller)
     found = explain(
-        snapshot,
+        caller.platform(snapshot, task) if side is None else _on_side(snapshot, side),
         caller.principal.ceiling,
-        task=gateway.task_policy(caller),
+        task=task,
         request=caller.request,
         limits=gateway.limits_of(caller),
     )
@@ -34,6 +43,10 @@ def explain_to(gateway: Gateway, asker: Principal, caller: Caller) -> Explanatio
         servers=visible_decisions(found.servers, asker),
         pending=tuple(one for one in found.pending if may_show(snapshot, asker, one)),
     )
+
+
+def _on_side(snapshot: Snapshot, side: Side) -> Snapshot:
+    return replace(snapshot, candidates=frozenset(snapshot.profiles if side == "candidate" else ()))
 
 
 def visible_decisions(decisions: Iterable[Decision], asker: Principal) -> tuple[Decision, ...]:

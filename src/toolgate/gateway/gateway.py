@@ -146,6 +146,7 @@ class Gateway:
         )
         self.drift.follow(state.pins)
         self.metrics.keep(state.servers, state.tasks, state.chat_upstreams)
+        self.metrics.keep_arms(one.profile_id for one in state.profiles.values() if one.rollout is not None)
         self.servers.apply(state.servers)
         self._swap()
         applied, self._applied = self._applied, asyncio.Event()
@@ -228,13 +229,9 @@ class Gateway:
         return self._compose(caller)
 
     def _compose(self, caller: Caller) -> Scope:
-        return compose(
-            self.snapshot,
-            caller.principal.ceiling,
-            task=self.task_policy(caller),
-            request=caller.request,
-            limits=self.limits_of(caller),
-        )
+        task, limits = self.task_policy(caller), self.limits_of(caller)
+        platform, ceiling = caller.platform(self.snapshot, task), caller.principal.ceiling
+        return compose(platform, ceiling, task=task, request=caller.request, limits=limits)
 
     def limits_of(self, caller: Caller) -> Limits:
         """How large the caller's scope may be. A scope that is searched anyway has no limit."""
@@ -310,6 +307,7 @@ class Gateway:
         )
         view.allowances = self.allowances(caller)
         view.tokens = self.tokens.of(caller.effective_task_id or "")
+        view.arms = self.metrics.arms(scope.profiles)
         if reaches(caller.principal.role, "viewer"):
             view.registered = self._registered()
         for warning in view.warnings:
@@ -338,13 +336,9 @@ class Gateway:
 
     def decide(self, caller: Caller, ref: ToolRef) -> Decision:
         """On one name alone, listed or not; by the newest snapshot, whichever the caller's view is from."""
-        return decide_one(
-            self.snapshot,
-            caller.principal.ceiling,
-            task=self.task_policy(caller),
-            request=caller.request,
-            ref=ref,
-        )
+        task = self.task_policy(caller)
+        platform, ceiling = caller.platform(self.snapshot, task), caller.principal.ceiling
+        return decide_one(platform, ceiling, task=task, request=caller.request, ref=ref)
 
     def _count(self, caller: Caller, scope: Scope) -> None:
         metrics = self.metrics

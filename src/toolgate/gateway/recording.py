@@ -97,15 +97,17 @@ class Recording:
             view.tokens.answered(end.result_tokens)
         if route.shadow:
             metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
+        for arm in view.arms:
+            arm.add(end.duration_us / 1e3, 0, code or ("" if end.outcome == "ok" else end.outcome))
 
     def ended(self, view: View, route: Route, trace: Trace, ending: Ending, /) -> None:
         """A call that came to its tool has ended, well or not."""
-        stats = self._metrics.tool(route.server_id, route.label)
-        if ending.outcome == "denied":
-            stats.refuse(ending.code)
-        else:
-            code = "tool_error" if ending.outcome == "tool_error" else ending.code
-            stats.add(ending.took_s * 1e3, ending.result_bytes, code)
+        for stats in (self._metrics.tool(route.server_id, route.label), *view.arms):
+            if ending.outcome == "denied":
+                stats.refuse(ending.code)
+            else:
+                code = "tool_error" if ending.outcome == "tool_error" else ending.code
+                stats.add(ending.took_s * 1e3, ending.result_bytes, code)
         if route.shadow:
             self._metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
         if not ending.code:
@@ -148,6 +150,7 @@ class Recording:
                 result_tokens=ending.result_tokens,
                 shadow=route.shadow,
                 trace_id=trace.trace_id,
+                profile=view.profiles,
             )
         )
 
@@ -191,7 +194,8 @@ class Recording:
 
     def unknown(self, view: View, name: str, trace: Trace, *, code: str) -> None:
         """A caller called what it does not have."""
-        self._metrics.tool("", "").refuse(code)
+        for stats in (self._metrics.tool("", ""), *view.arms):
+            stats.refuse(code)
         # After the answer: how long it takes must not tell what is denied from what does not exist.
         asyncio.get_running_loop().call_soon(
             self._denied, view, name[:MAX_NAME], trace, code, int(time.time() * 1e3)
@@ -214,6 +218,7 @@ class Recording:
                 rule=rule,
                 revision=view.revision,
                 trace_id=trace.trace_id,
+                profile=view.profiles,
             )
         )
 
@@ -242,6 +247,7 @@ def _said_of_all(view: View, route: Route, door: str) -> bytes:
         revision=view.revision,
         definition=route.digest,
         shadow=route.shadow,
+        profile=view.profiles,
     )
     said = encode_said(start)[:-1] + b","
     if route.tool is not None:  # of others there may be as many as callers can think of

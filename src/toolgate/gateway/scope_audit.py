@@ -50,7 +50,8 @@ class ScopeAudit:
         view.is_audited = True
         caller = view.session_key, view.mode
         scope = view.scope
-        shown = scope_digest(view), view.excluded.fingerprint, hash((scope.servers, scope.filters))
+        applied = hash((scope.servers, scope.filters, view.profiles))
+        shown = scope_digest(view), view.excluded.fingerprint, applied
         if self._last.pop(caller, None) != shown:
             self._audit.record(_event(view, door, shown[0], is_detailed=self._takes_detail(view)))
         self._last[caller] = shown
@@ -97,6 +98,7 @@ def _event(view: View, door: str, digest: str, *, is_detailed: bool) -> ScopeOff
         revision=view.revision,
         effective_servers=tuple(_fitting(scope.servers, MAX_RULE_BYTES)) if is_detailed else (),
         filters=tuple(_filters(scope.filters)) if is_detailed else (),
+        profile=view.profiles,
         offered=tuple(_names(view)) if is_detailed else (),
         reasons={str(reason): count for reason, count in sorted(excluded.reasons.items())},
         exclusions=tuple(_exclusions(excluded.named)) if is_detailed else (),

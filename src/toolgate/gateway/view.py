@@ -32,6 +32,7 @@ from toolgate.policy.exclusions import summarize_exclusions
 from toolgate.policy.offers import Registered
 from toolgate.policy.rules import compiled
 from toolgate.policy.scope import UNREACHED, Reason, Scope
+from toolgate.telemetry import CallStats
 
 WARNINGS_KEY: Final = "toolgate/warnings"
 PRICE_KEY: Final = "toolgate/price"
@@ -62,7 +63,8 @@ class View:
         "_resources",
         "_signatures",
         "_tables",
-        "allowances",
+        "allowances",  # what each call takes from; empty for most
+        "arms",  # where calls are counted by version, of each profile in a rollout; empty for most
         "caller",
         "excluded",
         "features",
@@ -95,9 +97,9 @@ class View:
         """`decide` is asked about resources that no server lists."""
         self.caller = caller
         self.allowances: tuple[Allowance, ...] = ()
-        """What each call takes from; empty for most."""
         self.tokens = TaskTokens()
         """Where it is counted what lists and results cost: that of its task, once it serves."""
+        self.arms: tuple[CallStats, ...] = ()
         self.is_audited = False
         """Whether what it offers is audited, or was before."""
         # Without its decisions, one for each tool there is: who wants to know why composes it again.
@@ -148,6 +150,11 @@ class View:
     def warnings(self) -> tuple[str, ...]:
         """What the caller should know. Nothing while servers are still to be listed: it may not hold."""
         return () if self.is_partial else self.scope.warnings
+
+    @property
+    def profiles(self) -> str:
+        """The versions of profiles that decided, as the audit has them."""
+        return " ".join(map(str, self.scope.profiles))
 
     @property
     def instructions(self) -> str:

@@ -6,11 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from toolgate.audit.activity import Activity
+from toolgate.audit.activity import Activity, VersionCalls
 from toolgate.audit.index import AuditIndex
 from toolgate.audit.queries import Filter, KeptEvent, parse_event_id
 from toolgate.errors import NotFound
 from toolgate.govern.control import Control
+from toolgate.model.tasks import Profile
 
 PAGE: Final = 100
 MAX_EXPORT: Final = 100_000
@@ -76,6 +77,18 @@ async def read_activity(control: Control, span: Span) -> Activity:
         return await index.activity(
             span.asked, since_ms=span.since_ms, until_ms=span.until_ms, buckets=span.buckets
         )
+
+
+async def read_versions(
+    control: Control, profile: Profile, *, since_ms: int, until_ms: int
+) -> Sequence[VersionCalls]:
+    """The calls of that time by the version of a profile that decided; its present versions always."""
+    index = index_of(control)
+    async with index.counting:
+        found = await index.versions(profile.profile_id, since_ms=since_ms, until_ms=until_ms)
+    present = {profile.version} | ({profile.rollout.version} if profile.rollout else set())
+    silent = present - {one.version for one in found}
+    return sorted([*found, *(VersionCalls(version, 0, 0, 0, None, None) for version in silent)])
 
 
 class Tail:

@@ -79,7 +79,7 @@ class Wanted(NamedTuple):
 
 async def visible(control: Control, principal: Principal) -> Visible:
     """What a caller sees of the catalog. Raises NotFound where none is kept."""
-    return await control.visibility.of(control.gateway, keeper_of(control), principal.ceiling)
+    return await control.visibility.of(control.gateway, keeper_of(control), principal)
 
 
 def category_of(row: CatalogRow) -> str:

@@ -53,8 +53,7 @@ def check_grant(actor: Principal, record: Record) -> None:
             _check_tools(actor, *rules)
         case Profile():
             _check_unbound(actor)
-            selections = (record.selection, *record.environments.values())
-            for selection in selections:
+            for selection in record.selections:
                 _check_servers(actor, selection.servers)
                 _check_tools(actor, selection.allow, selection.deny)
         case ServerRecord() | Pin():

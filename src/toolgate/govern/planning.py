@@ -61,7 +61,10 @@ def _identify(edits: Sequence[Edit], effects: Sequence[TaskChange]) -> str:
     records = [
         (edit.draft.kind, edit.draft.id, edit.body_before, edit.body) for edit in edits if edit.has_effect
     ]
-    seen = [(one.task_id, one.added, one.removed, one.reach_added, one.reach_removed) for one in effects]
+    seen = [
+        (one.task_id, one.share, one.added, one.removed, one.reach_added, one.reach_removed)
+        for one in effects
+    ]
     return hashlib.sha256(_encode_canonical((sorted(records, key=_name), seen))).hexdigest()[:32]
 
 

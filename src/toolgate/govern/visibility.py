@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from toolgate.gateway.gateway import Gateway
 from toolgate.govern.catalog_keeper import CatalogKeeper
@@ -24,6 +24,7 @@ from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.limits import Limits
 from toolgate.policy.offers import is_unlisted, may_hold
 from toolgate.policy.resolve import bind_task
+from toolgate.policy.rollouts import candidates_of, draw_versions
 from toolgate.policy.rules import compiled
 from toolgate.policy.scope import Reason, Scope
 
@@ -41,6 +42,14 @@ class Visible:
     """By full name, sorted by it. Nobody changes it."""
     packages: Rows
     """The same by package, both sorted."""
+
+
+class _Reach(NamedTuple):
+    """What of a caller decides what it sees."""
+
+    ceiling: Ceiling
+    candidates: frozenset[str]
+    """The profiles in a rollout whose next version it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +72,19 @@ class Visibility:
 
     def __init__(self) -> None:
         self._state = _State(Snapshot(serial=-1), {}, {}, -1)
-        self._kept: dict[Ceiling, Visible] = {}
+        self._kept: dict[_Reach, Visible] = {}
         self._turn = asyncio.Lock()
 
-    async def of(self, gateway: Gateway, keeper: CatalogKeeper, ceiling: Ceiling) -> Visible:
-        """What a key with this ceiling sees. Raises what the gateway refuses with."""
+    async def of(self, gateway: Gateway, keeper: CatalogKeeper, principal: Principal) -> Visible:
+        """What this caller sees. Raises what the gateway refuses with."""
         if (obstacle := gateway.obstacle) is not None:
             raise obstacle
+        reach = _reach_of(gateway.snapshot, principal)
         # One at a time: many callers with one ceiling come at once, after a change.
-        if (known := self._recall(gateway, keeper, ceiling)) is not None:
+        if (known := self._recall(gateway, keeper, reach)) is not None:
             return known
         async with self._turn:
-            if (known := self._recall(gateway, keeper, ceiling)) is not None:
+            if (known := self._recall(gateway, keeper, reach)) is not None:
                 return known
             if not self._state.is_of(gateway, keeper):
                 self._kept.clear()
@@ -82,17 +92,17 @@ class Visibility:
                 rows, count = dict(keeper.rows), keeper.count
                 self._state = await asyncio.to_thread(_state_of, gateway.snapshot, rows, count)
             # In a thread: to decide on ten thousand tools takes longer than the loop may stand still.
-            found = await asyncio.to_thread(_find, gateway.limits, self._state, ceiling)
-            self._kept[ceiling] = found
+            found = await asyncio.to_thread(_find, gateway.limits, self._state, principal)
+            self._kept[reach] = found
             if len(self._kept) > MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
             return found
 
-    def _recall(self, gateway: Gateway, keeper: CatalogKeeper, ceiling: Ceiling) -> Visible | None:
+    def _recall(self, gateway: Gateway, keeper: CatalogKeeper, reach: _Reach) -> Visible | None:
         """What was found before, if it still holds. What is asked for last is kept longest."""
-        if not self._state.is_of(gateway, keeper) or ceiling not in self._kept:
+        if not self._state.is_of(gateway, keeper) or reach not in self._kept:
             return None
-        self._kept[ceiling] = known = self._kept.pop(ceiling)
+        self._kept[reach] = known = self._kept.pop(reach)
         return known
 
 
@@ -124,11 +134,18 @@ def _as_listed(offer: ServerTools, rows: tuple[CatalogRow, ...]) -> ServerTools:
     return replace(offer, state="ready" if tools else "pending", tools=MappingProxyType(tools))
 
 
-def _find(limits: Limits, state: _State, ceiling: Ceiling) -> Visible:
-    platform, rows = state.snapshot, state.rows
+def _reach_of(platform: Snapshot, principal: Principal) -> _Reach:
+    """What decides what a caller sees: callers for whom it is the same share what was found."""
+    ceiling = principal.ceiling
+    return _Reach(ceiling, frozenset() if ceiling.tasks is None else candidates_of(platform, principal.id))
+
+
+def _find(limits: Limits, state: _State, principal: Principal) -> Visible:
+    rows, ceiling = state.rows, principal.ceiling
     admitted: set[ToolRef] = set()
     unknown: set[str] = set()
-    for task in _tasks(platform, ceiling):
+    for task in _tasks(state.snapshot, ceiling):
+        platform = draw_versions(state.snapshot, principal.id, task=task, request=SessionRequest())
         # All that the task allows, not only what it starts with.
         servers = None if task is None else tuple(bind_task(platform, task).allowed)
         scope = _scope(limits, platform, ceiling, task=task, servers=servers)
@@ -148,11 +165,12 @@ def tasks_by_server(gateway: Gateway, principal: Principal, wanted: AbstractSet[
 
     The first that offers something of it, or else the first that may; its default task before others.
     """
-    platform, default = gateway.snapshot, principal.default_task
+    default = principal.default_task
     offering: dict[str, str] = {}
     reaching: dict[str, str] = {}
-    tasks = filter(None, _tasks(platform, principal.ceiling))
+    tasks = filter(None, _tasks(gateway.snapshot, principal.ceiling))
     for task in sorted(tasks, key=lambda one: (one.task_id != default, one.task_id)):
+        platform = draw_versions(gateway.snapshot, principal.id, task=task, request=SessionRequest())
         if left := bind_task(platform, task).allowed & wanted - offering.keys():
             scope = _scope(gateway.limits, platform, principal.ceiling, task=task, servers=tuple(left))
             offering |= {ref.server_id: task.task_id for ref in scope.admitted}

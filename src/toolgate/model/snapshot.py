@@ -26,6 +26,9 @@ class Snapshot:
     servers: Mapping[str, ServerTools] = field(default_factory=lambda: MappingProxyType({}))
     tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
     profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
+    candidates: frozenset[str] = frozenset()
+    """Profiles of which the caller in question has the candidate. Empty in what a node serves to all: see
+    `policy/rollouts`."""
     keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
     pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
     chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))

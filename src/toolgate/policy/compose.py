@@ -21,6 +21,7 @@ from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, searchable_warning, too_many_tools
 from toolgate.policy.offers import approval_objection, is_unlisted, may_hold, offered_names
 from toolgate.policy.resolve import Resolved, resolve
+from toolgate.policy.rollouts import versions_in
 from toolgate.policy.rules import ToolRule, compiled
 from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, Scope
 
@@ -81,6 +82,7 @@ def compose(
         refusal=resolved.refusal,
         approvals=_approvals(platform, tools, task),
         tokens=sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools),
+        profiles=versions_in(platform, task, request),
     )
     if not resolved.is_enabled:
         return scope

@@ -29,6 +29,7 @@ from toolgate.policy.patterns import (
     has_wildcard,
 )
 from toolgate.policy.resolve import bind_task
+from toolgate.policy.rollouts import both_sides
 from toolgate.policy.scope import Decision
 
 MAX_NAMED: Final = 64
@@ -64,7 +65,7 @@ class Lesson:
 def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Lesson:
     """The least that `task` should be. A name of `used` that was cut is too long by a `*` at its end."""
     there = sorted(ref for ref in used if _is_there(platform, ref))
-    judged = {ref: _judge(platform, task, ref) for ref in there}
+    judged = {ref: _judge_by_any(platform, task, ref) for ref in there}
     kept = tuple(ref for ref, decision in judged.items() if decision.allowed)
     groups = _grouped(kept)
     narrowed = _bounded(groups, _wide(platform, kept, task))
@@ -112,6 +113,12 @@ def _is_there(platform: Snapshot, ref: ToolRef) -> bool:
     if offer is None:
         return False
     return bool(kind_of(ref.name)) or is_unlisted(offer) or ref.name in offered_names(offer)
+
+
+def _judge_by_any(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
+    """As `_judge`; while a profile is rolled out, what one of its versions lets through was rightly used."""
+    decisions = [_judge(one, task, ref) for one in both_sides(platform, task)]
+    return next((one for one in decisions if one.allowed), decisions[0])
 
 
 def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:

@@ -151,7 +151,14 @@ def _lint_budgets(at: _At, rule: str, budgets: TimeBudgets | None) -> Iterator[F
 
 def _lint_profile(platform: Snapshot, profile: Profile) -> Iterator[Finding]:
     at = _At("profile", profile.profile_id)
-    for prefix, selection in (("", profile.selection), *profile.environments.items()):
+    rollout = profile.rollout
+    candidate = [] if rollout is None else [("", rollout.selection), *rollout.environments.items()]
+    lists = [
+        ("", profile.selection),
+        *profile.environments.items(),
+        *((f"rollout {environment}".strip(), selection) for environment, selection in candidate),
+    ]
+    for prefix, selection in lists:
         names = Names(*(f"{prefix} {name}".strip() for name in _PROFILE_NAMES))
         offers = _registered(platform, selected_servers(platform, selection))
         yield from _lint_selection(platform, at, selection, names=names, offers=offers)

@@ -15,13 +15,14 @@ from toolgate.model.names import ToolRef, kind_of
 from toolgate.model.pins import Pin
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tasks import Profile, Task
+from toolgate.model.tasks import Profile, Side, Task
 from toolgate.model.tools import ServerTools
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.limits import DEFAULT_LIMITS, NO_LIMITS, Limits, too_many_tools
 from toolgate.policy.reach import within_reach
 from toolgate.policy.resolve import bind_task
+from toolgate.policy.rollouts import cohorts_of
 from toolgate.policy.scope import Refusal, Scope
 
 MAX_TALLIES: Final = 50_000
@@ -45,6 +46,8 @@ class TaskChange:
     problem_before: str | None = None
     """Why the task's config cannot be read; it then has no tools."""
     problem_after: str | None = None
+    share: float = 100
+    """Percent of the task's callers it is about; several entries while its profile is rolled out."""
 
     @property
     def has_effect(self) -> bool:
@@ -55,12 +58,16 @@ class TaskChange:
             refusal_after=self.refusal_before,
             problem_before=self.problem_before,
             problem_after=self.problem_before,
+            share=self.share,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One entry for the plain URL, then one for each task of either side, sorted.
+
+    While the profile of a task is rolled out, it has an entry for each share of its callers that the change
+    affects differently, if it affects any.
 
     The entry of a task that the change cannot touch says nothing, not even why it is refused.
     """
@@ -143,7 +150,8 @@ class Planner:
     """Makes plans. It remembers how many tools the tasks have of servers that stay the same."""
 
     def __init__(self) -> None:
-        self._tallies: dict[str | None, _Tallies] = {}
+        self._tallies: dict[tuple[str | None, bool], _Tallies] = {}
+        """By task, and by whether its profile is the candidate."""
         self.composed = 0
         """Servers that were composed so far: the work that plans were."""
 
@@ -168,7 +176,25 @@ class Planner:
         }
         compared = _Comparison(before, after, limits, servers | pins, profiles)
         tasks = sorted(before.tasks.keys() | after.tasks.keys())
-        return Plan(changes=tuple(self._change(compared, task_id) for task_id in (None, *tasks)))
+        changes = (change for task_id in (None, *tasks) for change in self._changes(compared, task_id))
+        return Plan(changes=tuple(changes))
+
+    def _changes(self, compared: _Comparison, task_id: str | None) -> Iterable[TaskChange]:
+        """What changes for the callers of one task, by the version of its profile that they have."""
+        before, after = compared.before, compared.after
+        profiles = _profile_in(before, task_id), _profile_in(after, task_id)
+        cohorts = cohorts_of(*profiles, task_id or "")
+        shares: dict[TaskChange, float] = {}
+        for cohort in cohorts:
+            sides = compared._replace(
+                before=_on_side(before, profiles[0], cohort.before),
+                after=_on_side(after, profiles[1], cohort.after),
+            )
+            change = self._change(sides, task_id)
+            shares[change] = shares.get(change, 0) + cohort.share
+        if len(shares) == 1:
+            return shares
+        return [replace(change, share=share) for change, share in shares.items() if change.has_effect]
 
     def _change(self, compared: _Comparison, task_id: str | None) -> TaskChange:
         before, after = compared.before, compared.after
@@ -225,13 +251,14 @@ class Planner:
             None if profile is None else platform.profiles.get(profile),
             platform.environment,
         )
-        known = self._tallies.get(task_id)
+        key = task_id, profile in platform.candidates
+        known = self._tallies.get(key)
         tallies = dict(known.servers) if known is not None and known.made_for == made_for else {}
         ids = (_reach(platform, task) & platform.servers.keys()) - touched
         missing = [one for one in ids if not _holds(tallies.get(one), platform, one)]
         tallies |= self._count(platform, task, missing)
         kept = {one: tally for one, tally in tallies.items() if one in platform.servers}
-        self._tallies[task_id] = _Tallies(made_for, kept)
+        self._tallies[key] = _Tallies(made_for, kept)
         sizes = [tallies[one].size for one in ids]
         return _Size(sum(one.tools for one in sizes), sum(one.tokens for one in sizes))
 
@@ -287,6 +314,20 @@ def _read_task(platform: Snapshot, task_id: str | None) -> _Task:
         return _Task(parse_task_policy(platform.tasks[task_id]))
     except InvalidRecord as exc:
         return _Task(problem=str(exc))
+
+
+def _profile_in(platform: Snapshot, task_id: str | None) -> Profile | None:
+    """The profile that narrows a task; None also where it does not narrow."""
+    policy = _read_task(platform, task_id).policy
+    if policy is None or policy.profile is None or not policy.enforced:
+        return None
+    return platform.profiles.get(policy.profile)
+
+
+def _on_side(platform: Snapshot, profile: Profile | None, side: Side) -> Snapshot:
+    if profile is None or side == "stable":
+        return platform
+    return replace(platform, candidates=frozenset({profile.profile_id}))
 
 
 def _reach(platform: Snapshot, task: _Task) -> AbstractSet[str]:

@@ -13,6 +13,7 @@ from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.resolve import bind_task
+from toolgate.policy.rollouts import both_sides
 from toolgate.policy.rules import compiled
 
 BOUNDLESS: Final = Ceiling()
@@ -26,7 +27,12 @@ def within_reach(platform: Snapshot, task: TaskPolicy) -> Snapshot:
 
 
 def task_reach(platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = BOUNDLESS) -> frozenset[ToolRef]:
-    """What callers of the task get, or could by naming servers."""
+    """What callers of the task get, or could by naming servers; by either version while one is rolled out."""
+    reached = (_reach_in(one, task, ceiling) for one in both_sides(platform, task))
+    return frozenset().union(*reached)
+
+
+def _reach_in(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling) -> frozenset[ToolRef]:
     near = within_reach(platform, task)
     every = SessionRequest(servers=tuple(bind_task(platform, task).allowed))
     asked = (SessionRequest(), every)

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 from toolgate.errors import NotFound, PolicyDenied
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tasks import Selection
+from toolgate.model.tasks import Selection, Side
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.patterns import Patterns
+from toolgate.policy.rollouts import version_in
 from toolgate.policy.rules import Names, Rules, ToolRule, closed, selection_rules
 from toolgate.policy.scope import Decision, Layer, Reason, Refusal
 
@@ -114,7 +115,7 @@ def _default(platform: Snapshot, task: TaskPolicy) -> tuple[frozenset[str], str]
         return frozenset(task.default), "mcp.default_server_ids"
     if task.profile is not None:
         selection = _profile(platform, task.profile) or Selection(servers=())
-        return selected_servers(platform, selection), f"mcp.profile `{task.profile}`"
+        return selected_servers(platform, selection), f"mcp.profile {_title(platform, task.profile)}"
     if task.tags is not None:
         return selected_servers(platform, Selection(tags=task.tags)), "mcp.tags"
     return frozenset(), "mcp.default_server_ids"
@@ -122,7 +123,13 @@ def _default(platform: Snapshot, task: TaskPolicy) -> tuple[frozenset[str], str]
 
 def _profile(platform: Snapshot, name: str) -> Selection | None:
     profile = platform.profiles.get(name)
-    return None if profile is None else profile.selection_for(platform.environment)
+    side: Side = "candidate" if name in platform.candidates else "stable"
+    return None if profile is None else profile.selection_for(platform.environment, side)
+
+
+def _title(platform: Snapshot, name: str) -> str:
+    version = version_in(platform, name)
+    return f"`{name}`" if version is None else version.title
 
 
 def selected_servers(platform: Snapshot, selection: Selection) -> frozenset[str]:
@@ -226,7 +233,7 @@ def _request_rules(
 def _profile_rules(platform: Snapshot, layer: Layer, profile: str, *, label: str) -> Rules:
     """The profile's selection for this environment; nothing passes one that does not exist."""
     selection = _profile(platform, profile)
-    title = f"{label} `{profile}`"
+    title = f"{label} {_title(platform, profile)}"
     if selection is None:
         return closed(layer, title)
     names = Names(f"{title} servers", f"{title} tags", f"{title} allow", f"{title} deny")

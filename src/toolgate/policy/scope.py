@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from toolgate.model.names import ToolRef
+from toolgate.model.tasks import RolloutBy, Side
 
 Layer = Literal["platform", "key", "task", "request"]
 RefusalCode = Literal["mcp_policy_denied", "too_many_tools", "not_found"]
@@ -85,6 +86,29 @@ class Demand(NamedTuple):
     """Whether the person at the client that calls may be asked."""
 
 
+class ProfileVersion(NamedTuple):
+    """The version of a profile that takes part in a scope."""
+
+    profile_id: str
+    version: int
+    side: Side | None = None
+    """None: no rollout is under way, and every caller has this version."""
+    share: int = 100
+    """Percent of callers or tasks that have it."""
+    by: RolloutBy = "caller"
+
+    def __str__(self) -> str:
+        return f"{self.profile_id}@{self.version}"
+
+    @property
+    def title(self) -> str:
+        """For people: while a rollout is under way, with the version. Never the share: what it names is the
+        same, and is audited once, whatever others have."""
+        if self.side is None:
+            return f"`{self.profile_id}`"
+        return f"`{self.profile_id}` version {self.version} ({self.side})"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Why the whole request is turned down. `code` is one of the error table."""
@@ -127,6 +151,8 @@ class Scope:
     """Of `tools`, those that are called only after a person has agreed."""
     tokens: int = 0
     """What the definitions of `tools` cost a model."""
+    profiles: tuple[ProfileVersion, ...] = ()
+    """The versions of the profiles that took part, that of the task first."""
     is_searchable: bool = False
     """More tools than the limit: offer search in place of their definitions."""
 

@@ -87,7 +87,7 @@ class Selection(_message.Message):
     def __init__(self, servers: _Optional[_Union[Names, _Mapping]] = ..., tags: _Optional[_Union[Names, _Mapping]] = ..., allow: _Optional[_Union[Names, _Mapping]] = ..., deny: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Profile(_message.Message):
-    __slots__ = ("profile_id", "selection", "environments", "revision", "updated_at_ms")
+    __slots__ = ("profile_id", "selection", "environments", "revision", "updated_at_ms", "version", "rollout")
     class EnvironmentsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -100,12 +100,37 @@ class Profile(_message.Message):
     ENVIRONMENTS_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     UPDATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
     profile_id: str
     selection: Selection
     environments: _containers.MessageMap[str, Selection]
     revision: int
     updated_at_ms: int
-    def __init__(self, profile_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., environments: _Optional[_Mapping[str, Selection]] = ..., revision: _Optional[int] = ..., updated_at_ms: _Optional[int] = ...) -> None: ...
+    version: int
+    rollout: Rollout
+    def __init__(self, profile_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., environments: _Optional[_Mapping[str, Selection]] = ..., revision: _Optional[int] = ..., updated_at_ms: _Optional[int] = ..., version: _Optional[int] = ..., rollout: _Optional[_Union[Rollout, _Mapping]] = ...) -> None: ...
+
+class Rollout(_message.Message):
+    __slots__ = ("version", "share", "by", "selection", "environments")
+    class EnvironmentsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Selection
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Selection, _Mapping]] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENTS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    share: int
+    by: str
+    selection: Selection
+    environments: _containers.MessageMap[str, Selection]
+    def __init__(self, version: _Optional[int] = ..., share: _Optional[int] = ..., by: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., environments: _Optional[_Mapping[str, Selection]] = ...) -> None: ...
 
 class Pin(_message.Message):
     __slots__ = ("server_id", "tools", "revision", "updated_at_ms", "changed")

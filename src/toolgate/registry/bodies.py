@@ -30,7 +30,6 @@ from toolgate.model.servers import (
     StdioLaunch,
     Transport,
 )
-from toolgate.model.tasks import Environment, Profile, Selection
 from toolgate.policy.patterns import EFFECT, check_patterns, parse_pattern
 from toolgate.registry.field_texts import Documented
 from toolgate.registry.fields import (
@@ -409,49 +408,6 @@ class ServerBody(Body):
 def default_namespace(server_id: str) -> str:
     """The namespace of a server whose record names none."""
     return f"mcp.{server_id}"
-
-
-class SelectionBody(Body):
-    """Servers and tools. A list left out does not restrict; an empty one lets nothing pass."""
-
-    servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
-    """Server ids."""
-
-    tags: Annotated[list[Tag], Field(max_length=2_000)] | None = None
-    """Servers that carry any of these tags."""
-
-    allow: Patterns | None = None
-    """Patterns of which a tool must match one."""
-
-    deny: Patterns = []
-    """Patterns of which a tool may match none."""
-
-    def selection(self) -> Selection:
-        return Selection(
-            servers=tuple_or_none(self.servers),
-            tags=tuple_or_none(self.tags),
-            allow=tuple_or_none(self.allow),
-            deny=tuple(self.deny),
-        )
-
-
-class ProfileBody(SelectionBody):
-    """A reusable selection of servers and tools."""
-
-    profile_id: Name
-    """Its name."""
-
-    environments: dict[Environment, SelectionBody] = {}
-    """Per environment (`dev`, `staging`, `prod`) a selection that replaces the common one."""
-
-    def value(self) -> Profile:
-        return Profile(
-            profile_id=self.profile_id,
-            selection=self.selection(),
-            environments=MappingProxyType(
-                {name: body.selection() for name, body in self.environments.items()}
-            ),
-        )
 
 
 class PinBody(Body):

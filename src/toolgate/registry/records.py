@@ -23,7 +23,6 @@ from toolgate.policy.layers import parse_task_policy
 from toolgate.registry.bodies import (
     Body,
     PinBody,
-    ProfileBody,
     SecretBody,
     ServerBody,
     default_namespace,
@@ -32,6 +31,7 @@ from toolgate.registry.chat_bodies import ChatUpstreamBody
 from toolgate.registry.key_bodies import KeyBody
 from toolgate.registry.package_bodies import PackageBody
 from toolgate.registry.problems import field_path, find_problems, invalid_record
+from toolgate.registry.profile_bodies import ProfileBody
 from toolgate.registry.task_bodies import TaskBody
 
 Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Package | ChatUpstream | Secret
@@ -120,6 +120,8 @@ def encode_record(record: Record) -> dict[str, Any]:
     if isinstance(record, ServerRecord) and record.tool_namespace == default_namespace(record.server_id):
         del body["tool_namespace"]
     if isinstance(record, Profile):
+        if record.rollout is not None:
+            body["rollout"] |= body["rollout"].pop("selection", {})
         # The common selection stands at the top.
         return {"profile_id": body.pop("profile_id"), **body.pop("selection", {}), **body}
     return body

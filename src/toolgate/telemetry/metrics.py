@@ -6,10 +6,11 @@ is forgotten, and of a server whose tools never stay the same the names past a l
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from toolgate.policy.scope import ProfileVersion
 from toolgate.telemetry.exposition import Family, Kind, Spread, render_families
 
 LATENCY_MS: Final = (
@@ -122,6 +123,8 @@ class Metrics:
         """Calls that a budget over time turned away, by budget."""
         self.shadow_denials: Counter[tuple[str, str]] = Counter()
         """Calls that a policy which is not enforced would have denied, by server and reason."""
+        self.profile_arms: dict[tuple[str, str], CallStats] = {}
+        """Calls by profile in a rollout and side: `stable` or `candidate`."""
         self._gauges: dict[str, _Gauge] = {}
 
     def tool(self, server_id: str, tool: str) -> CallStats:
@@ -135,6 +138,14 @@ class Metrics:
         self._tools[server_id] += 1
         stats = self.calls[server_id, tool] = CallStats()
         return stats
+
+    def arms(self, versions: Iterable[ProfileVersion]) -> tuple[CallStats, ...]:
+        """Where calls under these versions of profiles are counted: those of profiles in a rollout."""
+        return tuple(
+            self.profile_arms.setdefault((one.profile_id, one.side), CallStats())
+            for one in versions
+            if one.side is not None
+        )
 
     def list_latency(self, server_id: str) -> Distribution:
         return self.list_latency_ms.setdefault(server_id, Distribution(LATENCY_MS))
@@ -160,6 +171,12 @@ class Metrics:
         _drop(self.list_latency_ms, servers)
         _drop(self.effective_servers, tasks)
         _drop(self.model_latency_ms, chat_upstreams)
+
+    def keep_arms(self, profiles: Iterable[str]) -> None:
+        """Forget what was counted by version of other profiles: their rollouts are over."""
+        kept = frozenset(profiles)
+        for arm in [arm for arm in self.profile_arms if arm[0] not in kept]:
+            del self.profile_arms[arm]
 
     def families(self) -> Sequence[Family]:
         """Every metric as it is now."""
@@ -188,12 +205,14 @@ def _drop(found: dict[str, Distribution] | dict[str, int], known: Container[str]
 
 
 _TOOL: Final = ("server_id", "tool")
+_ARM: Final = ("profile", "side")
 
 
 def _families(metrics: Metrics) -> Iterator[Family]:
     """Read while others count: whatever may grow meanwhile is copied before it is gone through."""
     yield from _call_families(dict(metrics.calls))
     yield from _policy_families(metrics)
+    yield from _profile_families(dict(metrics.profile_arms))
     yield from _chat_families(metrics)
     yield _counters(
         "toolgate_invocations_total",
@@ -219,6 +238,26 @@ def _call_families(calls: Mapping[tuple[str, str], CallStats]) -> Iterator[Famil
     yield _histogram("mcp_tool_call_latency_ms", "Time of a tool call, denied ones aside.", latency, *_TOOL)
     sizes = {key: one.output_bytes for key, one in calls.items()}
     yield _histogram("mcp_tool_call_output_bytes", "Size of a tool's result.", sizes, *_TOOL)
+
+
+def _profile_families(arms: Mapping[tuple[str, str], CallStats]) -> Iterator[Family]:
+    calls = {arm: one.calls for arm, one in arms.items()}
+    yield _counters(
+        "toolgate_profile_calls_total",
+        "Calls under a profile in a rollout, by version; denied ones included.",
+        calls,
+        *_ARM,
+    )
+    errors = {(*arm, code): n for arm, one in arms.items() for code, n in list(one.errors.items())}
+    yield _counters(
+        "toolgate_profile_call_errors_total",
+        "Of those, calls without a good result.",
+        errors,
+        *_ARM,
+        "code",
+    )
+    latency = {arm: one.latency_ms for arm, one in arms.items()}
+    yield _histogram("toolgate_profile_call_latency_ms", "Time of those that were sent.", latency, *_ARM)
 
 
 def _policy_families(metrics: Metrics) -> Iterator[Family]:

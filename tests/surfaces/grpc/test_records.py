@@ -242,6 +242,14 @@ async def test_tasks_profiles_and_pins_are_written_listed_and_removed_alike() ->
             profile_id="a",
             selection=policy.Selection(servers=policy.Names(), deny=["push"]),
             environments={"prod": policy.Selection(allow=policy.Names(values=["read_*"]))},
+            version=4,
+            rollout=policy.Rollout(
+                version=5,
+                share=10,
+                by="task",
+                selection=policy.Selection(tags=policy.Names(values=["code"])),
+                environments={"dev": policy.Selection(deny=["push"])},
+            ),
         ),
         "Pin": policy.Pin(server_id="a", tools={"read": "0" * 64}),
     }

@@ -139,7 +139,13 @@ class Asker:
 
     def _profile(self, record_id: str) -> Json:
         environments = {self._rng.choice(("dev", "prod", "moon")): self._selection()}
-        return {"profile_id": record_id, **self._selection(), **self._some(environments=environments)}
+        rollout = {
+            "share": self._rng.choice((10, 0)),
+            **self._selection(),
+            **self._some(version=2, by="task"),
+        }
+        more = self._some(environments=environments, version=self._rng.choice((1, 2)), rollout=rollout)
+        return {"profile_id": record_id, **self._selection(), **more}
 
     def _pin(self, record_id: str) -> Json:
         digest = self._rng.choice(("0" * 64, "short"))
@@ -236,7 +242,14 @@ def server_message(body: Json) -> sms.McpServerRecord:
 
 def profile_message(body: Json) -> policy.Profile:
     environments = {name: selection(one) for name, one in body.get("environments", {}).items()}
-    return policy.Profile(profile_id=body["profile_id"], selection=selection(body), environments=environments)
+    found = policy.Profile(
+        profile_id=body["profile_id"], selection=selection(body), environments=environments
+    )
+    found.version = body.get("version", 0)
+    if "rollout" in body:
+        plain = {name: one for name, one in body["rollout"].items() if name in {"version", "share", "by"}}
+        found.rollout.CopyFrom(policy.Rollout(selection=selection(body["rollout"]), **plain))
+    return found
 
 
 def selection(body: Json) -> policy.Selection:

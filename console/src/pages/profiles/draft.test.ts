@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
-import { bodyOf, draftOf, holding, type Profile, rebased, usersOf } from "./draft";
+import { atShare, bodyOf, draftOf, holding, type Profile, promoted, rebased, usersOf } from "./draft";
 
 const STORED: Profile = {
   profile_id: "harmless",
+  version: 2,
   allow: ["get_*"],
   tags: [],
   deny: [],
@@ -16,7 +17,18 @@ test("a profile is the same after a round, with lists that are left out left out
     tags: [],
     deny: [],
     environments: { dev: { deny: ["delete_*"] } },
+    version: 2,
   });
+});
+
+const ROLLOUT = { version: 3, share: 10, by: "caller" as const, deny: ["x"], environments: {} };
+
+test("a rollout is left as it is by an edit, widened, promoted, and rolled back", () => {
+  const rolling: Profile = { ...STORED, rollout: ROLLOUT };
+  expect(bodyOf(draftOf(rolling)).rollout).toEqual(ROLLOUT);
+  expect(atShare(rolling, 50)).toEqual({ ...bodyOf(draftOf(rolling)), rollout: { ...ROLLOUT, share: 50 } });
+  expect(promoted(ROLLOUT)).toEqual({ deny: ["x"], environments: {}, version: 3 });
+  expect(atShare(rolling, null)).toEqual(bodyOf(draftOf(STORED)));
 });
 
 test("an environment has its own selection, or the common one", () => {

@@ -19,14 +19,19 @@ export interface Selection {
 /** Null: in this environment the common selection holds. */
 export type Environments = Readonly<Record<Environment, Selection | null>>;
 
+export type Rollout = Shapes["RolloutBody"];
+
 export interface Draft {
   readonly profile_id: string;
+  readonly version: number;
+  /** The next version, while it is rolled out. The form leaves it as it is. */
+  readonly rollout: Rollout | null;
   readonly common: Selection;
   readonly environments: Environments;
 }
 
 export const OPEN: Selection = { servers: null, tags: null, allow: null, deny: [] };
-export const NEW: Profile = { profile_id: "", deny: [], environments: {}, revision: 0 };
+export const NEW: Profile = { profile_id: "", version: 1, deny: [], environments: {}, revision: 0 };
 
 export function selectionOf(sent: Shapes["SelectionBody"]): Selection {
   return {
@@ -37,19 +42,28 @@ export function selectionOf(sent: Shapes["SelectionBody"]): Selection {
   };
 }
 
-export function draftOf(profile: Profile): Draft {
+/** What one version selects: of a profile, or of its rollout. */
+export function versionOf(sent: Profile | Rollout): Pick<Draft, "common" | "environments"> {
   const own = (name: Environment) => {
-    const sent = profile.environments[name];
-    return sent === undefined ? null : selectionOf(sent);
+    const selection = sent.environments[name];
+    return selection === undefined ? null : selectionOf(selection);
   };
   return {
-    profile_id: profile.profile_id,
-    common: selectionOf(profile),
+    common: selectionOf(sent),
     environments: { dev: own("dev"), staging: own("staging"), prod: own("prod") },
   };
 }
 
-export type Body = Shapes["SelectionBody"] & { environments: Record<string, Shapes["SelectionBody"]> };
+export function draftOf(profile: Profile): Draft {
+  const { profile_id, version, rollout } = profile;
+  return { profile_id, version, rollout: rollout ?? null, ...versionOf(profile) };
+}
+
+export type Body = Shapes["SelectionBody"] & {
+  environments: Record<string, Shapes["SelectionBody"]>;
+  version: number;
+  rollout?: Rollout;
+};
 
 function listed({ servers, tags, allow, deny }: Selection): Shapes["SelectionBody"] {
   return {
@@ -60,12 +74,29 @@ function listed({ servers, tags, allow, deny }: Selection): Shapes["SelectionBod
   };
 }
 
-export function bodyOf({ common, environments }: Draft): Body {
+export function bodyOf({ common, environments, version, rollout }: Draft): Body {
   const own = ENVIRONMENTS.flatMap((name) => {
     const selection = environments[name];
     return selection === null ? [] : [[name, listed(selection)] as const];
   });
-  return { ...listed(common), environments: Object.fromEntries(own) };
+  return {
+    ...listed(common),
+    environments: Object.fromEntries(own),
+    version,
+    ...(rollout && { rollout }),
+  };
+}
+
+/** The profile with its next version in place of its own. */
+export function promoted(rollout: Rollout): Body {
+  const { version, share: _share, by: _by, ...selection } = rollout;
+  return { ...selection, version: version ?? 1 };
+}
+
+/** The profile with the next version at another share; null: without it. */
+export function atShare(profile: Profile, share: number | null): Body {
+  const { rollout, ...draft } = draftOf(profile);
+  return bodyOf({ ...draft, rollout: rollout && share !== null ? { ...rollout, share } : null });
 }
 
 /** `draft`, made from `old`, on top of `fresh`. Each environment is looked at by itself. */
@@ -78,7 +109,10 @@ export function rebased(draft: Draft, old: Profile, fresh: Profile): Draft {
 }
 
 /** The selection that holds in an environment. */
-export function holding({ common, environments }: Draft, environment: string): Selection {
+export function holding(
+  { common, environments }: Pick<Draft, "common" | "environments">,
+  environment: string,
+): Selection {
   const name = ENVIRONMENTS.find((one) => one === environment);
   return (name && environments[name]) ?? common;
 }

@@ -19,6 +19,7 @@ interface Row {
   readonly environments: readonly string[];
   readonly tasks: number;
   readonly findings: number;
+  readonly rollout: Profile["rollout"];
 }
 
 export function ProfileList() {
@@ -51,6 +52,7 @@ function Profiles({ profiles }: { readonly profiles: readonly Profile[] }) {
     environments: Object.keys(profile.environments),
     tasks: usersOf(profile.profile_id, tasks).length,
     findings: findings.get(profile.profile_id)?.length ?? 0,
+    rollout: profile.rollout,
   }));
   return (
     <DataTable
@@ -99,9 +101,14 @@ const COLUMNS: readonly Column<Row>[] = [
   {
     key: "notes",
     title: "Notes",
-    width: 130,
+    width: 170,
     show: (row) => (
       <Group gap={4}>
+        {row.rollout ? (
+          <Badge color="blue" variant="light" tt="none">
+            {row.rollout.share} % on version {row.rollout.version}
+          </Badge>
+        ) : null}
         {row.findings > 0 ? (
           <Badge color="orange" variant="light" tt="none">
             {count(row.findings)} {row.findings === 1 ? "idle rule" : "idle rules"}

@@ -13,8 +13,9 @@ import { PatternPreview } from "@/parts/pattern-preview";
 import { RecordActions } from "@/parts/record-actions";
 import { Loaded } from "@/parts/states";
 import { Untrusted } from "@/parts/untrusted";
-import { draftOf, ENVIRONMENTS, type Profile, type Selection, usersOf } from "./draft";
+import { ENVIRONMENTS, type Profile, type Rollout, type Selection, usersOf, versionOf } from "./draft";
 import { profileQuery } from "./queries";
+import { RolloutCard } from "./rollout-card";
 
 export function ProfilePage() {
   const { id = "" } = useParams();
@@ -46,6 +47,7 @@ function ProfileShown({ profile, etag }: { readonly profile: Profile; readonly e
         />
       </PageHead>
       <Stack gap="md">
+        {profile.rollout ? <RolloutCard profile={profile} rollout={profile.rollout} etag={etag} /> : null}
         <Findings findings={useFindings("profile").get(id)} />
         <Tabs
           value={tab}
@@ -89,18 +91,35 @@ function Users({ id }: { readonly id: string }) {
 }
 
 function Selections({ profile }: { readonly profile: Profile }) {
+  const { rollout } = profile;
+  if (!rollout) return <Version version={profile} suffix="" />;
+  return (
+    <Stack gap="md">
+      <Version version={profile} suffix={` · version ${profile.version} (stable)`} />
+      <Version version={rollout} suffix={` · version ${rollout.version} (candidate)`} />
+    </Stack>
+  );
+}
+
+/** One version: its common selection and those of environments, with `suffix` in their titles. */
+function Version({ version, suffix }: { readonly version: Profile | Rollout; readonly suffix: string }) {
   const { environment } = useMe();
-  const draft = draftOf(profile);
+  const { common, environments } = versionOf(version);
   const own = ENVIRONMENTS.flatMap((name) => {
-    const selection = draft.environments[name];
+    const selection = environments[name];
     return selection ? [{ name, selection }] : [];
   });
   const isCommonHere = !own.some((one) => one.name === environment);
   return (
     <SimpleGrid cols={{ base: 1, md: own.length > 0 ? 2 : 1 }}>
-      <SelectionCard title="Common" isHere={isCommonHere} selection={draft.common} />
+      <SelectionCard title={`Common${suffix}`} isHere={isCommonHere} selection={common} />
       {own.map(({ name, selection }) => (
-        <SelectionCard key={name} title={`In ${name}`} isHere={name === environment} selection={selection} />
+        <SelectionCard
+          key={name}
+          title={`In ${name}${suffix}`}
+          isHere={name === environment}
+          selection={selection}
+        />
       ))}
     </SimpleGrid>
   );

@@ -149,6 +149,7 @@ def _task_change(change: Answer) -> RenderableType:
     title = sentence(
         "task " if task_id else "",
         cell(task_id or "without a task", "bold"),
+        Text("" if change.get("share", 100) == 100 else f"  {change['share']:g} % of callers", style=WARN),
         Text(f"  +{len(added)}", style=OK if added else DIM),
         Text(f"  -{len(removed)}", style=BAD if removed else DIM),
     )

@@ -45,12 +45,32 @@ def render_profiles(profiles: Sequence[Record]) -> RenderableType:
     """One line a profile."""
     if not profiles:
         return Text("no profiles yet: add one with `toolgate profiles apply -f FILE`")
-    table = grid("PROFILE", "SERVERS", "TAGS", "ALLOW", "DENY", flexible={"ALLOW", "DENY"})
+    table = grid("PROFILE", "VERSION", "SERVERS", "TAGS", "ALLOW", "DENY", flexible={"ALLOW", "DENY"})
     for profile in profiles:
+        rollout: Record | None = profile.get("rollout")
+        version = cell(profile.get("version"), DIM)
+        table.add_row(cell(profile["profile_id"], "bold"), version, *_selection(profile))
+        if rollout is not None:
+            candidate = f"{rollout['version']} ({rollout['share']} % of {rollout['by']}s)"
+            table.add_row("", cell(candidate, WARN), *_selection(rollout))
+    return table
+
+
+def _selection(version: Record) -> list[RenderableType]:
+    lists = (_list(version.get(part)) for part in ("servers", "tags", "allow"))
+    return [*lists, names(version.get("deny") or [])]
+
+
+def render_versions(answer: Record) -> RenderableType:
+    """The versions of a profile, each with what became of its calls."""
+    table = grid("VERSION", "SHARE", "CALLS", "ERRORS", "DENIED", "P50", "P95")
+    for one in answer["versions"]:
+        title = f"{one['version']} {one['side'] or ''}".strip()
         table.add_row(
-            cell(profile["profile_id"], "bold"),
-            *(_list(profile.get(part)) for part in ("servers", "tags", "allow")),
-            names(profile.get("deny") or []),
+            cell(title, "bold"),
+            cell(f"{one['share']} %" if one["share"] else "-", WARN if one["side"] else DIM),
+            *(cell(f"{one[part]:,}") for part in ("calls", "errors", "denied")),
+            *(cell("-" if one[part] is None else f"{one[part]:,.1f} ms") for part in ("p50_ms", "p95_ms")),
         )
     return table
 

@@ -49,6 +49,7 @@ def render_explanation(answer: Answer) -> RenderableType:
     return stack(
         _refusal(answer["refusal"]),
         FOUND if answer.get("mode") == "find" else None,
+        _profiles(answer.get("profiles") or ()),
         _visible([one for one in tools if one["allowed"]]),
         _hidden([one for one in tools if not one["allowed"]], left_out),
         _waiting(tools),
@@ -57,6 +58,20 @@ def render_explanation(answer: Answer) -> RenderableType:
         _budgets(answer.get("budgets") or ()),
         warnings(answer["warnings"]),
     )
+
+
+def _profiles(profiles: Sequence[Answer]) -> RenderableType | None:
+    """The versions of profiles in a rollout that decided."""
+    rolling = [one for one in profiles if one["side"]]
+    lines = (
+        sentence(
+            "profile ",
+            cell(one["profile_id"], "bold"),
+            f" version {one['version']} ({one['side']}, {one['share']} % of {one['by']}s)",
+        )
+        for one in rolling
+    )
+    return Group(*lines) if rolling else None
 
 
 def _waiting(tools: Sequence[Decision]) -> RenderableType | None:

@@ -151,16 +151,41 @@ def _parse_workload(workload: policy.Workload) -> dict[str, Any]:
 
 
 def _encode_profile(body: Body) -> policy.Profile:
-    environments = {name: _encode_selection(one) for name, one in body["environments"].items()}
+    rollout = body.get("rollout")
     return policy.Profile(
-        profile_id=body["profile_id"], selection=_encode_selection(body), environments=environments
+        profile_id=body["profile_id"],
+        version=body["version"],
+        rollout=None if rollout is None else _encode_rollout(rollout),
+        **_encode_version(body),
     )
 
 
+def _encode_rollout(body: Body) -> policy.Rollout:
+    return policy.Rollout(
+        version=body["version"], share=body["share"], by=body["by"], **_encode_version(body)
+    )
+
+
+def _encode_version(body: Body) -> dict[str, Any]:
+    environments = {name: _encode_selection(one) for name, one in body["environments"].items()}
+    return {"selection": _encode_selection(body), "environments": environments}
+
+
 def _parse_profile(profile: policy.Profile) -> dict[str, Any]:
-    body = _set(profile, ("profile_id",)) | _parse_selection(profile.selection)
-    if profile.environments:
-        body["environments"] = {name: _parse_selection(one) for name, one in profile.environments.items()}
+    body = _set(profile, ("profile_id", "version")) | _parse_version(profile)
+    if profile.HasField("rollout"):
+        rollout = profile.rollout
+        # A share of 0 is not left out: it is refused for what it is.
+        body["rollout"] = (
+            {"share": rollout.share} | _set(rollout, ("version", "by")) | _parse_version(rollout)
+        )
+    return body
+
+
+def _parse_version(version: policy.Profile | policy.Rollout) -> dict[str, Any]:
+    body = _parse_selection(version.selection)
+    if version.environments:
+        body["environments"] = {name: _parse_selection(one) for name, one in version.environments.items()}
     return body
 
 

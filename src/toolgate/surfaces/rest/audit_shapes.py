@@ -117,6 +117,8 @@ class AuditShown(Shown, frozen=True, kw_only=True):
     """How many are excluded for each reason."""
     exclusions: list[ExclusionShown] | None
     """The first of the excluded."""
+    profile: str | None
+    """The versions of profiles that decided, like `code-review@4`, separated by spaces."""
 
 
 class AuditAnswer(Shown, frozen=True, kw_only=True):

@@ -146,6 +146,9 @@ class TaskPlan(Shown, frozen=True, kw_only=True):
     """Why a request would be turned down as a whole after the change."""
     problem: str | None
     """Why the task could not be read after the change."""
+    share: float
+    """Percent of the task's callers it is about. While the task's profile is rolled out, a task may have
+    several entries."""
 
 
 class PlanAnswer(Shown, frozen=True, kw_only=True):
@@ -187,6 +190,7 @@ def _show_task(change: TaskChange) -> TaskPlan:
         reach_removed=list(map(str, change.reach_removed)),
         refusal=show_refusal(change.refusal_after),
         problem=change.problem_after,
+        share=change.share,
     )
 
 

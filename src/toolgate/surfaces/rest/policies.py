@@ -3,16 +3,21 @@
 import asyncio
 from typing import Any, Final
 
+from toolgate.audit.tokens import DAY_MS
+from toolgate.errors import NotFound
+from toolgate.govern.audit import read_versions
 from toolgate.govern.control import Control
 from toolgate.govern.literals import find_literals
+from toolgate.govern.records import find_record
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
-from toolgate.model.tasks import Task
+from toolgate.model.tasks import Profile, Side, Task
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.limits import Limits
 from toolgate.policy.lint import Finding, lint_all
 from toolgate.policy.offers import registered
+from toolgate.registry.records import parse_record
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.collection import Collection, collection_endpoints
 from toolgate.surfaces.rest.links import mcp_url
@@ -21,6 +26,8 @@ from toolgate.surfaces.rest.policy_shapes import (
     LintAnswer,
     OverviewAnswer,
     TaskOverview,
+    VersionActivity,
+    VersionsAnswer,
     show_refusal,
 )
 from toolgate.surfaces.rest.record_shapes import (
@@ -33,7 +40,7 @@ from toolgate.surfaces.rest.record_shapes import (
     TaskShown,
     TaskWritten,
 )
-from toolgate.surfaces.rest.routing import Call, Endpoint
+from toolgate.surfaces.rest.routing import Call, Endpoint, Parameter
 
 TASKS: Final = Collection(
     kind="task",
@@ -121,9 +128,53 @@ def _task_overview(snapshot: Snapshot, limits: Limits, task: Task, base_url: str
     )
 
 
+async def compare_versions(control: Control, call: Call[None]) -> Answer:
+    """Calls, failures, denials and times of a profile, by the version that decided.
+
+    Counts are of the audit events that are kept. Without `since`, of the last day.
+    """
+    stored = await find_record(control, "profile", call.ids["profile_id"])
+    profile = parse_record("profile", stored.id, stored.body, strict=False)
+    assert isinstance(profile, Profile)
+    until_ms = control.clock_ms()
+    since_ms = call.number("since")
+    since_ms = max(0, until_ms - DAY_MS) if since_ms is None else since_ms
+    found = await read_versions(control, profile, since_ms=since_ms, until_ms=until_ms)
+    rollout = profile.rollout
+    candidate, share = (0, 0) if rollout is None else (rollout.version, rollout.share)
+    sides: dict[int, tuple[Side | None, int]] = {
+        profile.version: (None if rollout is None else "stable", 100 - share),
+        candidate: ("candidate", share),
+    }
+    none: tuple[Side | None, int] = (None, 0)
+    return Answer(
+        VersionsAnswer(
+            profile_id=profile.profile_id,
+            by=None if rollout is None else rollout.by,
+            since_ms=since_ms,
+            until_ms=until_ms,
+            versions=[
+                VersionActivity(side=side, share=held, **one._asdict())
+                for one in found
+                for side, held in [sides.get(one.version, none)]
+            ],
+        )
+    )
+
+
 ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
     *collection_endpoints(TASKS),
     *collection_endpoints(PROFILES),
+    Endpoint(
+        method="GET",
+        path="/admin/api/profiles/{profile_id}/versions",
+        role="viewer",
+        summary="Compare the versions of a profile",
+        handler=compare_versions,
+        query=(Parameter("since", "Calls from this time on, in unix milliseconds.", form="number"),),
+        answer=VersionsAnswer,
+        errors=(NotFound,),
+    ),
     Endpoint(
         method="GET",
         path="/admin/api/lint",

@@ -4,6 +4,7 @@ from toolgate.gateway.caller import Mode
 from toolgate.model.allowances import BudgetName, HolderKind
 from toolgate.model.reports import HealthState
 from toolgate.model.revisions import Kind
+from toolgate.model.tasks import RolloutBy, Side
 from toolgate.model.tools import ToolDefinition
 from toolgate.policy.lint import FindingCode
 from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, RefusalCode
@@ -226,6 +227,48 @@ class BudgetShown(Shown, frozen=True, kw_only=True):
     limit: int
 
 
+class ProfileSeen(Shown, frozen=True, kw_only=True):
+    """The version of a profile that took part in a decision."""
+
+    profile_id: str
+    version: int
+    side: Side | None
+    """Null: no rollout is under way."""
+    share: int
+    """Percent of callers or tasks that have this version."""
+    by: RolloutBy
+
+
+class VersionActivity(Shown, frozen=True, kw_only=True):
+    """The calls under one version of a profile."""
+
+    version: int
+    side: Side | None
+    """Null: the version holds for every caller, or for none any more."""
+    share: int
+    """Percent of callers or tasks that have it now."""
+    calls: int
+    """Those that were admitted, however they ended."""
+    errors: int
+    """Of them, those that failed: outcomes `error` and `tool_error`."""
+    denied: int
+    """Calls that were not admitted."""
+    p50_ms: float | None
+    p95_ms: float | None
+    """Both within 5 %."""
+
+
+class VersionsAnswer(Shown, frozen=True, kw_only=True):
+    """The versions of a profile compared by the calls that each decided."""
+
+    profile_id: str
+    by: RolloutBy | None
+    """What the rollout divides. Null: none is under way."""
+    since_ms: int
+    until_ms: int
+    versions: list[VersionActivity]
+
+
 class ExplainAnswer(Shown, frozen=True, kw_only=True):
     """Every decision about a scope."""
 
@@ -239,5 +282,7 @@ class ExplainAnswer(Shown, frozen=True, kw_only=True):
     budgets: list[BudgetShown]
     """What every call has to have room in."""
     warnings: list[str]
+    profiles: list[ProfileSeen]
+    """That of the task first."""
     mode: Mode
     """`find`: the MCP door shows three tools there that find and call those allowed."""

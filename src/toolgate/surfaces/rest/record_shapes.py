@@ -8,9 +8,10 @@ from pydantic import Field, JsonValue, create_model
 
 from toolgate.model.principals import Role
 from toolgate.model.reports import HealthState
-from toolgate.registry.bodies import Body, PinBody, ProfileBody, ServerBody
+from toolgate.registry.bodies import Body, PinBody, ServerBody
 from toolgate.registry.fields import Name, OAuthScope, ServerId, Sha256, UnixTime
 from toolgate.registry.key_bodies import CeilingBody, TimeBudgetsBody
+from toolgate.registry.profile_bodies import ProfileBody
 from toolgate.registry.task_bodies import TaskBody
 from toolgate.surfaces.rest.shapes import Revision, Shown
 from toolgate.upstream.health import ServerHealth

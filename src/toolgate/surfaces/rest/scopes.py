@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from toolgate.catalog.naming import door_name
 from toolgate.errors import Forbidden, NotFound, PolicyDenied, TooManyTools
@@ -22,16 +22,19 @@ from toolgate.gateway.roles import reaches
 from toolgate.govern.serving import Serving
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
 from toolgate.model.principals import Principal
+from toolgate.model.tasks import Side
 from toolgate.model.tools import ToolDefinition
 from toolgate.policy.allowances import limits_of
 from toolgate.policy.offers import Registered, is_unlisted, registered
 from toolgate.policy.scope import Decision, Demand, Scope
 from toolgate.surfaces.rest.answers import Answer
+from toolgate.surfaces.rest.intake import parse_choice
 from toolgate.surfaces.rest.paging import PAGING, parse_page
 from toolgate.surfaces.rest.policy_shapes import (
     BudgetShown,
     DecisionShown,
     ExplainAnswer,
+    ProfileSeen,
     ReachSeen,
     ScopeSeen,
     ServerSeen,
@@ -231,7 +234,7 @@ def _explain(
     gateway: Gateway, caller: Caller, query: Mapping[str, str], *, asker: Principal
 ) -> ExplainAnswer:
     revision = gateway.snapshot.revision
-    found = explain_to(gateway, asker, caller)
+    found = explain_to(gateway, asker, caller, side=parse_choice(query, "side", get_args(Side)))
     return ExplainAnswer(
         revision=revision,
         refusal=show_refusal(found.scope.refusal),
@@ -245,6 +248,7 @@ def _explain(
             for budget, limit in limits_of(one.budgets).items()
         ],
         warnings=list(found.scope.warnings),
+        profiles=[ProfileSeen(**one._asdict()) for one in found.scope.profiles],
         mode=caller.mode_of(found.scope),
     )
 
@@ -359,6 +363,10 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
             ),
             Parameter("server", "Only what is said about this server, also of resources it does not list."),
             Parameter("key", "Explain for this key instead of your own (administrators only)."),
+            Parameter(
+                "side",
+                "As if the caller had this version of every profile in a rollout: `stable` or `candidate`.",
+            ),
         ),
         answer=ExplainAnswer,
         errors=(NotFound,),

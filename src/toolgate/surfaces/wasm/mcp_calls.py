@@ -250,7 +250,8 @@ async def _list_servers(context: TaskContext) -> list[Mapping[str, Any]]:
     task = gateway.task_policy(context.caller)
     if task is None:
         return []
-    named = sorted(bind_task(gateway.snapshot, task).allowed & gateway.snapshot.servers.keys())
+    platform = context.caller.platform(gateway.snapshot, task)
+    named = sorted(bind_task(platform, task).allowed & platform.servers.keys())
     await gateway.servers.settled(named)
     found = [await _describe_server(context, server_id) for server_id in named]
     return [server for server in found if server is not None]
