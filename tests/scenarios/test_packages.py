@@ -66,6 +66,29 @@ def publish(gateway: Gateway, directory: Path, *words: str) -> Any:
     return did(cli(gateway, "publish", str(directory), "--json", *words)).json
 
 
+@pytest.mark.requirement("004-12")
+def test_a_manifest_without_run_describes_a_server_that_is_registered(gateway: Gateway) -> None:
+    directory = gateway.site.root / "described"
+    directory.mkdir()
+    tools = [{"name": "count", "description": "Counts.", "inputSchema": {"type": "object"}}]
+    document = {"id": "tally", "name": "Tally", "category": "numbers", "tags": ["count"], "tools": tools}
+    (directory / "manifest.json").write_text(json.dumps(document), "utf-8")
+    record = {"server_id": "tally", "transport": "stdio", "stdio": {"command": "tally"}, "enabled": False}
+    (directory / "tally.json").write_text(json.dumps(record), "utf-8")
+
+    refused = cli(gateway, "publish", str(directory))
+    did(cli(gateway, "servers", "apply", "-f", str(directory / "tally.json")))
+    dry = publish(gateway, directory, "--dry-run")
+    published = publish(gateway, directory)
+    server = did(cli(gateway, "servers", "get", "tally", "--json")).json
+
+    assert refused.code == 1
+    assert "register the server `tally` first" in refused.err
+    assert (dry["tools"]["added"], published["files"]) == (["count"], 1)
+    assert (server["display_name"], server["category"], server["tags"]) == ("Tally", "numbers", ["count"])
+    assert json.loads((directory / "manifest.json").read_text("utf-8")) == document
+
+
 @pytest.mark.requirement("004-19")
 def test_from_an_empty_directory_to_a_call_in_inspector(gateway: Gateway) -> None:
     directory = gateway.site.root / "reckoner"

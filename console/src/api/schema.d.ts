@@ -4493,6 +4493,8 @@ export interface components {
             source: ("manifest" | "summary" | "legacy" | "discovered") | null;
             /** @description Those that the installed version declares. */
             tools: string[];
+            /** @description Whether it only describes its server, which is registered by itself. */
+            attached: boolean;
             /** @description Newest first. */
             versions: components["schemas"]["VersionShown"][];
         };

@@ -48,6 +48,14 @@ class PackageDirectory:
         own = {name: value for name, value in self._document.items() if name not in _DERIVED}
         self.manifest: Manifest = parse_manifest(msgspec.json.encode(own))
 
+    @property
+    def content(self) -> bytes:
+        """The manifest as it was written, but for a raised version."""
+        document = msgspec.json.decode(self._content, type=dict[str, Any])
+        if document == self._document:
+            return self._content
+        return msgspec.json.format(msgspec.json.encode(self._document), indent=2) + b"\n"
+
     def complete(self, tools: Iterable[ToolDefinition]) -> bytes:
         """The manifest with all that the server lists: what else stands there stays, in its order.
 
@@ -80,8 +88,11 @@ class PackageDirectory:
             raise CommandFailed(f"cannot write `{file}`: {exc.strerror}") from exc
 
     def pack(self, content: bytes, target: BinaryIO) -> Packed:
-        """Everything that belongs to the package, with this manifest."""
-        return pack_directory(self.path, content, target)
+        """Everything that belongs to the package, with this manifest; without `run`, the manifest alone."""
+        if self.manifest.run:
+            return pack_directory(self.path, content, target)
+        with tempfile.TemporaryDirectory() as empty:
+            return pack_directory(Path(empty), content, target)
 
 
 def bumped(version: str, bump: Bump) -> str:

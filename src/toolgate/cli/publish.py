@@ -53,12 +53,17 @@ def publish_command(
 
     What was published as one version never changes: after a change, raise it with --bump. A dry run shows
     how the tools and what each task sees would differ from what is installed, and sends no archive.
+
+    A manifest without `run` describes a server that is registered already: nothing is started, and the
+    server gets its name, category, tags and tool definitions.
     """
     progress = open_progress(as_json=connection.as_json)
     package = PackageDirectory(directory, bump=bump)
     manifest = package.manifest
-    with progress.step("reading the tools of the server"), _last_words(connection):
-        content = package.complete(read_tools(manifest, directory))
+    content = package.content
+    if manifest.run:
+        with progress.step("reading the tools of the server"), _last_words(connection):
+            content = package.complete(read_tools(manifest, directory))
     with tempfile.TemporaryFile() as archive, connection.open() as client:
         with progress.step("packing"):
             packed = package.pack(content, archive)

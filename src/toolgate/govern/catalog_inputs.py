@@ -59,7 +59,11 @@ class Inputs:
     @property
     def _origin(self) -> str:
         """Tools that were listed earlier are of use as long as this stays the same."""
-        return _digest(self.record.launch if self.package is None else self.package.sha256)
+        if self.package is None:
+            return _digest(self.record.launch)
+        if self.package.attached:
+            return _digest((self.record.launch, self.package.sha256))
+        return _digest(self.package.sha256)
 
     @property
     def _words(self) -> str:

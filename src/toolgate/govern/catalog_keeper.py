@@ -141,7 +141,8 @@ class CatalogKeeper:
     async def _make(self, server_id: str, offer: ServerTools) -> bool:
         package = self._packages.get(server_id)
         sha256 = _sha256(offer)
-        is_run = package is not None and package.sha256 == sha256
+        # One that only describes its server goes with a record that names no package.
+        is_run = package is not None and (None if package.attached else package.sha256) == sha256
         if not is_run and sha256 and self._gateway.snapshot.revision != self._packages_revision:
             return False  # one of the two is of another revision, and the other on its way
         inputs = Inputs(offer.record, package if is_run else None, offer)

@@ -19,7 +19,7 @@ from toolgate.model.revisions import Body, Kind, Stored
 from toolgate.model.tools import ToolDefinition
 from toolgate.packages.manifest import Manifest, parse_manifest, server_body
 from toolgate.policy.patterns import Patterns
-from toolgate.registry.records import encode_record, parse_record
+from toolgate.registry.records import BODIES, encode_record, parse_record
 
 KEPT: Final = (
     "tool_namespace",
@@ -97,7 +97,10 @@ def prepare(wanted: Wanted, offered: Offered, *, stored: Records, manifest_befor
     manifest = parse_manifest(offered.manifest)
     if manifest.id != wanted.package_id:
         raise InvalidRequest(f"the manifest is of package `{manifest.id}`, not of `{wanted.package_id}`")
-    _check_ownership(stored["server"])
+    if manifest.run:
+        _check_ownership(stored["server"])
+    else:
+        check_describable(manifest, stored["server"])
     package, before = package_of(manifest, offered.sha256), installed_package(stored["package"])
     earlier = None if manifest_before is None else parse_manifest(manifest_before)
     drafting = _Drafting(
@@ -128,6 +131,7 @@ def package_of(manifest: Manifest, sha256: str) -> Package:
         schema_version=manifest.schema_version,
         source=manifest.source,
         declared=tuple(tool.name for tool in manifest.tools),
+        attached=not manifest.run,
     )
 
 
@@ -136,8 +140,15 @@ def _check_ownership(server: Stored | None) -> None:
     if server is not None and server.body.get("package") is None:
         raise Conflict(
             f"there is a server `{server.id}` that was not installed as a package",
-            hint=f"delete it first (`toolgate servers delete {server.id}`), or give the package another id",
+            hint=f"leave `run` out of the manifest to describe that server; or delete it "
+            f"(`toolgate servers delete {server.id}`), or give the package another id",
         )
+
+
+def check_describable(manifest: Manifest, server: Stored | None) -> None:
+    """Raises InvalidRecord where a manifest without `run` has no registered server to describe."""
+    if server is None or server.body.get("package") is not None:
+        server_body(manifest, PackageRef(version=manifest.version, sha256=""))  # says what is missing
 
 
 def installed_package(stored: Stored | None) -> Package | None:
@@ -169,7 +180,7 @@ def _definitions(manifest: Manifest) -> Mapping[str, bytes]:
 
 def _hints(manifest: Manifest, server: Draft) -> Iterator[str]:
     assert server.sent is not None
-    if not manifest.tools and not server.sent.get("allowed_tools"):
+    if manifest.run and not manifest.tools and not server.sent.get("allowed_tools"):
         yield "the manifest declares no tool, so none is allowed: choose with `--allow`"
 
 
@@ -197,6 +208,8 @@ class _Drafting:
         )
 
     def server_draft(self) -> Draft:
+        if self.package.attached:
+            return self._described_server()
         ref = PackageRef(version=self.package.version, sha256=self.package.sha256)
         body = server_body(self.manifest, ref)
         if self.earlier is not None and (server := self.stored["server"]) is not None:
@@ -204,6 +217,25 @@ class _Drafting:
         if (allowed := self._allowed()) is not None:
             body["allowed_tools"] = list(allowed)
         return self._draft("server", body, keeping=KEPT, tools=self._tools())
+
+    def _described_server(self) -> Draft:
+        """The registered server, with the words of the manifest where no operator has chosen others."""
+        server = self.stored["server"]
+        assert server is not None  # else there is nothing to describe
+        said, earlier = _words(self.package), {} if self.before is None else _words(self.before)
+        chosen: dict[str, Any] = {
+            name: value
+            for name, value in said.items()
+            if value and server.body.get(name) in (None, "", [], earlier.get(name))
+        }
+        if self.wanted.allow is not None:
+            chosen["allowed_tools"] = list(self.wanted.allow)
+        return self._draft(
+            "server",
+            {"server_id": server.id, **chosen},
+            keeping=tuple(BODIES["server"].model_fields),
+            tools=self._tools() if self.wanted.pin else None,
+        )
 
     def pin_drafts(self) -> Iterator[Draft]:
         """The pin, where there is something to say about it."""
@@ -217,6 +249,8 @@ class _Drafting:
     def _is_to_be_pinned(self) -> bool:
         if self.manifest.source != "manifest":
             return False  # what was approved before stays so: nothing new is declared in full
+        if self.package.attached:
+            return bool(self.wanted.pin)  # it grants nothing and takes nothing away unless asked to
         if self.wanted.pin or self.before is None:
             return True
         if self.before.sha256 == self.package.sha256:
@@ -261,6 +295,11 @@ class _Drafting:
         """What was looked at is what is replaced."""
         stored = self.stored[kind]
         return 0 if stored is None else stored.revision
+
+
+def _words(package: Package) -> dict[str, Any]:
+    """What a manifest says of its server, as a server's record has it."""
+    return {"display_name": package.name, "category": package.category, "tags": list(package.tags)}
 
 
 def _with_settings(body: Body, now: Body, declared: Body) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from toolgate.errors import Conflict, NotFound
 from toolgate.govern.changes import note
 from toolgate.govern.control import Control
 from toolgate.govern.grants import check_grant, check_removal
-from toolgate.govern.package_drafts import package_of
+from toolgate.govern.package_drafts import check_describable, package_of
 from toolgate.govern.packages import artifacts_of
 from toolgate.model.packages import Package, PackageRef
 from toolgate.model.principals import Principal
@@ -23,6 +23,8 @@ class Looked:
     """An archive that was found good, in the form in which packages are kept."""
 
     package: Package
+    runs: bool
+    """Whether its manifest says how to run it. Otherwise it describes a server that is registered."""
     manifest: bytes
     archive: Path
     size: int
@@ -43,6 +45,8 @@ async def publish(
         # In a thread: an archive may hold as much as the loop could spend seconds on.
         looked = await asyncio.to_thread(_look, archive, kept)
         check_grant(actor, looked.package)
+        if not looked.runs:
+            await _check_registered(control, looked)
         if not is_dry_run:
             await _keep(control, actor, looked)
         return looked
@@ -88,8 +92,11 @@ def _look(archive: Path, kept: Path) -> Looked:
     with kept.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     manifest = parse_manifest(inspected.manifest)
-    server_body(manifest, PackageRef(version=manifest.version, sha256=sha256))  # what cannot run is of no use
+    ref = PackageRef(version=manifest.version, sha256=sha256)
+    if manifest.run:
+        server_body(manifest, ref)  # what cannot run is of no use
     return Looked(
+        runs=bool(manifest.run),
         package=package_of(manifest, sha256),
         manifest=inspected.manifest,
         archive=kept,
@@ -97,6 +104,12 @@ def _look(archive: Path, kept: Path) -> Looked:
         files=inspected.files,
         unpacked_bytes=inspected.unpacked_bytes,
     )
+
+
+async def _check_registered(control: Control, looked: Looked) -> None:
+    """Raises InvalidRecord where a manifest without `run` has no server to describe."""
+    server = await control.store.get("server", looked.package.package_id)
+    check_describable(parse_manifest(looked.manifest), server)
 
 
 async def _keep(control: Control, actor: Principal, looked: Looked) -> None:

@@ -47,6 +47,8 @@ class Package:
     """How far its manifest describes its tools."""
     declared: tuple[str, ...] = ()
     """The names of the tools in its manifest."""
+    attached: bool = False
+    """It describes a server that is registered by itself, and does not run it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,9 +84,7 @@ def with_tools(manifest: Manifest, tools: Iterable[ToolDefinition]) -> Manifest:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest as a file of version 2 that people can read. It must say how it is run."""
-    launch = _launch(manifest)
-    transport = launch["transport"]
+    """The manifest as a file of version 2 that people can read."""
     document: dict[str, Any] = {
         **manifest.extensions,
         "manifestSchemaVersion": "v2",
@@ -98,7 +96,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "tags": list(manifest.tags),
         "homepage": manifest.homepage,
         "license": manifest.license,
-        "run": {"transport": transport, **launch[_LAUNCHES[transport]]},
+        "run": _run(manifest),
     }
     tools = [msgspec.Raw(tool.raw) for tool in manifest.tools]
     shown = {name: value for name, value in document.items() if value not in ("", [], None)}
@@ -137,9 +135,18 @@ def _launch(manifest: Manifest) -> dict[str, Any]:
     if not manifest.run:
         raise InvalidRecord(
             f"the manifest of `{manifest.id}` does not say how to run it",
-            hint="add `run` with a `command` or a `url`, and publish it again",
+            hint=f"register the server `{manifest.id}` first, so that the manifest describes it; "
+            "or add `run` with a `command` or a `url`, and publish it again",
         )
     return dict(manifest.run)
+
+
+def _run(manifest: Manifest) -> dict[str, Any] | None:
+    """How it is run, flat as a manifest has it."""
+    if not manifest.run:
+        return None
+    transport = manifest.run["transport"]
+    return {"transport": transport, **manifest.run[_LAUNCHES[transport]]}
 
 
 def _parse_members(content: bytes) -> Members:

@@ -137,5 +137,5 @@ class ManifestBody(OldManifestBody):
     """Letters and digits with single `.`, `+` or `-` between, like `1.2.0`. What was published as one version
     never changes."""
 
-    run: RunBody
-    """How its server is run or reached."""
+    run: RunBody | None = None
+    """How its server is run or reached. Left out: it describes a server that is registered already."""

@@ -42,6 +42,9 @@ class PackageBody(Body):
     declared: list[Annotated[str, Field(max_length=128)]] = Field(default=[], max_length=2_000)
     """The tools its manifest names."""
 
+    attached: bool = False
+    """Whether it only describes its server, which is registered by itself."""
+
     def value(self) -> Package:
         return Package(
             package_id=self.package_id,
@@ -54,4 +57,5 @@ class PackageBody(Body):
             schema_version=self.schema_version,
             source=self.source,
             declared=tuple(self.declared),
+            attached=self.attached,
         )

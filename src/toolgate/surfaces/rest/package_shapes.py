@@ -123,6 +123,8 @@ class PackageShown(Shown, frozen=True, kw_only=True):
     """How far its manifest describes its tools."""
     tools: list[str]
     """Those that the installed version declares."""
+    attached: bool
+    """Whether it only describes its server, which is registered by itself."""
     versions: list[VersionShown]
     """Newest first."""
 
@@ -214,6 +216,7 @@ def show_package(
         schema_version=record.schema_version if record else None,
         source=record.source if record else None,
         tools=list(record.declared) if record else [],
+        attached=record is not None and record.attached,
         versions=[
             VersionShown(
                 version=one.version,
