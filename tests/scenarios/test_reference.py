@@ -8,9 +8,10 @@ the four ways in which eras can meet.
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters
 from mcp.client import Transport
 from mcp.client.sse import sse_client
 from mcp.types import ListRootsResult
@@ -78,9 +79,11 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     check_legacy_python()
     site = Site(tmp_path_factory.mktemp("reference"))
     own = {**reference.everything(site, "own"), "sharing": "per_session"}
-    others = [own, reference.filesystem(site), reference.git(site), reference.memory(site)]
+    filesystem = reference.filesystem(site)
+    reader = {**filesystem, "server_id": "reader", "allowed_tools": ["@read_only"]}
+    others = [own, filesystem, reader, reference.git(site), reference.memory(site)]
     site.place(*(reference.everything(site, server_id) for server_id in VISITS), *others)
-    eras = {**dict.fromkeys([*VISITS, "own", "filesystem", "memory"], "legacy"), "git": "modern"}
+    eras = {**dict.fromkeys([*VISITS, "own", "filesystem", "reader", "memory"], "legacy"), "git": "modern"}
     with running(site) as gateway:
         settle_on(lambda: {name: gateway.health(name)["era"] for name in eras}, eras, 120)
         yield gateway
@@ -155,3 +158,35 @@ def test_a_server_lists_and_answers_to_either_era_as_it_does_itself(
     assert (tools, results) == asyncio.run(look(launch_of(gateway, server_id), "auto"))
     assert tools.keys() >= {name for name, _ in CALLS[server_id]}
     assert [result["isError"] for result in results] == [False, True]
+
+
+@pytest.mark.requirement("002-021")
+def test_a_server_that_allows_what_only_reads_lists_and_answers_that_and_nothing_else(
+    gateway: Gateway,
+) -> None:
+    path = str(Path(launch_of(gateway, "reader").cwd or "") / "written")
+
+    async def refusal(client: Client, tool: str) -> tuple[int, str]:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool(tool, {"path": path, "content": "x"})
+        return caught.value.error.code, caught.value.error.message.replace(tool, "…")
+
+    async def look() -> None:
+        async with Client(launch_of(gateway, "reader"), mode="legacy") as direct:
+            every = (await direct.list_tools()).tools
+        async with Client(f"{gateway.url}/api/mcp/s/reader", mode=MODES["modern"]) as client:
+            listed = {tool.name for tool in (await client.list_tools()).tools}
+            read = plain(await client.call_tool("read_text_file", {"path": "read.me"}))
+
+            assert listed == {one.name for one in every if one.annotations and one.annotations.read_only_hint}
+            assert {"read_text_file", "list_directory"} <= listed < {one.name for one in every}
+            assert read["content"][0]["text"] == "Welcome.\n"
+            assert await refusal(client, "write_file") == await refusal(client, "no_such_tool")
+
+    asyncio.run(look())
+    shown = gateway.cli("explain", "reader.write_file", "--json").json["tools"]
+
+    assert not Path(path).exists()
+    assert [one["rule"] for one in shown] == [
+        "allowed_tools (`@read_only`: the definition says `readOnlyHint: false`)"
+    ]

@@ -4172,6 +4172,8 @@ export interface components {
          */
         MatchSent: {
             patterns: string[];
+            /** @description Match as a denylist does: `@destructive` then matches every tool that does not rule it out. */
+            deny?: boolean;
         };
         /**
          * MatchShown
@@ -6287,7 +6289,7 @@ export interface operations {
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these tools: `server.tool` or patterns, separated by commas. */
+                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
                 tools?: string;
                 /** @description Only what this profile selects. */
                 profile?: string;
@@ -6321,7 +6323,7 @@ export interface operations {
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these tools: `server.tool` or patterns, separated by commas. */
+                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
                 tools?: string;
                 /** @description Only what this profile selects. */
                 profile?: string;
@@ -6355,7 +6357,7 @@ export interface operations {
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these tools: `server.tool` or patterns, separated by commas. */
+                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
                 tools?: string;
                 /** @description Only what this profile selects. */
                 profile?: string;
@@ -6397,7 +6399,7 @@ export interface operations {
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these tools: `server.tool` or patterns, separated by commas. */
+                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
                 tools?: string;
                 /** @description Only what this profile selects. */
                 profile?: string;
@@ -6435,7 +6437,7 @@ export interface operations {
                 task?: string;
                 /** @description Only these servers: ids, separated by commas. */
                 servers?: string;
-                /** @description Only these tools: `server.tool` or patterns, separated by commas. */
+                /** @description Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas. */
                 tools?: string;
                 /** @description Only what this profile selects. */
                 profile?: string;

@@ -27,6 +27,8 @@ interface TextsFieldProps {
   readonly known?: readonly string[];
   /** The entries are patterns: what they match is shown. */
   readonly isPatterns?: boolean;
+  /** The patterns deny. */
+  readonly isDeny?: boolean;
   readonly isLabelled?: boolean;
 }
 
@@ -38,6 +40,7 @@ export function TextsField({
   onChange,
   known = [],
   isPatterns = false,
+  isDeny = false,
   isLabelled = true,
 }: TextsFieldProps) {
   const [typed, setTyped] = useState("");
@@ -56,9 +59,9 @@ export function TextsField({
         limit={MOST}
         splitChars={[" "]}
         acceptValueOnBlur
-        placeholder={isPatterns ? "Add a pattern, like get_* or git/*" : "Add one"}
+        placeholder={isPatterns ? "Add a pattern, like get_*, git/* or @read_only" : "Add one"}
       />
-      {isPatterns ? <PatternPreview patterns={value} /> : null}
+      {isPatterns ? <PatternPreview patterns={value} isDeny={isDeny} /> : null}
     </Stack>
   );
 }
@@ -117,6 +120,7 @@ export function ToolLists({ allow, deny, set }: ToolListsProps) {
         value={deny}
         onChange={(chosen) => set({ deny: chosen })}
         isPatterns
+        isDeny
       />
     </>
   );

@@ -11,12 +11,19 @@ const PAUSE_MS = 300;
 /** More tools of one pattern than this are counted, not named. */
 const MOST = 12;
 
-export function PatternPreview({ patterns }: { readonly patterns: readonly string[] }) {
+interface PatternPreviewProps {
+  readonly patterns: readonly string[];
+  /** They deny: an effect then matches every tool that does not rule it out. */
+  readonly isDeny?: boolean;
+}
+
+export function PatternPreview({ patterns, isDeny = false }: PatternPreviewProps) {
   const [text] = useDebouncedValue(JSON.stringify(patterns), PAUSE_MS);
   const settled = JSON.parse(text) as string[];
   const query = useQuery({
-    queryKey: ["derived", "match", text],
-    queryFn: ({ signal }) => take(api.POST("/admin/api/match", { body: { patterns: settled }, signal })),
+    queryKey: ["derived", "match", isDeny, text],
+    queryFn: ({ signal }) =>
+      take(api.POST("/admin/api/match", { body: { patterns: settled, deny: isDeny }, signal })),
     enabled: settled.length > 0,
     placeholderData: keepPreviousData,
     retry: false,

@@ -37,6 +37,10 @@ export function ToolRow({ tool, server }: ToolRowProps) {
               <Badge variant="light" color="green" tt="none">
                 read-only
               </Badge>
+            ) : tool.annotations?.destructiveHint === true ? (
+              <Badge variant="light" color="red" tt="none">
+                may destroy
+              </Badge>
             ) : null}
           </Group>
           <Text size="sm" lineClamp={2} component="div">

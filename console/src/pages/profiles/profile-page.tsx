@@ -146,7 +146,7 @@ function SelectionCard({ title, isHere, selection }: SelectionCardProps) {
         <Line title="Only these tools" list={allow} />
         {allow ? <PatternPreview patterns={allow} /> : null}
         {deny.length > 0 ? <Line title="None of these tools" list={deny} /> : null}
-        <PatternPreview patterns={deny} />
+        <PatternPreview patterns={deny} isDeny />
       </Stack>
     </Card>
   );

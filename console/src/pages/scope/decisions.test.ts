@@ -20,6 +20,7 @@ function decided(name: string, out: Decision["layer"] | null, tokens: number | n
     rule: "rule",
     tokens,
     approval: null,
+    hints: null,
     shadow: null,
   };
 }

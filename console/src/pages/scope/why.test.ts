@@ -13,6 +13,7 @@ function decision(server_id: string, tool: string | null): Decision {
     rule: "r",
     tokens: 1,
     approval: null,
+    hints: null,
     shadow: null,
   };
 }

@@ -12,6 +12,7 @@ const OUT: Decision = {
   rule: "mcp.tool_denylist `push`",
   tokens: 1,
   approval: null,
+  hints: null,
   shadow: null,
 };
 

@@ -123,7 +123,7 @@ function OfferFields({ form, set, problem }: FormProps) {
           value={form.allowed_tools}
           onChange={(allowed_tools) => set({ allowed_tools })}
           problem={problem("allowed_tools")}
-          placeholder="read_*, list_*, * – type one, then Enter"
+          placeholder="read_*, @read_only, * – type one, then Enter"
         />
         <TextField
           label="Tool namespace"
@@ -155,7 +155,7 @@ function ApprovalFields({ form, set, problem }: FormProps) {
         />
         <PairsField
           label="Other for these tools"
-          about="A tool's name, or a pattern with * and ?. A name wins over patterns."
+          about="A tool's name, a pattern with * and ?, or an effect like @destructive. A name wins over patterns."
           one="tool"
           first="always"
           choices={APPROVALS}

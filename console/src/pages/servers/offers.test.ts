@@ -32,6 +32,7 @@ const PREVIEW: Preview = {
       rule: "allowed_tools",
       tokens: null,
       approval: null,
+      hints: null,
       shadow: null,
     },
   ],

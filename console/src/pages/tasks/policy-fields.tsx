@@ -155,6 +155,7 @@ export function OverrideFields({ draft, set }: FieldsProps) {
         value={overrides.tool_denylist ?? []}
         onChange={(denied) => change({ tool_denylist: denied.length > 0 ? denied : null })}
         isPatterns
+        isDeny
       />
     </>
   );

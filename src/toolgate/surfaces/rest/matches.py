@@ -28,6 +28,8 @@ class MatchSent(Body):
     patterns: Annotated[
         list[Annotated[str, Field(max_length=MAX_KIND_PATTERN)]], Field(max_length=MAX_PATTERNS)
     ]
+    deny: bool = False
+    """Match as a denylist does: `@destructive` then matches every tool that does not rule it out."""
 
 
 class MatchShown(Shown, frozen=True, kw_only=True):
@@ -52,17 +54,17 @@ class MatchAnswer(Shown, frozen=True, kw_only=True):
 async def match_patterns(control: Control, call: Call[MatchSent]) -> Answer:
     """What each pattern matches of all that is registered. Nothing is stored."""
     snapshot = control.gateway.snapshot
-    matches = await asyncio.to_thread(_match, snapshot, call.body.patterns)
+    matches = await asyncio.to_thread(_match, snapshot, call.body.patterns, is_deny=call.body.deny)
     return Answer(MatchAnswer(revision=snapshot.revision, matches=matches))
 
 
-def _match(snapshot: Snapshot, patterns: Sequence[str]) -> list[MatchShown]:
-    return [_match_one(snapshot, pattern) for pattern in patterns]
+def _match(snapshot: Snapshot, patterns: Sequence[str], *, is_deny: bool) -> list[MatchShown]:
+    return [_match_one(snapshot, pattern, is_deny=is_deny) for pattern in patterns]
 
 
-def _match_one(snapshot: Snapshot, pattern: str) -> MatchShown:
+def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown:
     try:
-        found = list(matching(snapshot, Patterns.of((parse_pattern(pattern),)), is_deny=False))
+        found = list(matching(snapshot, Patterns.of((parse_pattern(pattern),)), is_deny=is_deny))
     except InvalidRecord as exc:
         return MatchShown(pattern=pattern, count=0, tools=[], error=f"{exc}; {exc.hint}")
     shown = [_name(ref) for ref in found[:MAX_SHOWN]]
