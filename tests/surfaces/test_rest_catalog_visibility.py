@@ -14,7 +14,7 @@ from toolgate.gateway.identity import hash_key
 pytestmark = pytest.mark.anyio
 
 KEY: Final = "tg_narrow_" + "y" * 40
-SHOWN: Final = definition("shown", description="A common tool")
+SHOWN: Final = definition("shown", annotations={"readOnlyHint": True}, description="A common tool")
 HIDDEN: Final = definition("hidden", description="A common tool with a secretword")
 
 
@@ -205,10 +205,11 @@ async def test_what_a_change_takes_away_is_gone_from_the_next_answer() -> None:
         assert (await house.get("/api/catalog/search", key=KEY))["total"] == 0
 
 
-async def test_a_server_that_cannot_be_listed_is_shown_as_it_was_known() -> None:
+@pytest.mark.parametrize("allowed", ["shown", "@read_only"])
+async def test_a_server_that_cannot_be_listed_is_shown_as_it_was_known(allowed: str) -> None:
     """As after a restart: the rows are there before any server was listed."""
     async with open_rest(net_of("open"), trusts_local=False) as house:
-        await house.seed(server=[described("open", allowed_tools=["shown"])], key=[key()])
+        await house.seed(server=[described("open", allowed_tools=[allowed])], key=[key()])
         await house.cataloged()
         listed = await everything(house)
         store, keeper = house.store, house.control.keeper
@@ -217,7 +218,7 @@ async def test_a_server_that_cannot_be_listed_is_shown_as_it_was_known() -> None
     net = net_of("open")
     net.servers["open"].on_list = never
     async with open_rest(net, trusts_local=False) as house:
-        await house.seed(server=[described("open", allowed_tools=["shown"])], key=[key()])
+        await house.seed(server=[described("open", allowed_tools=[allowed])], key=[key()])
         await house.cataloged()
         assert house.control.keeper is not None
         (made_from,) = (await house.store.catalog.made_from()).values()

@@ -37,6 +37,20 @@ async def test_each_pattern_has_what_it_would_match_in_a_rule() -> None:
         ]
 
 
+async def test_an_effect_matches_more_as_a_denylist_reads_it() -> None:
+    reads = definition("read", annotations={"readOnlyHint": True})
+    net = MemoryNet(fs=MemoryServer(tools=[reads, definition("mute")]))
+    async with open_rest(net) as house:
+        await house.seed(server=[stdio("fs")])
+        asked = {"patterns": ["@read_only", "@destructive", "@readonly"]}
+        allow = (await house.post(MATCH, asked))["matches"]
+        deny = (await house.post(MATCH, {**asked, "deny": True}))["matches"]
+
+        assert [one["tools"] for one in allow] == [["fs.read"], [], []]
+        assert [one["tools"] for one in deny] == [["fs.mute", "fs.read"], ["fs.mute"], []]
+        assert allow[2]["error"].startswith("unknown effect `@readonly`; did you mean `@read_only`?")
+
+
 async def test_what_is_no_pattern_is_said_of_that_one_alone() -> None:
     patterns = ["", "a b", "x" * 200, "prompt:", "log"]
     async with open_rest(world()) as house:

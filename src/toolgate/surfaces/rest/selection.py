@@ -13,7 +13,10 @@ from toolgate.surfaces.rest.routing import Call, Parameter
 SELECTION: Final = (
     Parameter("task", "The task to look through. Without it, the key's own, or none."),
     Parameter("servers", "Only these servers: ids, separated by commas."),
-    Parameter("tools", "Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas."),
+    Parameter(
+        "tools",
+        "Only these tools: `server.tool`, patterns or effects such as `@read_only`, separated by commas.",
+    ),
     Parameter("profile", "Only what this profile selects."),
     Parameter("mode", "`list`, or `find`: as where tools are found and not listed."),
 )
