@@ -268,6 +268,7 @@ async def test_a_record_that_can_never_work_says_so_and_fails_for_good(
     assert "pass" not in str(caught.value)
 
 
+@pytest.mark.requirement("002-008", "002-043")
 async def test_the_record_s_own_headers_and_secrets_go_with_every_request() -> None:
     async with FaultyHttp(FakeMcp("legacy")) as server:
         record = record_for(server.url, {"X-Team": "a", "User-Agent": "me"}, auth_ref="TOKEN")
