@@ -42,7 +42,7 @@ from toolgate.gateway import (
     view,
 )
 from toolgate.gateway import watches as resource_watches
-from toolgate.govern import approval_webhook, catalog, changes, history, watches
+from toolgate.govern import approval_webhook, catalog, change_rate, changes, history, watches
 from toolgate.govern import audit as govern_audit
 from toolgate.model import allowances, approvals, chat, invocations, names, reports, runners, workloads
 from toolgate.model.packages import MAX_PART_BYTES
@@ -50,7 +50,7 @@ from toolgate.packages import artifacts, entries, manifest, modules, unpacked, u
 from toolgate.policy import allowances as policy_allowances
 from toolgate.policy import layers, learn, patterns
 from toolgate.registry import approvals as desk
-from toolgate.registry import bodies, directory, store, sync, yaml_documents
+from toolgate.registry import bodies, directory, key_bodies, store, sync, yaml_documents
 from toolgate.registry import invocations as queue
 from toolgate.settings import Settings
 from toolgate.surfaces.console import files as console_files
@@ -435,6 +435,16 @@ def _registry() -> Rows:
     yaml = f"{_size(yaml_documents.MAX_YAML_BYTES)}, {yaml_documents.MAX_DEPTH}, {yaml_documents.MAX_NODES:,}"
     return (
         ("records of each kind", f"{changes.MAX_RECORDS:,}", "`invalid_record`"),
+        (
+            "servers that one caller switches on or off for itself",
+            f"{key_bodies.MAX_CHOICES}",
+            "`invalid_record`",
+        ),
+        (
+            "changes of integrations in a minute, of one caller and of all",
+            f"{change_rate.MAX_CHANGES}, {change_rate.MAX_ALL_CHANGES}",
+            "429 `too_many_attempts`",
+        ),
         ("changes in one `apply`", f"{change_shapes.MAX_CHANGES:,}", "`invalid_request`"),
         ("a YAML file, its levels and its values", yaml, "`invalid_record`"),
         ("tools in a skill's manifest", f"{skills.MAX_SKILL_TOOLS:,}", "`invalid_record`"),

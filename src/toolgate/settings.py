@@ -23,7 +23,7 @@ from pydantic import (
 
 from toolgate.errors import StartRefused
 from toolgate.model.addresses import is_loopback, parse_address, parse_origin
-from toolgate.model.principals import Role
+from toolgate.model.principals import IntegrationState, Role
 from toolgate.model.servers import AuditedArguments
 from toolgate.model.tasks import Environment
 from toolgate.registry.field_texts import Documented
@@ -80,6 +80,10 @@ class OidcSettings(Documented, BaseModel):
 
     task_claim: str | None = None
     """The claim that names the task of a request that names none."""
+
+    integrations: IntegrationState = "on"
+    """What callers with a token have of each server before they switch it on or off for themselves: `on` all
+    its tools, `read_only` those marked as read-only, `off` nothing."""
 
     leeway_s: float = Field(default=30.0, ge=0, le=300)
     """How far the issuer's clock may be ahead. A token is never good for longer than it says."""

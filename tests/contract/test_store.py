@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 
 from tests.contract.stores import DURABLE_STORES, STORES, Clock, OpenStore, delete, put, read_watch
 from toolgate.errors import Compacted, Conflict, InvalidRecord, NotFound, StorageFailed
+from toolgate.model.principals import Choice, choice_id_of
 from toolgate.model.revisions import Change, Listing, Stored, Write
+from toolgate.registry.source import watch_registry
 from toolgate.registry.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -264,6 +267,24 @@ async def test_one_transaction_may_carry_the_work_of_several_actors(store: Store
         ("b", "bob"),
     ]
     assert [change.actor for change in await store.history("server", "b")] == ["bob"]
+
+
+@pytest.mark.requirement("002-020")
+async def test_what_a_caller_chose_reaches_every_follower_and_goes_when_it_is_reset(store: Store) -> None:
+    choice_id = choice_id_of("oidc:ada@example.com")
+    body: Any = {"principal": "oidc:ada@example.com", "servers": {"fs": "read_only", "git": "off"}}
+    choice = Choice(
+        choice_id=choice_id, principal="oidc:ada@example.com", servers={"fs": "read_only", "git": "off"}
+    )
+    async with aclosing(watch_registry(store)) as states:
+        before = await anext(states)
+        await store.write([put(choice_id, kind="choice", choice_id=choice_id, **body)], actor="ada")
+        chosen = await anext(states)
+        await store.write([delete(choice_id, kind="choice")], actor="ada")
+        after = await anext(states)
+
+    assert (before.choices, after.choices) == ({}, {})
+    assert chosen.choices == {choice_id: choice}
 
 
 async def test_history_ends_where_the_log_was_compacted(store: Store, clock: Clock) -> None:

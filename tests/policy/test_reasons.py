@@ -57,6 +57,8 @@ def test_the_reason_codes_are_those_of_the_design() -> None:
         "server_disabled",
         "not_requested",
         "not_allowed_by_key",
+        "integration_off",
+        "integration_read_only",
         "not_allowed_by_task",
         "deny_all",
         "env_missing",

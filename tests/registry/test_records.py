@@ -6,6 +6,7 @@ import pytest
 
 from tests.growth import grows_with_length
 from toolgate.errors import InvalidRecord
+from toolgate.model.principals import choice_id_of
 from toolgate.model.revisions import Kind
 from toolgate.model.servers import (
     ApprovalPolicy,
@@ -16,7 +17,7 @@ from toolgate.model.servers import (
     StdioLaunch,
 )
 from toolgate.registry.bodies import ServerBody
-from toolgate.registry.key_bodies import KeyBody
+from toolgate.registry.key_bodies import MAX_CHOICES, KeyBody
 from toolgate.registry.profile_bodies import ProfileBody
 from toolgate.registry.records import (
     Record,
@@ -359,6 +360,8 @@ def test_a_lenient_reading_is_lenient_about_nothing_else() -> None:
         ("key", {"key_id": "k", "sha256": "0" * 64, "role": "admin"}),
         ("key", {"key_id": "k", "sha256": "0" * 64, "role": "agent", "ceiling": {"servers": []}}),
         ("key", {"key_id": "k", "sha256": "0" * 64, "role": "agent", "budgets": {"calls_per_day": 5}}),
+        ("key", {"key_id": "k", "sha256": "0" * 64, "role": "agent", "integrations": "off"}),
+        ("choice", {"choice_id": choice_id_of("local"), "principal": "local", "servers": {"fs": "off"}}),
     ],
 )
 def test_the_shortest_body_goes_through_a_record_and_back(kind: Kind, body: dict[str, Any]) -> None:
@@ -366,6 +369,27 @@ def test_the_shortest_body_goes_through_a_record_and_back(kind: Kind, body: dict
 
     assert encode_record(record) == body
     assert list(encode_record(record)) == list(body)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"principal": "key:bob"},
+        {"principal": ""},
+        {"servers": {"fs": "some"}},
+        {"servers": {"../fs": "off"}},
+        {"servers": {f"s{number}": "off" for number in range(MAX_CHOICES + 1)}},
+        {"default": "off"},
+    ],
+    ids=lambda change: str(change)[:40],
+)
+def test_a_choice_is_of_one_principal_and_bounded(change: dict[str, Any]) -> None:
+    choice_id = choice_id_of("key:ada")
+    body = {"choice_id": choice_id, "principal": "key:ada", "servers": {"fs": "read_only"}}
+    parse_record("choice", choice_id, body)
+
+    with pytest.raises(InvalidRecord):
+        parse_record("choice", choice_id, body | change)
 
 
 def test_what_is_default_is_not_encoded() -> None:

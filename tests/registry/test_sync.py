@@ -346,13 +346,15 @@ async def test_rep_6_unknown_kinds_and_records_that_cannot_be_read_do_not_stop_t
     store._records[RecordKey(newer, "x")] = strange
     wrong = Write(kind="server", id="bad", body={"server_id": "bad"})
     open_pin = Write(kind="pin", id="fs", body={"server_id": "other"})
-    await store.write([server("fs", colour="red"), wrong, open_pin], actor="ada")
+    open_choice = Write(kind="choice", id="a" * 64, body={"principal": "key:ada", "servers": {"fs": "new"}})
+    await store.write([server("fs", colour="red"), wrong, open_pin, open_choice], actor="ada")
 
     async with following(control) as node:
         await write(store, Write(kind=newer, id="y", body={"is": "newer"}), server("git"))
 
         assert sorted(node.state.servers) == ["fs", "git"]
         assert node.state.pins == {"fs": Pin(server_id="fs")}
+        assert [one.is_readable for one in node.state.choices.values()] == [False]
         assert node.status.is_degraded is False
 
 

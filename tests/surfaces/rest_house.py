@@ -324,6 +324,6 @@ def operations() -> Iterator[tuple[str, str]]:
 
 def _kind(text: str) -> Kind:
     match text:
-        case "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream":
+        case "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "choice":
             return text
     raise AssertionError(text)

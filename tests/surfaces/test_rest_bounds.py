@@ -66,6 +66,9 @@ ACTS: Final[dict[str, Act]] = {
         "/api/v1/mcp/servers/@/login/finish", {"state": "x", "code": "x"}, SEES_IT_NOT
     ),
     "DELETE /api/v1/mcp/servers/{server_id}/login": Act("/api/v1/mcp/servers/@/login", None, SEES_IT_NOT),
+    "PUT /api/v1/me/integrations/{server_id}": Act("/api/v1/me/integrations/@", {"state": "on"}),
+    "DELETE /api/v1/me/integrations/{server_id}": Act("/api/v1/me/integrations/@"),
+    "DELETE /admin/api/integrations/{choice_id}": Act(f"/admin/api/integrations/{'a' * 64}"),
     "POST /admin/api/mcp/servers/import": Act(f"{SERVERS}/import", {"content": DOCUMENT}),
     "POST /admin/api/catalog/backfill": Act("/admin/api/catalog/backfill"),
     "POST /admin/api/tasks": Act(TASKS, OTHER_TASK),

@@ -42,7 +42,12 @@ async def test_a_key_is_shown_once_works_at_once_and_is_stored_as_a_hash() -> No
 
         assert re.fullmatch(r"tg_[A-Za-z0-9_-]{43}", made["secret"])
         assert used.status_code == 200
-        assert read == {**sent, "ceiling": {"servers": ["git"], "deny": []}, "revision": 2}
+        assert read == {
+            **sent,
+            "ceiling": {"servers": ["git"], "deny": []},
+            "integrations": "on",
+            "revision": 2,
+        }
         assert made == {**read, "secret": made["secret"], "warnings": made["warnings"]}
         assert [one["key_id"] for one in listed["keys"]] == [
             "admin",

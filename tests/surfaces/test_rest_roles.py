@@ -141,6 +141,11 @@ MATRIX: Final = {
     "GET /api/catalog/{package}/tools": "401 401 401 403 404 404 404 404",
     "POST /admin/api/catalog/backfill": "401 401 401 403 403 403 403 200",
     "GET /api/v1/me": "401 401 401 403 200 200 200 200",
+    "GET /api/v1/me/integrations": "401 401 401 403 200 200 200 200",
+    "PUT /api/v1/me/integrations/{server_id}": "401 401 401 403 404 200 200 200",
+    "DELETE /api/v1/me/integrations/{server_id}": "401 401 401 403 404 200 200 200",
+    "GET /admin/api/integrations": "401 401 401 403 403 403 403 200",
+    "DELETE /admin/api/integrations/{choice_id}": "401 401 401 403 403 403 403 404",
     "GET /api/v1/login": "200 401 401 200 200 200 200 200",
     "POST /api/v1/login": "404 401 401 404 404 404 404 404",
     "GET /api/v1/mcp/servers": "401 401 401 403 200 200 200 200",
@@ -162,6 +167,7 @@ MATRIX: Final = {
     "POST /admin/api/match": "401 401 401 403 403 200 200 200",
 }
 BODIES: Final[dict[str, Any]] = {
+    "PUT /api/v1/me/integrations/{server_id}": {"state": "off"},
     "PUT /admin/api/keys/{key_id}/budgets": {"calls_per_day": 5},
     "POST /admin/api/mcp/servers": stdio("new"),
     "PUT /admin/api/mcp/servers/{server_id}": stdio("git", display_name="Git"),
@@ -209,6 +215,7 @@ IDS: Final = {
     "profile_id": "coding",
     "upstream_id": "local",
     "key_id": "spare",
+    "choice_id": "a" * 64,
     "package_id": "notes",
     "package": "git",
     "category": "uncategorized",

@@ -479,6 +479,102 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/me/integrations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List your integrations
+         * @description Every server within your key's ceiling, and how much of it you have switched on.
+         *
+         *     For the role `agent` and those above it.
+         */
+        get: operations["list-your-integrations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/me/integrations/{server_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Switch an integration on or off for yourself
+         * @description Switch a server on or off for yourself: in every session, chat and run with your key, from now on.
+         *
+         *     It only narrows. A server that your key does not reach answers like one that does not exist.
+         *
+         *     For the role `agent` and those above it.
+         */
+        put: operations["switch-an-integration-on-or-off-for-yourself"];
+        post?: never;
+        /**
+         * Reset an integration to the default of your key
+         * @description Have of a server what your key gives before you choose.
+         *
+         *     For the role `agent` and those above it.
+         */
+        delete: operations["reset-an-integration-to-the-default-of-your-key"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/integrations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what callers have chosen for themselves
+         * @description What all callers have chosen for themselves.
+         *
+         *     For the role `admin` and those above it.
+         */
+        get: operations["list-what-callers-have-chosen-for-themselves"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/api/integrations/{choice_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Reset the integrations of a caller
+         * @description Reset all that one caller has chosen: it has what its key gives before it chooses.
+         *
+         *     For the role `admin` and those above it.
+         */
+        delete: operations["reset-the-integrations-of-a-caller"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/api/mcp/servers": {
         parameters: {
             query?: never;
@@ -3184,7 +3280,7 @@ export interface components {
             /** @enum {string} */
             operation: "added" | "changed" | "removed";
             /** @enum {string} */
-            kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret";
+            kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret" | "choice";
             id: string;
             fields: components["schemas"]["FieldShown"][];
         };
@@ -3396,6 +3492,29 @@ export interface components {
             warnings: string[];
         };
         /**
+         * ChoiceShown
+         * @description What one caller has chosen.
+         */
+        ChoiceShown: {
+            choice_id: string;
+            principal: string;
+            /** @description Server id to `off`, `read_only` or `on`. */
+            servers: {
+                [key: string]: string;
+            };
+            revision: number;
+            updated_at_ms: number;
+        };
+        /**
+         * ChoicesAnswer
+         * @description A page of them, sorted by id.
+         */
+        ChoicesAnswer: {
+            choices: components["schemas"]["ChoiceShown"][];
+            /** @description Where the next page begins; null: there is none. */
+            next_cursor: string | null;
+        };
+        /**
          * ClientShown
          * @description A client's metadata (RFC 7591), under the URL that is its id.
          */
@@ -3481,7 +3600,7 @@ export interface components {
             native_name: string | null;
             allowed: boolean;
             /** @enum {string} */
-            layer: "platform" | "key" | "task" | "request";
+            layer: "platform" | "key" | "caller" | "task" | "request";
             /** @description Null exactly when allowed. */
             reason: components["schemas"]["Reason"] | null;
             rule: string;
@@ -3668,7 +3787,7 @@ export interface components {
             /** @description Kind and id of the record. */
             where: string;
             /** @enum {string} */
-            kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret";
+            kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret" | "choice";
             id: string;
             /** @description The list or field, as explanations call it. */
             rule: string;
@@ -3844,6 +3963,67 @@ export interface components {
             sha256?: string | null;
         };
         /**
+         * IntegrationSent
+         * @description How much of a server the caller wants to have.
+         */
+        IntegrationSent: {
+            /**
+             * @description `on`: all its tools that your key reaches. `read_only`: those of them that are marked as read-only, and
+             *     its prompts and resources. `off`: nothing.
+             * @enum {string}
+             */
+            state: "off" | "read_only" | "on";
+        };
+        /**
+         * IntegrationShown
+         * @description A server within the caller's ceiling, and how much of it the caller has switched on.
+         */
+        IntegrationShown: {
+            server_id: string;
+            display_name: string;
+            /** @enum {string} */
+            state: "off" | "read_only" | "on";
+            /** @description Whether the caller chose that state. Else it is what its key gives before it chooses. */
+            chosen: boolean;
+            /** @description Those that your key reaches, switched on or not. */
+            tools: number;
+            /** @description Those of them whose definition says that they change nothing. */
+            read_only_tools: number;
+            /** @description The others. */
+            writing_tools: number;
+        };
+        /**
+         * IntegrationSwitched
+         * @description The same, as it was stored.
+         */
+        IntegrationSwitched: {
+            server_id: string;
+            display_name: string;
+            /** @enum {string} */
+            state: "off" | "read_only" | "on";
+            chosen: boolean;
+            tools: number;
+            read_only_tools: number;
+            writing_tools: number;
+            /** @description From this revision of the registry on, every node decides by it. */
+            revision: number;
+        };
+        /**
+         * IntegrationsAnswer
+         * @description A page of them, sorted by server.
+         */
+        IntegrationsAnswer: {
+            revision: number;
+            /**
+             * @description What the caller has of a server that it has not chosen for.
+             * @enum {string}
+             */
+            default: "off" | "read_only" | "on";
+            integrations: components["schemas"]["IntegrationShown"][];
+            /** @description Where the next page begins; null: there is none. */
+            next_cursor: string | null;
+        };
+        /**
          * InvocationSent
          * @description What a run is begun with.
          */
@@ -3975,6 +4155,13 @@ export interface components {
             expires_at_s?: number | null;
             /** @description What all who use it may use over time, together. */
             budgets?: components["schemas"]["TimeBudgetsBody"] | null;
+            /**
+             * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
+             *     those marked as read-only, `off` nothing.
+             * @default on
+             * @enum {string}
+             */
+            integrations: "off" | "read_only" | "on";
             revision: number;
             secret: string;
             warnings: string[];
@@ -3999,6 +4186,12 @@ export interface components {
             expires_at_s?: number | null;
             /** @description What all who use it may use over time, together. */
             budgets?: components["schemas"]["TimeBudgetsBody"] | null;
+            /**
+             * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
+             *     those marked as read-only, `off` nothing.
+             * @enum {string}
+             */
+            integrations?: "off" | "read_only" | "on";
         };
         /**
          * KeyShown
@@ -4028,6 +4221,13 @@ export interface components {
             expires_at_s?: number | null;
             /** @description What all who use it may use over time, together. */
             budgets?: components["schemas"]["TimeBudgetsBody"] | null;
+            /**
+             * @description What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
+             *     those marked as read-only, `off` nothing.
+             * @default on
+             * @enum {string}
+             */
+            integrations: "off" | "read_only" | "on";
             revision: number;
         };
         /**
@@ -4779,7 +4979,7 @@ export interface components {
          * @description Why a server, tool, prompt or resource is not in a scope. Each exclusion has exactly one.
          * @enum {string}
          */
-        Reason: "unknown_server" | "server_disabled" | "not_requested" | "not_allowed_by_key" | "not_allowed_by_task" | "deny_all" | "env_missing" | "list_timeout" | "list_failed" | "not_in_server_allowlist" | "not_in_task_allowlist" | "denied_by_task" | "not_in_request_allowlist" | "denied_by_request" | "quarantined" | "invalid_definition" | "approval_required";
+        Reason: "unknown_server" | "server_disabled" | "not_requested" | "not_allowed_by_key" | "integration_off" | "integration_read_only" | "not_allowed_by_task" | "deny_all" | "env_missing" | "list_timeout" | "list_failed" | "not_in_server_allowlist" | "not_in_task_allowlist" | "denied_by_task" | "not_in_request_allowlist" | "denied_by_request" | "quarantined" | "invalid_definition" | "approval_required";
         /**
          * ReasonGiven
          * @description Why something is not as it should be.
@@ -5317,7 +5517,7 @@ export interface components {
          */
         ShadowShown: {
             /** @enum {string} */
-            layer: "platform" | "key" | "task" | "request";
+            layer: "platform" | "key" | "caller" | "task" | "request";
             reason: components["schemas"]["Reason"] | null;
             rule: string;
         };
@@ -5649,7 +5849,7 @@ export interface components {
              * @description The layer that decided.
              * @enum {string}
              */
-            layer: "platform" | "key" | "task" | "request";
+            layer: "platform" | "key" | "caller" | "task" | "request";
             /** @description Null exactly when allowed. */
             reason: components["schemas"]["Reason"] | null;
             rule: string;
@@ -6531,6 +6731,135 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TokenShown"];
+                };
+            };
+        };
+    };
+    "list-your-integrations": {
+        parameters: {
+            query?: {
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IntegrationsAnswer"];
+                };
+            };
+        };
+    };
+    "switch-an-integration-on-or-off-for-yourself": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the server. */
+                server_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["IntegrationSent"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IntegrationSwitched"];
+                };
+            };
+        };
+    };
+    "reset-an-integration-to-the-default-of-your-key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the server. */
+                server_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Deleted"];
+                };
+            };
+        };
+    };
+    "list-what-callers-have-chosen-for-themselves": {
+        parameters: {
+            query?: {
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChoicesAnswer"];
+                };
+            };
+        };
+    };
+    "reset-the-integrations-of-a-caller": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the choice. */
+                choice_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Deleted"];
                 };
             };
         };

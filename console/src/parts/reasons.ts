@@ -22,6 +22,14 @@ export const REASON_WORDS: Readonly<Record<Reason, ReasonWords>> = {
     title: "outside the key's ceiling",
     todo: "Use another key, or make one that reaches further.",
   },
+  integration_off: {
+    title: "the caller has its server switched off",
+    todo: "The caller switches it on under Integrations, or with toolgate integrations on.",
+  },
+  integration_read_only: {
+    title: "the caller has its server on for read-only tools",
+    todo: "The caller switches on all its tools under Integrations, or with toolgate integrations on --all.",
+  },
   not_allowed_by_task: {
     title: "the task does not have its server",
     todo: "Allow the server in the task; the rule says which list decided.",
@@ -72,6 +80,7 @@ const RULES: readonly [RegExp, string][] = [
   [/^key servers/, "the servers of the key"],
   [/^key allow/, "the allowlist of the key"],
   [/^key deny/, "the denylist of the key"],
+  [/^integrations: /, "what the caller switched on for itself"],
   [/^mcp\.enabled/, "the task's switch"],
   [/^mcp\.allowed_server_ids/, "the servers the task allows"],
   [/^mcp\.default_server_ids/, "the servers the task starts with"],

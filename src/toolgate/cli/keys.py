@@ -18,7 +18,7 @@ from toolgate.cli.record_commands import IdArgument, add_history_command, delete
 from toolgate.cli.render.budgets import render_key_budgets
 from toolgate.cli.render.records import render_keys, render_new_key
 from toolgate.cli.spreading import spread_options
-from toolgate.model.principals import Role
+from toolgate.model.principals import IntegrationState, Role
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Keys: who may call, and how far each key reaches."
@@ -70,6 +70,13 @@ class UsageOptions(BudgetOptions):
     default_task: Annotated[
         str | None, Option("--default-task", help="The task of requests that name none.")
     ] = None
+    integrations: Annotated[
+        IntegrationState | None,
+        Option(
+            "--integrations",
+            help="What callers have of each server before they choose for themselves: on unless given.",
+        ),
+    ] = None
     expires_in_days: Annotated[int | None, Option("--expires-in-days", min=1, help="Days it is valid.")] = (
         None
     )
@@ -79,6 +86,7 @@ class UsageOptions(BudgetOptions):
             "default_task": self.default_task,
             "expires_at_s": int(now_s) + self.expires_in_days * _DAY_S if self.expires_in_days else None,
             "budgets": self.budgets or None,
+            "integrations": self.integrations,
         }
         return {name: value for name, value in given.items() if value is not None}
 

@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "approvals": "Calls that wait for a person: which there are, and the decision.",
     "chat-upstreams": "Chat upstreams: the OpenAI-compatible endpoints whose models the chat door asks.",
     "keys": "Keys: who may call, and how far each key reaches.",
+    "integrations": "Integrations: the servers you switch on and off for yourself, within your key.",
     "init": "Make a package with one tool that runs at once. Nothing that is there is touched.",
     "publish": (
         "Start a package's server once, write all its tools into the manifest, pack, upload and install it."

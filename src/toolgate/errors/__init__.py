@@ -62,7 +62,8 @@ class Unauthenticated(ToolgateError):
 
 
 class TooManyAttempts(ToolgateError):
-    """Wrong credentials keep coming from one address. A right one still passes."""
+    """Wrong credentials keep coming from one address, while a right one still passes; or a caller changes its
+    integrations too often."""
 
     code = "too_many_attempts"
     default_hint = "wait a minute, or send a right credential"

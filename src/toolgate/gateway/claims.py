@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from toolgate.errors import Forbidden, InvalidRecord, StartRefused, Unauthenticated
 from toolgate.gateway.identity import OF_ISSUER
 from toolgate.model.names import parse_task_id
-from toolgate.model.principals import Ceiling, Principal, Role
+from toolgate.model.principals import Ceiling, IntegrationState, Principal, Role
 from toolgate.registry.key_bodies import CeilingBody
 from toolgate.upstream.egress import EgressRefused
 from toolgate.upstream.fetch import parse_secure_target
@@ -45,6 +45,8 @@ class OidcConfig:
     denied_tools_claim: str | None = None
     task_claim: str | None = None
     """Names the task of a request that names none."""
+    integrations: IntegrationState = "on"
+    """What a token's subject has of each server before it chooses for itself; see the field of keys."""
     leeway_s: float = 30.0
     """How far the issuer's clock may be ahead of ours. A token is never good for longer than it says."""
 
@@ -69,6 +71,7 @@ def principal_of_claims(claims: Mapping[str, Any], config: OidcConfig) -> Princi
         role=_role(claims, config),
         ceiling=_ceiling(claims, config),
         default_task=_default_task(claims, config.task_claim),
+        integrations=config.integrations,
     )
 
 

@@ -15,6 +15,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Side
 from toolgate.policy.explain import Explanation, explain
+from toolgate.policy.integrations import integrations_of
 from toolgate.policy.offers import is_unlisted, may_hold
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.scope import Decision, Scope
@@ -36,6 +37,7 @@ def explain_to(
         task=task,
         request=caller.request,
         limits=gateway.limits_of(caller),
+        integrations=integrations_of(snapshot, caller.principal),
     )
     return replace(
         found,

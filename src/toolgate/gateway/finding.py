@@ -20,8 +20,9 @@ import msgspec
 from toolgate.catalog.entries import entry_of
 from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, Search
 from toolgate.catalog.pages import encode_definition
+from toolgate.catalog.results import failure_result
 from toolgate.catalog.rows import fill_row, project
-from toolgate.errors import CallTimedOut, ServerBusy
+from toolgate.errors import CallTimedOut, ServerBusy, ToolgateError
 from toolgate.gateway.routes import Route
 from toolgate.gateway.searching import Searching
 from toolgate.gateway.view import View
@@ -232,6 +233,11 @@ class Finding:
         if card.is_read_only:
             shown["readOnly"] = True
         return shown | {"tokens": route.tool.tokens}
+
+
+async def refuse_use(exc: ToolgateError) -> Members:
+    """What is wrong with a use of a find tool, as its result."""
+    return failure_result(exc)
 
 
 async def describe_tool(name: str, route: Route) -> Members:

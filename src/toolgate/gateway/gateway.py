@@ -18,7 +18,6 @@ import msgspec
 from toolgate.audit.events import UNSEEN, DefinitionChanged, Outcome
 from toolgate.audit.log import AuditLog
 from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_meant, parse_search
-from toolgate.catalog.results import failure_result
 from toolgate.errors import (
     InvalidArguments,
     NotFound,
@@ -31,7 +30,7 @@ from toolgate.gateway.approving import Approving
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.drift import Drift, Drifted
 from toolgate.gateway.fetches import check_arguments, find_argument_fault, find_wanted
-from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool
+from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool, refuse_use
 from toolgate.gateway.identity import principal_of
 from toolgate.gateway.rechecking import check_again, check_key, find_again
 from toolgate.gateway.recording import Ending, Recording
@@ -56,6 +55,7 @@ from toolgate.model.servers import RedactionRules
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.allowances import allowances_of
 from toolgate.policy.compose import compose, decide_one
+from toolgate.policy.integrations import integrations_of
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.limits import NO_LIMITS, Limits
 from toolgate.policy.offers import Registered, registered
@@ -143,6 +143,7 @@ class Gateway:
             profiles=state.profiles,
             keys=state.keys,
             chat_upstreams=state.chat_upstreams,
+            choices=state.choices,
         )
         self.drift.follow(state.pins)
         self.metrics.keep(state.servers, state.tasks, state.chat_upstreams)
@@ -231,7 +232,8 @@ class Gateway:
     def _compose(self, caller: Caller) -> Scope:
         task, limits = self.task_policy(caller), self.limits_of(caller)
         platform, ceiling = caller.platform(self.snapshot, task), caller.principal.ceiling
-        return compose(platform, ceiling, task=task, request=caller.request, limits=limits)
+        own = integrations_of(platform, caller.principal)
+        return compose(platform, ceiling, task=task, request=caller.request, limits=limits, integrations=own)
 
     def limits_of(self, caller: Caller) -> Limits:
         """How large the caller's scope may be. A scope that is searched anyway has no limit."""
@@ -338,7 +340,8 @@ class Gateway:
         """On one name alone, listed or not; by the newest snapshot, whichever the caller's view is from."""
         task = self.task_policy(caller)
         platform, ceiling = caller.platform(self.snapshot, task), caller.principal.ceiling
-        return decide_one(platform, ceiling, task=task, request=caller.request, ref=ref)
+        own = integrations_of(platform, caller.principal)
+        return decide_one(platform, ceiling, task=task, request=caller.request, ref=ref, integrations=own)
 
     def _count(self, caller: Caller, scope: Scope) -> None:
         metrics = self.metrics
@@ -386,10 +389,10 @@ class Gateway:
             route = view.tools.get(name)
             check_arguments(meant, route)
         except InvalidArguments as exc:
-            return self._tell(view, tool, params, trace, partial(_refuse_use, exc))
+            return self._tell(view, tool, params, trace, partial(refuse_use, exc))
         if route is None:
             self._recording.unknown(view, name, trace, code="unknown_tool")
-            return _answer(partial(_refuse_use, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
+            return _answer(partial(refuse_use, UnknownTool(f"Unknown tool: {name}", hint=SEARCH_HINT)))
         if tool == DESCRIBE_TOOL:
             params["arguments"] = msgspec.Raw(msgspec.json.encode({"name": name}))  # no more was looked at
             return self._tell(view, tool, params, trace, partial(describe_tool, name, route))
@@ -480,10 +483,6 @@ class Gateway:
 
 async def _answer(telling: Telling) -> Answer:
     return Answer(Reply(members=await telling()), "legacy")
-
-
-async def _refuse_use(exc: ToolgateError) -> Members:
-    return failure_result(exc)
 
 
 def _refused(refusal: Refusal) -> ToolgateError:

@@ -192,6 +192,7 @@ def principal_of(key: Key) -> Principal:
         default_task=key.default_task,
         expires_at_s=key.expires_at_s,
         budgets=key.budgets,
+        integrations=key.integrations,
     )
 
 

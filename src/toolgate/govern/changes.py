@@ -22,7 +22,7 @@ from toolgate.govern.masks import HIDING
 from toolgate.govern.planning import plan_edits
 from toolgate.govern.terms import PLANNED, check_plan, check_terms
 from toolgate.govern.workloads import check_module_kept, kept_modules
-from toolgate.model.principals import Principal
+from toolgate.model.principals import Principal, choice_id_of
 from toolgate.model.revisions import Batch, Change, Kind, Listing, Stored, Write, spoken
 from toolgate.model.servers import ServerRecord
 from toolgate.model.snapshot import Snapshot
@@ -178,7 +178,7 @@ def note(
     actor: Principal,
     *,
     operation: str,
-    kind: Kind | Literal["registry", "module"],
+    kind: Kind | Literal["registry", "module", "integration"],
     record_id: str,
     revision: int | None = None,
 ) -> None:
@@ -282,14 +282,24 @@ async def _check_and_commit(
     for _ in range(ATTEMPTS):
         edits, listing = await check_saving(control, actor, drafts, plan_id=plan_id, prune=prune)
         try:
-            return edits, await _commit(control, actor, edits, seen=listing.revision)
+            also = await _choices_of_revoked(control, edits)
+            return edits, await _commit(control, actor, edits, also, seen=listing.revision)
         except Conflict as exc:
             if "store_revision" not in exc.data:
                 raise  # it is a record's own precondition that fails
     raise Conflict("the registry changes too fast to check this change against the other records")
 
 
-async def _commit(control: Control, actor: Principal, edits: Sequence[Edit], *, seen: int) -> Batch:
+async def _choices_of_revoked(control: Control, edits: Sequence[Edit]) -> list[Write]:
+    """The integrations that go with the keys that `edits` revoke: another key of that id begins without."""
+    revoked = [edit.draft.id for edit in edits if edit.draft.kind == "key" and edit.record is None]
+    found = [await control.store.get("choice", choice_id_of(f"key:{key_id}")) for key_id in revoked]
+    return [Write(kind="choice", id=one.id, body=None) for one in found if one is not None]
+
+
+async def _commit(
+    control: Control, actor: Principal, edits: Sequence[Edit], also: Sequence[Write], *, seen: int
+) -> Batch:
     """Write and take note. Raises Conflict, also when others have committed since the revision `seen`."""
     writes = [
         Write(kind=edit.draft.kind, id=edit.draft.id, body=edit.body, if_revision=edit.draft.if_revision)
@@ -297,7 +307,7 @@ async def _commit(control: Control, actor: Principal, edits: Sequence[Edit], *, 
     ]
 
     async def commit() -> Batch:
-        batch = await control.store.commit(writes, actor=actor.id, if_store_revision=seen)
+        batch = await control.store.commit([*writes, *also], actor=actor.id, if_store_revision=seen)
         for write in writes:
             operation = "delete" if write.body is None else "put"
             note(

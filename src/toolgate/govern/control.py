@@ -8,6 +8,7 @@ from toolgate.audit.index import AuditIndex
 from toolgate.gateway.oidc_login import OidcLogin
 from toolgate.govern.approval_webhook import ApprovalWebhook
 from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.govern.change_rate import ChangeRate
 from toolgate.govern.invocation_marks import InvocationMarks
 from toolgate.govern.serving import Serving
 from toolgate.govern.terms import Terms
@@ -57,6 +58,8 @@ class Control(Serving):
     """Held while a write is checked and committed, so that those who write here do not hinder each other."""
     watches: Watches = field(default_factory=Watches)
     marks: InvocationMarks = field(default_factory=InvocationMarks)
+    change_rate: ChangeRate = field(default_factory=ChangeRate)
+    """How often callers change their integrations."""
     planner: Planner = field(default_factory=Planner)
     """Makes plans, and remembers what of the last ones still holds."""
     visibility: Visibility = field(default_factory=Visibility)

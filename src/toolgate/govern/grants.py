@@ -9,7 +9,7 @@ from toolgate.gateway.roles import reaches
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.packages import Package
 from toolgate.model.pins import Pin
-from toolgate.model.principals import Ceiling, Key, Principal, Role, Secret
+from toolgate.model.principals import Ceiling, Choice, Key, Principal, Role, Secret
 from toolgate.model.revisions import Kind, spoken
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task
@@ -26,7 +26,8 @@ WRITERS: Final[Mapping[Kind, Role]] = {
     "package": "admin",
     "chat_upstream": "admin",
 }
-"""The least role that may write a kind. Nobody may write a `secret`: it is not here."""
+"""The least role that may write a kind. A `secret` is the gateway's, a `choice` its caller's own: see
+`govern/integrations`."""
 _FOR_ALL: Final = "a chat upstream is for all callers"
 """What all of them say to models goes there."""
 
@@ -62,8 +63,8 @@ def check_grant(actor: Principal, record: Record) -> None:
             _check_server(actor, record.package_id)
         case ChatUpstream():
             check_boundless(actor, _FOR_ALL)
-        case Secret():
-            raise AssertionError  # nobody's to write: see WRITERS
+        case Secret() | Choice():
+            raise AssertionError  # not written this way: see WRITERS
 
 
 def check_removal(actor: Principal, kind: Kind, record_id: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["server", "task", "profile", "key", "pin", "package", "chat_upstream", "secret"]
+Kind = Literal["server", "task", "profile", "key", "pin", "package", "chat_upstream", "secret", "choice"]
 Operation = Literal["put", "delete"]
 Body = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.pins import Pin
-from toolgate.model.principals import Key
+from toolgate.model.principals import Choice, Key
 from toolgate.model.servers import RedactionRules
 from toolgate.model.tasks import Environment, Profile, Task
 from toolgate.model.tools import ServerTools
@@ -32,3 +32,5 @@ class Snapshot:
     keys: Mapping[str, Key] = field(default_factory=lambda: MappingProxyType({}))
     pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
     chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))
+    choices: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
+    """By `choice_id_of` their callers."""

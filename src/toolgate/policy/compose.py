@@ -1,4 +1,4 @@
-"""The one function that says what a caller sees: platform ∩ key ∩ task ∩ request, with the reasons.
+"""The one function that says what a caller sees: platform ∩ key ∩ caller ∩ task ∩ request, with the reasons.
 
 Each layer can only narrow what the one before it left. Servers are decided first, and only what those that
 remain offer is looked at, so the cost follows what is asked for and not what is registered. Tools, prompts
@@ -17,6 +17,7 @@ from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tools import ListState, ServerTools, ToolDefinition
 from toolgate.policy.approvals import needed_approvals
+from toolgate.policy.integrations import ALL_ON, Integrations
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, searchable_warning, too_many_tools
 from toolgate.policy.offers import approval_objection, is_unlisted, may_hold, offered_names
@@ -41,8 +42,9 @@ def compose(
     task: TaskPolicy | None,
     request: SessionRequest,
     limits: Limits = DEFAULT_LIMITS,
+    integrations: Integrations = ALL_ON,
 ) -> Scope:
-    """The scope of a caller with `ceiling` who asks `request` of `task`.
+    """The scope of a caller with `ceiling` and `integrations` who asks `request` of `task`.
 
     - No task: that layer does not restrict, and all servers are requested unless the request names some.
       A task that is named but not enabled: no tools.
@@ -53,7 +55,7 @@ def compose(
     - Enabled with nothing left: a warning; a refusal if the task requires servers.
     - More tools than the limits: a searchable scope, or a refusal.
     """
-    resolved = resolve(platform, ceiling, task=task, request=request)
+    resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
     servers: list[str] = []
     decisions: list[Decision] = []
     for server_id in sorted(servers_in_question(platform, resolved) | resolved.unknown.keys()):
@@ -101,10 +103,16 @@ def _approvals(
 
 
 def decide_one(
-    platform: Snapshot, ceiling: Ceiling, *, task: TaskPolicy | None, request: SessionRequest, ref: ToolRef
+    platform: Snapshot,
+    ceiling: Ceiling,
+    *,
+    task: TaskPolicy | None,
+    request: SessionRequest,
+    ref: ToolRef,
+    integrations: Integrations = ALL_ON,
 ) -> Decision:
     """The decision on `ref` alone, whether or not its server lists it: a URI that fits a template, say."""
-    resolved = resolve(platform, ceiling, task=task, request=request)
+    resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
     offer = platform.servers.get(ref.server_id)
     if offer is None:
         return Decision(
@@ -237,7 +245,7 @@ def _decide_all(offer: ServerTools, pin: Pin | None, resolved: Resolved) -> Sequ
 def _decide_each(
     offer: ServerTools, pin: Pin | None, resolved: Resolved, names: Sequence[str], /
 ) -> Sequence[Decision]:
-    judge = _Judge(offer, pin, resolved.rules.tools)
+    judge = _Judge(offer, pin, resolved)
     decisions = [judge.decide(name) for name in names]
     return decisions if resolved.strict is None else _shadowed(offer, pin, resolved.strict, decisions)
 
@@ -247,7 +255,7 @@ def _shadowed(
 ) -> Sequence[Decision]:
     """The decisions, each yes with the no that it would be under `strict`, if it would be one."""
     exclusion = exclude(offer, strict)
-    judge = _Judge(offer, pin, strict.rules.tools)
+    judge = _Judge(offer, pin, strict)
 
     def shadow(name: str) -> Decision | None:
         would = judge.decide(name) if exclusion is None else replace(exclusion, tool=name)
@@ -262,7 +270,9 @@ def _shadowed(
 class _Judge:
     """Decides on what one server has, or could have."""
 
-    def __init__(self, offer: ServerTools, pin: Pin | None, rules: Sequence[ToolRule]) -> None:
+    def __init__(self, offer: ServerTools, pin: Pin | None, resolved: Resolved) -> None:
+        rules = resolved.rules.tools
+        self._reading = resolved.integrations.limit_to_reading(offer.record.server_id)
         self._offer = offer
         self._pin = pin
         self._own = ToolRule(
@@ -287,7 +297,22 @@ class _Judge:
             objection = approval_objection(self._pin, name, self._offer.tools.get(name))
             if objection:
                 return self._refuse(ref, Reason.QUARANTINED, objection)
-        return self._decide(ref, self._offer.tools.get(name), self._rules[is_tool])
+        decision = self._decide(ref, self._offer.tools.get(name), self._rules[is_tool])
+        return self._limited(decision, name) if self._reading and is_tool else decision
+
+    def _limited(self, decision: Decision, name: str) -> Decision:
+        """As the caller's own layer leaves it, which comes after platform and key, and before the others."""
+        listed = self._offer.tools.get(name)
+        is_earlier = not decision.allowed and decision.layer in {"platform", "key"}
+        if is_earlier or (listed is not None and listed.is_read_only):
+            return decision
+        return replace(
+            decision,
+            allowed=False,
+            layer="caller",
+            reason=Reason.INTEGRATION_READ_ONLY,
+            rule=self._reading,
+        )
 
     def _decide(self, ref: ToolRef, tool: ToolDefinition | None, rules: Sequence[ToolRule]) -> Decision:
         """The first rule that objects decides; if none does, the last allowlist that admitted the name.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose, exclude, servers_in_question
+from toolgate.policy.integrations import ALL_ON, Integrations
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits
 from toolgate.policy.offers import is_unlisted, offered_names
@@ -36,10 +37,11 @@ def explain(
     task: TaskPolicy | None,
     request: SessionRequest,
     limits: Limits = DEFAULT_LIMITS,
+    integrations: Integrations = ALL_ON,
 ) -> Explanation:
     """What `compose` answers for the same arguments, with a decision for every registered tool."""
-    scope = compose(platform, ceiling, task=task, request=request, limits=limits)
-    resolved = resolve(platform, ceiling, task=task, request=request)
+    scope = compose(platform, ceiling, task=task, request=request, limits=limits, integrations=integrations)
+    resolved = resolve(platform, ceiling, task=task, request=request, integrations=integrations)
     out_of_question = platform.servers.keys() - servers_in_question(platform, resolved)
     excluded = (exclude(platform.servers[server_id], resolved) for server_id in out_of_question)
     decisions = sorted(

@@ -12,9 +12,11 @@ from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
+from toolgate.policy.limits import NO_LIMITS
 from toolgate.policy.resolve import bind_task
 from toolgate.policy.rollouts import both_sides
 from toolgate.policy.rules import compiled
+from toolgate.policy.scope import Scope
 
 BOUNDLESS: Final = Ceiling()
 
@@ -28,24 +30,28 @@ def within_reach(platform: Snapshot, task: TaskPolicy) -> Snapshot:
 
 def task_reach(platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = BOUNDLESS) -> frozenset[ToolRef]:
     """What callers of the task get, or could by naming servers; by either version while one is rolled out."""
-    reached = (_reach_in(one, task, ceiling) for one in both_sides(platform, task))
-    return frozenset().union(*reached)
-
-
-def _reach_in(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling) -> frozenset[ToolRef]:
-    near = within_reach(platform, task)
-    every = SessionRequest(servers=tuple(bind_task(platform, task).allowed))
-    asked = (SessionRequest(), every)
-    scopes = [compose(near, ceiling, task=task, request=request) for request in asked]
-    return frozenset().union(*(scope.admitted for scope in scopes))
+    return frozenset().union(*(scope.admitted for scope in _task_scopes(platform, task, ceiling)))
 
 
 def key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
     """What a key gets at most: of the tasks it is bound to, or, bound to none, of all there is."""
+    return frozenset().union(*(scope.admitted for scope in key_scopes(platform, ceiling)))
+
+
+def key_scopes(platform: Snapshot, ceiling: Ceiling) -> list[Scope]:
+    """The scopes that together are all a key gets at most, whatever their size."""
     if ceiling.tasks is None:
-        return compose(platform, ceiling, task=None, request=SessionRequest()).admitted
-    reached = (task_reach(platform, task, ceiling=ceiling) for task in _readable(platform, ceiling.tasks))
-    return frozenset().union(*reached)
+        return [compose(platform, ceiling, task=None, request=SessionRequest(), limits=NO_LIMITS)]
+    tasks = _readable(platform, ceiling.tasks)
+    return [scope for task in tasks for scope in _task_scopes(platform, task, ceiling)]
+
+
+def _task_scopes(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling) -> list[Scope]:
+    return [
+        compose(within_reach(side, task), ceiling, task=task, request=request, limits=NO_LIMITS)
+        for side in both_sides(platform, task)
+        for request in (SessionRequest(), SessionRequest(servers=tuple(bind_task(side, task).allowed)))
+    ]
 
 
 def is_in_ceiling(

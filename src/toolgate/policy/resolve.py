@@ -12,6 +12,7 @@ from toolgate.errors import NotFound, PolicyDenied
 from toolgate.model.principals import Ceiling
 from toolgate.model.snapshot import Snapshot
 from toolgate.model.tasks import Selection, Side
+from toolgate.policy.integrations import ALL_ON, Integrations, integration_rules
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.patterns import Patterns
 from toolgate.policy.rollouts import version_in
@@ -39,6 +40,8 @@ class Resolved:
     refusal: Refusal | None
     warnings: tuple[str, ...]
     is_enabled: bool
+    integrations: Integrations = ALL_ON
+    """What the caller switched on for itself. Which servers, also stands among the rules."""
     strict: "Resolved | None" = None
     """What it would be, were the policy of the task enforced. None: it is."""
 
@@ -62,14 +65,19 @@ class BoundTask:
 
 
 def resolve(
-    platform: Snapshot, ceiling: Ceiling, *, task: TaskPolicy | None, request: SessionRequest
+    platform: Snapshot,
+    ceiling: Ceiling,
+    *,
+    task: TaskPolicy | None,
+    request: SessionRequest,
+    integrations: Integrations = ALL_ON,
 ) -> Resolved:
-    """The rules of key, task and request over `platform`, in the order in which the layers are asked."""
+    """The rules of key, caller, task and request over `platform`, in the order of the layers."""
     tools = None if request.tools is None else Patterns.of(request.tools)
     bound = bind_task(platform, task) if task is not None and task.enforced else None
     refusal = None if task is None else _refusal(ceiling, task, bound, request)
     requested = _requested(request, tools, bound)
-    rules = _key_rules(ceiling, task)
+    rules = _key_rules(ceiling, task).then(integration_rules(integrations))
     if task is not None and not task.enabled:
         rules = rules.then(closed("task", "mcp.enabled"))
     if bound is not None:
@@ -84,9 +92,16 @@ def resolve(
         refusal=refusal,
         warnings=_warnings(platform, None if bound is None else task, request),
         is_enabled=(task is None or task.enabled) and request.enabled is not False,
+        integrations=integrations,
         strict=None
         if task is None or task.enforced
-        else resolve(platform, ceiling, task=replace(task, enforced=True), request=request),
+        else resolve(
+            platform,
+            ceiling,
+            task=replace(task, enforced=True),
+            request=request,
+            integrations=integrations,
+        ),
     )
 
 

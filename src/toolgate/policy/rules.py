@@ -22,15 +22,18 @@ Compile = Callable[[tuple[str, ...]], Patterns]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRule:
-    """Lets through the servers in `ids` that have one of `tags`. None: this part does not restrict."""
+    """Lets through the servers in `ids` that have one of `tags`, but not `excluded`. None: any."""
 
     layer: Layer
     reason: Reason
     name: str
     ids: frozenset[str] | None = None
     tags: frozenset[str] | None = None
+    excluded: frozenset[str] = frozenset()
 
     def admits(self, record: ServerRecord) -> bool:
+        if record.server_id in self.excluded:
+            return False
         if self.ids is not None and record.server_id not in self.ids:
             return False
         return self.tags is None or not self.tags.isdisjoint(record.tags)

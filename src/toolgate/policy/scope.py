@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from toolgate.model.names import ToolRef
 from toolgate.model.tasks import RolloutBy, Side
 
-Layer = Literal["platform", "key", "task", "request"]
+Layer = Literal["platform", "key", "caller", "task", "request"]
 RefusalCode = Literal["mcp_policy_denied", "too_many_tools", "not_found"]
 
 
@@ -24,6 +24,10 @@ class Reason(StrEnum):
     SERVER_DISABLED = "server_disabled"
     NOT_REQUESTED = "not_requested"
     NOT_ALLOWED_BY_KEY = "not_allowed_by_key"
+    INTEGRATION_OFF = "integration_off"
+    """The caller switched the server off, or has not switched it on."""
+    INTEGRATION_READ_ONLY = "integration_read_only"
+    """The caller switched on the server's read-only tools, and this is not one of them."""
     NOT_ALLOWED_BY_TASK = "not_allowed_by_task"
     DENY_ALL = "deny_all"
     ENV_MISSING = "env_missing"

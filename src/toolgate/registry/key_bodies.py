@@ -1,13 +1,20 @@
 """The shape of a key as it is written and stored: whom it proves, how far it reaches, what it may use."""
 
-from typing import Annotated
+from sys import intern
+from types import MappingProxyType
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from toolgate.model.allowances import MAX_CALLS, MAX_TOKENS, TimeBudgets
-from toolgate.model.principals import Ceiling, Key, Role
+from toolgate.model.principals import Ceiling, Choice, IntegrationState, Key, Role, choice_id_of
 from toolgate.registry.bodies import Body, tuple_or_none
-from toolgate.registry.fields import Name, Patterns, ServerId, Sha256, UnixTime
+from toolgate.registry.fields import Name, Patterns, ServerId, Sha256, UnixTime, refuse
+
+MAX_CHOICES: Final = 256
+"""Servers that one caller chooses about: more than its model or its person can tell apart."""
+MAX_PRINCIPAL_CHARS: Final = 300
+"""`oidc:` and a subject of 255 characters, with room."""
 
 
 class CeilingBody(Body):
@@ -77,6 +84,10 @@ class KeyBody(Body):
     budgets: TimeBudgetsBody | None = None
     """What all who use it may use over time, together."""
 
+    integrations: IntegrationState = "on"
+    """What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
+    those marked as read-only, `off` nothing. Callers switch servers on and off within the ceiling."""
+
     def value(self) -> Key:
         return Key(
             key_id=self.key_id,
@@ -86,4 +97,29 @@ class KeyBody(Body):
             default_task=self.default_task,
             expires_at_s=self.expires_at_s,
             budgets=self.budgets.value() if self.budgets else None,
+            integrations=self.integrations,
         )
+
+
+class ChoiceBody(Body):
+    """Which servers one caller switched on and off for itself."""
+
+    choice_id: Sha256
+    """The SHA-256 of `principal`."""
+
+    principal: Annotated[str, Field(min_length=1, max_length=MAX_PRINCIPAL_CHARS)]
+    """Whose choice it is, as the audit names it."""
+
+    servers: Annotated[dict[ServerId, IntegrationState], Field(max_length=MAX_CHOICES)] = Field(default={})
+    """Server id to what the caller has of it."""
+
+    @model_validator(mode="after")
+    def _id_of_its_principal(self) -> "ChoiceBody":
+        if self.choice_id != choice_id_of(self.principal):
+            raise refuse("`choice_id` is not the SHA-256 of `principal`")
+        return self
+
+    def value(self) -> Choice:
+        # Interned: thousands of callers choose among the same servers.
+        servers = {intern(server_id): state for server_id, state in self.servers.items()}
+        return Choice(choice_id=self.choice_id, principal=self.principal, servers=MappingProxyType(servers))

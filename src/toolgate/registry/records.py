@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from toolgate.chat.task_config import parse_task_chat
 from toolgate.errors import InvalidRecord
 from toolgate.model.chat import ChatUpstream
-from toolgate.model.names import parse_server_id, parse_task_id, parse_upstream_id
+from toolgate.model.names import parse_server_id, parse_sha256, parse_task_id, parse_upstream_id
 from toolgate.model.packages import Package
 from toolgate.model.pins import Pin
-from toolgate.model.principals import Key, Secret
+from toolgate.model.principals import Choice, Key, Secret
 from toolgate.model.revisions import Kind, Stored
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task
@@ -28,15 +28,23 @@ from toolgate.registry.bodies import (
     default_namespace,
 )
 from toolgate.registry.chat_bodies import ChatUpstreamBody
-from toolgate.registry.key_bodies import KeyBody
+from toolgate.registry.key_bodies import ChoiceBody, KeyBody
 from toolgate.registry.package_bodies import PackageBody
 from toolgate.registry.problems import field_path, find_problems, invalid_record
 from toolgate.registry.profile_bodies import ProfileBody
 from toolgate.registry.task_bodies import TaskBody
 
-Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Package | ChatUpstream | Secret
+Record: TypeAlias = ServerRecord | Task | Profile | Key | Pin | Package | ChatUpstream | Secret | Choice
 RecordBody: TypeAlias = (
-    ServerBody | TaskBody | ProfileBody | KeyBody | PinBody | PackageBody | ChatUpstreamBody | SecretBody
+    ServerBody
+    | TaskBody
+    | ProfileBody
+    | KeyBody
+    | PinBody
+    | PackageBody
+    | ChatUpstreamBody
+    | SecretBody
+    | ChoiceBody
 )
 AnyBody = TypeVar("AnyBody", bound=Body)
 
@@ -49,6 +57,7 @@ ID_FIELDS: Final[Mapping[Kind, str]] = {
     "package": "package_id",
     "chat_upstream": "upstream_id",
     "secret": "secret_id",
+    "choice": "choice_id",
 }
 ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "server_id": parse_server_id,
@@ -58,6 +67,7 @@ ID_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     "profile_id": parse_task_id,
     "key_id": parse_task_id,
     "secret_id": parse_task_id,
+    "choice_id": parse_sha256,
 }
 """What an id must be, by the name it has in bodies and paths."""
 BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
@@ -69,6 +79,7 @@ BODIES: Final[Mapping[Kind, type[RecordBody]]] = {
     "package": PackageBody,
     "chat_upstream": ChatUpstreamBody,
     "secret": SecretBody,
+    "choice": ChoiceBody,
 }
 
 

@@ -15,7 +15,7 @@ from toolgate.errors import Compacted, InvalidRecord, StorageUnavailable, WatchL
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.packages import Package
 from toolgate.model.pins import Pin
-from toolgate.model.principals import Key, Secret
+from toolgate.model.principals import Choice, Key, Secret
 from toolgate.model.revisions import Batch, Body, Kind, Listing
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tasks import Profile, Task
@@ -50,6 +50,7 @@ class RegistryState:
     pins: Mapping[str, Pin] = field(default_factory=lambda: MappingProxyType({}))
     packages: Mapping[str, Package] = field(default_factory=lambda: MappingProxyType({}))
     chat_upstreams: Mapping[str, ChatUpstream] = field(default_factory=lambda: MappingProxyType({}))
+    choices: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
     secrets: Mapping[str, Secret] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -120,8 +121,6 @@ def _with(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body | None]])
             maps[name] = dict(getattr(state, name))
         records = maps[name]
         record = None if body is None else _parse_or_report(kind, record_id, body)
-        if kind == "pin" and body is not None and record is None:
-            record = Pin(server_id=record_id)  # without it the server would be free: nothing of it is offered
         if record is None:
             records.pop(record_id, None)
         else:
@@ -136,4 +135,13 @@ def _parse_or_report(kind: Kind, record_id: str, body: Body) -> Record | None:
         return parse_record(kind, record_id, body, strict=False)
     except InvalidRecord as exc:
         _log.warning("%s `%s` is left out, it is not valid: %s", kind, record_id, exc)
-        return None
+        return _closed(kind, record_id)
+
+
+def _closed(kind: Kind, record_id: str) -> Record | None:
+    """What stands for a record that cannot be read, where callers would reach more without it."""
+    if kind == "pin":
+        return Pin(server_id=record_id)  # nothing of the server is offered
+    if kind == "choice":
+        return Choice(choice_id=record_id, principal="", is_readable=False)  # nothing is on for its caller
+    return None

@@ -4,6 +4,7 @@ import { type Decision, type Filter, filtered, funnelOf, itemsOf, LAYERS, linesO
 const REASONS = {
   platform: "not_in_server_allowlist",
   key: "not_allowed_by_key",
+  caller: "integration_off",
   task: "denied_by_task",
   request: "not_requested",
 } as const;
@@ -52,7 +53,7 @@ describe("the funnel", () => {
     for (let seed = 1; seed < 50; seed++) {
       const items = itemsOf(
         Array.from({ length: seed * 3 }, (_, i) =>
-          decided(`s${i % 7}/t${i}`, [null, ...LAYERS][(i * seed + (i >> 1)) % 5] ?? null, i),
+          decided(`s${i % 7}/t${i}`, [null, ...LAYERS][(i * seed + (i >> 1)) % 6] ?? null, i),
         ),
       );
       const { steps, left } = funnelOf(items);

@@ -7,7 +7,7 @@ export type Reason = NonNullable<Decision["reason"]>;
 export type Kind = "tool" | "prompt" | "resource";
 
 /** In the order in which they are asked. Each can only take away. */
-export const LAYERS: readonly Layer[] = ["platform", "key", "task", "request"];
+export const LAYERS: readonly Layer[] = ["platform", "key", "caller", "task", "request"];
 export const KINDS: readonly Kind[] = ["tool", "prompt", "resource"];
 
 /** A decision about one thing, with the names it goes by. */
@@ -69,12 +69,13 @@ function minus(a: Amount, b: Amount): Amount {
   return { count: a.count - b.count, tokens: a.tokens - b.tokens };
 }
 
-/** How `items` become fewer from layer to layer. */
+/** How `items` become fewer from layer to layer. Most callers choose nothing: their own layer shows only where it does. */
 export function funnelOf(items: readonly Item[]): Funnel {
   const out = new Map<Layer, Item[]>(LAYERS.map((layer) => [layer, []]));
   for (const item of items) if (!item.decision.allowed) out.get(item.decision.layer)?.push(item);
   let left = amountOf(items);
-  const steps = LAYERS.map((layer) => {
+  const shown = LAYERS.filter((layer) => layer !== "caller" || (out.get(layer)?.length ?? 0) > 0);
+  const steps = shown.map((layer) => {
     const taken = out.get(layer) ?? [];
     const step = { layer, enters: left, takes: amountOf(taken), reasons: reasonsOf(taken) };
     left = minus(left, step.takes);

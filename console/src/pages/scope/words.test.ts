@@ -17,10 +17,10 @@ const OUT: Decision = {
 };
 
 test("the layers before the one that objects let it through, those after it were not asked", () => {
-  expect(LAYERS.map((layer) => sayOf(layer, OUT, false).says)).toEqual(["yes", "yes", "no", "idle"]);
+  expect(LAYERS.map((layer) => sayOf(layer, OUT, false).says)).toEqual(["yes", "yes", "yes", "no", "idle"]);
   expect(sayOf("key", OUT, true).words).toBe("does not object to its server.");
   const seen: Decision = { ...OUT, allowed: true, reason: null };
-  expect(LAYERS.map((layer) => sayOf(layer, seen, false).says)).toEqual(["yes", "yes", "yes", "yes"]);
+  expect(LAYERS.map((layer) => sayOf(layer, seen, false).says)).toEqual(["yes", "yes", "yes", "yes", "yes"]);
 });
 
 test.each<[Partial<Decision>, string | null]>([

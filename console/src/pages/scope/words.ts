@@ -4,6 +4,7 @@ import { type Decision, LAYERS, type Layer } from "./decisions";
 export const LAYER_WORDS: Readonly<Record<Layer, { title: string; about: string }>> = {
   platform: { title: "Platform", about: "registered, enabled, allowed by its server, as approved" },
   key: { title: "Key", about: "within the ceiling of the caller's key" },
+  caller: { title: "Caller", about: "the integrations that the caller switched on for itself" },
   task: { title: "Task", about: "its servers, allowlist, denylist, profile and tags" },
   request: { title: "Request", about: "what the URL asks for" },
 };

@@ -17,6 +17,7 @@ from toolgate.surfaces.rest import (
     chat_upstreams,
     directory,
     imports,
+    integrations,
     invocations,
     keys,
     learning,
@@ -48,6 +49,7 @@ ENDPOINTS: Final = documented(
     (
         *SERVING,
         *me.ENDPOINTS,
+        *integrations.ENDPOINTS,
         *servers.ENDPOINTS,
         *trials.ENDPOINTS,
         *logins.ENDPOINTS,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, create_model
 
-from toolgate.model.principals import Role
+from toolgate.model.principals import IntegrationState, Role
 from toolgate.model.reports import HealthState
 from toolgate.registry.bodies import Body, PinBody, ServerBody
 from toolgate.registry.fields import Name, OAuthScope, ServerId, Sha256, UnixTime
@@ -340,6 +340,9 @@ class KeySent(Body):
     """Unix time after which it proves nothing."""
     budgets: TimeBudgetsBody | None = None
     """What all who use it may use over time, together."""
+    integrations: IntegrationState = "on"
+    """What its callers have of each server before they choose for themselves: `on` all its tools, `read_only`
+    those marked as read-only, `off` nothing."""
 
 
 class KeyShown(KeySent):

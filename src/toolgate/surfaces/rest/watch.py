@@ -50,7 +50,7 @@ def _parse_kinds(call: Call[None]) -> frozenset[Kind]:
     if "kinds" not in call.query:
         return may
     asked = set(call.query["kinds"].split(","))
-    known = set(get_args(Kind)) - {"secret"}
+    known = set(get_args(Kind)) - {"secret", "choice"}
     if not asked <= known:
         raise InvalidRequest(f"`kinds` are among {listed(sorted(known))}")
     if not asked <= may:

@@ -1,0 +1,188 @@
+"""What callers switch on and off for themselves: whole servers, or all but their read-only tools.
+
+A choice is stored under its caller, so that every node follows it, and holds for that caller alone. It is no
+grant: `policy/integrations` lets it narrow what the key reaches. A server that the key does not reach answers
+like one that does not exist.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from toolgate.errors import Conflict, InvalidRecord, NotFound
+from toolgate.gateway.explaining import may_show
+from toolgate.govern.changes import ATTEMPTS, MAX_RECORDS, note
+from toolgate.govern.control import Control
+from toolgate.govern.grants import check_boundless
+from toolgate.model.names import MAX_AUDITED_NAME, ToolRef, kind_of
+from toolgate.model.principals import IntegrationState, Principal, choice_id_of
+from toolgate.model.revisions import Batch, Stored, Write
+from toolgate.model.snapshot import Snapshot
+from toolgate.policy.integrations import Integrations, integrations_of
+from toolgate.policy.reach import key_scopes
+from toolgate.registry.key_bodies import MAX_CHOICES
+
+_FOR_ALL: Final = "the choices of other callers are not for it"
+
+
+class Integration(NamedTuple):
+    """One server as its caller may have it."""
+
+    server_id: str
+    display_name: str
+    state: IntegrationState
+    is_chosen: bool
+    """Whether the caller chose that state. Else it is the default of its key."""
+    tools: int
+    """Those within the caller's ceiling, whatever it has switched on."""
+    read_only_tools: int
+
+
+async def list_integrations(control: Control, principal: Principal) -> list[Integration]:
+    """Every server within the ceiling of `principal`, sorted by id, and what it has of each."""
+    platform = control.gateway.snapshot
+    # In a thread: thousands of servers take longer than the loop may stand still.
+    return await asyncio.to_thread(_integrations, platform, principal, integrations_of(platform, principal))
+
+
+async def switch_integration(
+    control: Control, principal: Principal, server_id: str, state: IntegrationState
+) -> tuple[Integration, int]:
+    """Let `principal` have that much of a server, and the revision from which it does. Raises NotFound."""
+    _find(control, principal, server_id, Integrations())
+    chosen, revision = await _store(control, principal, server_id, state)
+    return _find(control, principal, server_id, chosen), revision
+
+
+async def reset_integration(control: Control, principal: Principal, server_id: str) -> int:
+    """Let `principal` have of a server what its key gives by default again. Raises NotFound."""
+    choice = await control.store.get("choice", choice_id_of(principal.id))
+    if choice is None or server_id not in _servers(choice):  # what was chosen is there, whatever became of it
+        _find(control, principal, server_id, Integrations())
+    return (await _store(control, principal, server_id, None))[1]
+
+
+async def list_choices(control: Control, actor: Principal) -> Sequence[Stored]:
+    """The choices of all callers."""
+    check_boundless(actor, _FOR_ALL)
+    return (await control.store.list("choice")).records
+
+
+async def forget_choice(control: Control, actor: Principal, choice_id: str) -> int:
+    """Take a caller's choices away: it has what its key gives by default. Raises NotFound."""
+    check_boundless(actor, _FOR_ALL)
+    choice = await control.store.get("choice", choice_id)
+    if choice is None:
+        raise NotFound(f"there is no choice `{choice_id}`", hint="list them to see those there are")
+    whose = str(choice.body.get("principal", choice_id))
+    async with control.turn:
+        batch = await _commit(control, actor, Write(kind="choice", id=choice_id, body=None), "reset", whose)
+    return batch.revision
+
+
+def _find(control: Control, principal: Principal, server_id: str, chosen: Integrations) -> Integration:
+    """One server of the caller's. Raises NotFound, also for one that is not within its ceiling."""
+    platform = control.gateway.snapshot
+    offer = platform.servers.get(server_id)
+    if offer is not None:
+        alone = replace(platform, servers=MappingProxyType({server_id: offer}))
+        for one in _integrations(alone, principal, chosen):
+            return one
+    raise NotFound(f"no server `{server_id}`", hint="list those you can reach")
+
+
+def _integrations(platform: Snapshot, principal: Principal, chosen: Integrations) -> list[Integration]:
+    scopes = key_scopes(platform, principal.ceiling)
+    refs = frozenset[ToolRef]().union(*(scope.admitted for scope in scopes))
+    named = {ref.server_id for ref in refs}
+    unlisted = frozenset[str]().union(*(scope.servers for scope in scopes)) - named
+    named |= {server_id for server_id in unlisted if may_show(platform, principal, server_id)}
+    tools: dict[str, list[bool]] = {server_id: [] for server_id in sorted(named)}
+    for ref in refs:
+        if not kind_of(ref.name):
+            tools[ref.server_id].append(platform.servers[ref.server_id].tools[ref.name].is_read_only)
+    return [
+        Integration(
+            server_id=server_id,
+            display_name=platform.servers[server_id].record.display_name,
+            state=chosen.state_of(server_id),
+            is_chosen=server_id in chosen.chosen,
+            tools=len(are_read_only),
+            read_only_tools=sum(are_read_only),
+        )
+        for server_id, are_read_only in tools.items()
+    ]
+
+
+async def _store(
+    control: Control, principal: Principal, server_id: str, state: IntegrationState | None
+) -> tuple[Integrations, int]:
+    """Store one choice, or with None take it away; what the caller has chosen then, and the revision."""
+    control.change_rate.count(principal.id)
+    choice_id = choice_id_of(principal.id)
+    async with control.turn:
+        for _ in range(ATTEMPTS):
+            stored = await control.store.get("choice", choice_id)
+            servers = _with(_servers(stored), server_id, state, control.gateway.snapshot)
+            if stored is None and not servers:
+                return Integrations(principal.integrations), control.store.revision
+            _check_room(control, stored)
+            body = {"choice_id": choice_id, "principal": principal.id, "servers": servers}
+            if_revision = 0 if stored is None else stored.revision
+            write = Write(
+                kind="choice", id=choice_id, body=body if servers else None, if_revision=if_revision
+            )
+            try:
+                batch = await _commit(control, principal, write, state or "reset", server_id)
+            except (Conflict, NotFound):
+                continue  # another control plane stored a choice of the same caller
+            return Integrations(principal.integrations, servers), batch.revision
+    raise Conflict("your integrations change too fast: try again")
+
+
+def _servers(stored: Stored | None) -> Mapping[str, Any]:
+    return {} if stored is None else stored.body.get("servers", {})
+
+
+def _with(
+    servers: Mapping[str, Any], server_id: str, state: IntegrationState | None, platform: Snapshot, /
+) -> dict[str, Any]:
+    """`servers` with one choice more or less. Raises InvalidRecord where there are too many."""
+    others = {one: chosen for one, chosen in servers.items() if one != server_id}
+    if state is None:
+        return others
+    if len(others) >= MAX_CHOICES:  # those of servers that are gone are kept only while there is room
+        others = {one: chosen for one, chosen in others.items() if one in platform.servers}
+    if len(others) >= MAX_CHOICES:
+        raise InvalidRecord(
+            f"you have chosen for {MAX_CHOICES} servers already",
+            hint="reset one; a key's `integrations` says what holds for those you do not choose for",
+        )
+    return {**others, server_id: state}
+
+
+def _check_room(control: Control, stored: Stored | None) -> None:
+    if stored is None and len(control.gateway.snapshot.choices) >= MAX_RECORDS:
+        raise InvalidRecord(
+            f"the registry holds the choices of {MAX_RECORDS} callers and takes no more",
+            hint="have an administrator reset the choices of callers that are gone",
+        )
+
+
+async def _commit(control: Control, actor: Principal, write: Write, operation: str, what: str, /) -> Batch:
+    async def commit() -> Batch:
+        batch = await control.store.commit([write], actor=actor.id)
+        note(
+            control,
+            actor,
+            operation=operation,
+            kind="integration",
+            record_id=what[:MAX_AUDITED_NAME],
+            revision=batch.revision,
+        )
+        return batch
+
+    # Shielded: a caller that disconnects in the middle must not leave a write behind that is not audited.
+    return await asyncio.shield(commit())
