@@ -273,6 +273,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.requirement("002-094")
 @pytest.mark.parametrize(("body", "field"), REFUSED)
 def test_a_server_that_breaks_a_rule_is_refused_and_the_field_is_named(
     body: dict[str, Any], field: str

@@ -235,6 +235,7 @@ async def test_ups_16_a_list_is_read_again_when_its_time_to_live_is_over(
     assert server.lists_s[1] - server.lists_s[0] == pytest.approx(expected_s)
 
 
+@pytest.mark.requirement("002-094")
 @pytest.mark.parametrize("ttl_ms", [None, 30_000, 300_000])
 async def test_a_record_says_how_often_lists_are_read_again_whatever_the_server_says(ttl_ms: object) -> None:
     server = MemoryServer(on_list=pages_of(page(definition("a"), ttlMs=ttl_ms)))
