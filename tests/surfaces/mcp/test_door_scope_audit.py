@@ -221,7 +221,8 @@ async def test_what_a_chat_injects_is_audited() -> None:
 async def test_an_event_about_a_large_scope_is_bounded_and_counts_everything() -> None:
     names = [f"tool_{n:04}_{'x' * 100}" for n in range(400)]
     net = MemoryNet(one=MemoryServer(tools=tuple(definition(name) for name in names)))
-    half = task("half", default_server_ids=["one"], tool_denylist=[f"tool_{n}*" for n in ("02", "03")])
+    unmatched = [f"none_{n}_{'y' * 100}" for n in range(60)]
+    half = task("half", default_server_ids=["one"], tool_denylist=["tool_02*", "tool_03*", *unmatched])
     everything = record("one", allowed_tools=("*",))
     async with open_house(net, everything, tasks=(half,), limits=Limits(max_tools=1_000)) as house:
         await house.modern("/api/mcp/t/half", "tools/list")
@@ -230,6 +231,7 @@ async def test_an_event_about_a_large_scope_is_bounded_and_counts_everything() -
     assert (event["tools"], event["excluded"], event["reasons"]) == (200, 200, {"denied_by_task": 200})
     assert 10 < len(event["offered"]) < 200
     assert 10 < len(event["exclusions"]) < 200
+    assert 10 < len(event["filters"][0]["patterns"]) < 60
     assert len(json.dumps(event)) < MAX_LINE_BYTES
 
 
