@@ -172,6 +172,40 @@ def test_a_profile_is_made_with_a_selection_for_one_environment(tab: Page, gatew
     assert gateway.modern("/api/mcp/t/bounded").tools() == ["git.git_log"]
 
 
+def test_a_rollout_is_shown_with_its_share_widened_promoted_and_rolled_back(
+    tab: Page, gateway: Gateway
+) -> None:
+    profile = {"servers": ["git"], "allow": ["git_log"]}
+    rollout = {"share": 10, "servers": ["git"], "allow": ["git_log", "git_diff"]}
+    gateway.put("/admin/api/profiles/staged", {**profile, "rollout": rollout})
+    gateway.put("/admin/api/tasks/staged", {"config": {"mcp.enabled": True, "mcp.profile": '"staged"'}})
+    tab.goto("/console/profiles")
+    tab.get_by_role("row", name="staged").get_by_text("10 % on version 2").click()
+    card = tab.get_by_role("region", name="Rollout")
+    expect(card.get_by_role("heading", name="Version 2 for 10 % of callers")).to_be_visible()
+    expect(card.get_by_role("row", name="2 (candidate)")).to_contain_text("10 %")
+    assert findings_in_both_schemes(tab) == []
+    card.get_by_role("combobox", name="Share").click()
+    tab.get_by_role("option", name="50 %").click()
+    dialog = tab.get_by_role("dialog")
+    expect(dialog).to_contain_text("40 % of its callers")
+    dialog.get_by_role("button", name="Change").click()
+    expect(card.get_by_role("heading", name="Version 2 for 50 % of callers")).to_be_visible()
+    card.get_by_role("button", name="Promote").click()
+    expect(dialog).to_contain_text("would newly see 1: +git/git_diff")
+    dialog.get_by_role("button", name="Promote").click()
+
+    expect(card).to_have_count(0)
+    stored = gateway.get("/admin/api/profiles/staged")
+    assert (stored["version"], stored["allow"], stored.get("rollout")) == (2, rollout["allow"], None)
+    gateway.put("/admin/api/profiles/staged", {**profile, "version": 2, "rollout": rollout})
+    card.get_by_role("button", name="Roll back").click()
+    dialog.get_by_role("button", name="Roll back").click()
+    expect(card).to_have_count(0)
+    stored = gateway.get("/admin/api/profiles/staged")
+    assert (stored["version"], stored["allow"], stored.get("rollout")) == (2, ["git_log"], None)
+
+
 def test_what_a_task_uses_becomes_its_policy_after_a_review(tab: Page, gateway: Gateway) -> None:
     gateway.put(
         "/admin/api/tasks/wide",

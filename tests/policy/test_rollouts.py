@@ -241,6 +241,14 @@ def test_lint_looks_at_the_candidate_too() -> None:
     ]
 
 
+def test_lint_takes_a_rule_of_a_task_for_useful_that_only_the_candidate_needs() -> None:
+    config = {**REVIEW.config, "mcp.tool_denylist": '["git/log"]'}
+    task = Task(task_id="review", config=config)
+
+    assert lint(platform(rolled_out(10), task)) == ()
+    assert [one.code for one in lint(platform(STABLE, task))] == ["matches_nothing"]
+
+
 def test_reach_and_learning_know_both_versions_while_one_is_rolled_out() -> None:
     task = parse_task_policy(REVIEW)
     both = refs("fs/read", "git/log")

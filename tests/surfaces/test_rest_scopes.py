@@ -444,3 +444,37 @@ async def test_a_url_to_find_tools_at_has_no_limit() -> None:
         assert refused["refusal"]["code"] == "too_many_tools"
         assert (found["refusal"], found["url"]) == (None, f"{BASE_URL}/api/mcp?mode=find")
         assert error_of(wrong) == (400, "invalid_request")
+
+
+async def test_an_explanation_shows_either_version_of_a_rollout_to_viewers_and_no_other_to_agents() -> None:
+    profile = {
+        "profile_id": "staged",
+        "version": 4,
+        "servers": ["git"],
+        "rollout": {"version": 5, "share": 100, "servers": ["git", "notes"]},
+    }
+    async with open_rest(world(), trusts_local=False) as house:
+        await house.seed(
+            server=[stdio("git"), stdio("notes")],
+            profile=[profile],
+            task=[task("t", profile="staged")],
+            key=[key("bound", BOUND, ceiling={"tasks": ["t"]})],
+        )
+        viewer = secret_of("viewer")
+        own = await house.get(f"{EXPLAIN}?task=t", key=BOUND)
+        stable = await house.get(f"{EXPLAIN}?task=t&side=stable", key=viewer)
+        candidate = await house.get(f"{EXPLAIN}?task=t&side=candidate", key=viewer)
+        refused = await house.ask("GET", f"{EXPLAIN}?task=t&side=stable", key=BOUND)
+        wrong = await house.ask("GET", f"{EXPLAIN}?task=t&side=left", key=viewer)
+        await house.cataloged()
+        cataloged = (await house.get("/api/catalog/search", key=BOUND))["tools"]
+
+    def servers_in(answer: Any) -> list[str]:
+        return sorted({one["server_id"] for one in answer["tools"] if one["allowed"]})
+
+    drawn = {"profile_id": "staged", "version": 5, "side": "candidate", "share": 100, "by": "caller"}
+    assert (servers_in(own), own["profiles"]) == (["git", "notes"], [drawn])
+    assert (servers_in(stable), [one["version"] for one in stable["profiles"]]) == (["git"], [4])
+    assert servers_in(candidate) == ["git", "notes"]
+    assert (error_of(refused), error_of(wrong)) == ((403, "forbidden"), (400, "invalid_request"))
+    assert {one["serverId"] for one in cataloged} == {"git", "notes"}

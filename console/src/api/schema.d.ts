@@ -9631,6 +9631,8 @@ export interface operations {
                 request?: string;
                 /** @description Only events of this node. Empty: those of the process that governs. */
                 node?: string;
+                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
+                profile?: string;
                 /** @description Only events from this time on, in unix milliseconds. */
                 since?: number;
                 /** @description Only events before this time, in unix milliseconds. */
@@ -9682,6 +9684,8 @@ export interface operations {
                 request?: string;
                 /** @description Only events of this node. Empty: those of the process that governs. */
                 node?: string;
+                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
+                profile?: string;
                 /** @description Only events from this time on, in unix milliseconds. */
                 since?: number;
                 /** @description Only events before this time, in unix milliseconds. */
@@ -9736,6 +9740,8 @@ export interface operations {
                 request?: string;
                 /** @description Only events of this node. Empty: those of the process that governs. */
                 node?: string;
+                /** @description Only calls and scopes that this version of a profile decided: `desk@2`. */
+                profile?: string;
                 /** @description Only events from this time on, in unix milliseconds. */
                 since?: number;
                 /** @description Only events before this time, in unix milliseconds. */

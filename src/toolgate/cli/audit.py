@@ -58,6 +58,9 @@ class Which:
     node: Annotated[
         str | None, Option("--node", help="Of this node. Empty: of the gateway or control itself.")
     ] = None
+    profile: Annotated[
+        str | None, Option("--profile", help="Decided by this version of a profile: `desk@2`.")
+    ] = None
     since: Annotated[str | None, SINCE] = None
     until: Annotated[
         str | None, Option("--until", metavar="TIME", help="Before this time, in the same forms.")

@@ -21,6 +21,7 @@ from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.offers import is_unlisted, matching_in, may_hold
 from toolgate.policy.patterns import Patterns, effect_of
 from toolgate.policy.resolve import KEY_NAMES, OVERRIDE_NAMES, bind_task, selected_servers
+from toolgate.policy.rollouts import both_sides
 from toolgate.policy.rules import Names
 
 FindingCode = Literal[
@@ -109,8 +110,11 @@ def _lint_task(platform: Snapshot, task: Task) -> Iterator[Finding]:
     except InvalidRecord as exc:
         yield at.find("invalid_record", "config", task.task_id, str(exc))
         return
-    bound = bind_task(platform, replace(policy, enforced=True))
-    offers = _registered(platform, bound.allowed)
+    strict = replace(policy, enforced=True)
+    bound = bind_task(platform, strict)
+    # While a profile is rolled out, a rule may be about what only one of its versions selects.
+    allowed = bound.allowed.union(*(bind_task(one, strict).allowed for one in both_sides(platform, strict)))
+    offers = _registered(platform, allowed)
     if policy.enabled and not policy.enforced:
         lax = "the rules of the task deny nothing: what they would deny is only written down"
         yield at.find("not_enforced", "mcp.enforce", "false", lax)

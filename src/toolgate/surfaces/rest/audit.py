@@ -29,6 +29,7 @@ _COLUMNS: Final = {
     "session": "session",
     "request": "request_id",
     "node": "node",
+    "profile": "profile",
 }
 """Parameter to what it is compared with."""
 _CHOICES: Final = {"type": get_args(EventType), "outcome": get_args(Outcome)}
@@ -50,6 +51,7 @@ FILTERS: Final = (
     Parameter("session", "Only events of this session or run."),
     Parameter("request", "Only events of this request."),
     Parameter("node", "Only events of this node. Empty: those of the process that governs."),
+    Parameter("profile", "Only calls and scopes that this version of a profile decided: `desk@2`."),
     Parameter("since", "Only events from this time on, in unix milliseconds.", form="number"),
     Parameter("until", "Only events before this time, in unix milliseconds.", form="number"),
 )

@@ -17,6 +17,7 @@ from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.limits import Limits
 from toolgate.policy.lint import Finding, lint_all
 from toolgate.policy.offers import registered
+from toolgate.policy.rollouts import both_sides
 from toolgate.registry.records import parse_record
 from toolgate.surfaces.rest.answers import Answer
 from toolgate.surfaces.rest.collection import Collection, collection_endpoints
@@ -113,9 +114,10 @@ def _overview(snapshot: Snapshot, limits: Limits, base_url: str) -> OverviewAnsw
 
 
 def _task_overview(snapshot: Snapshot, limits: Limits, task: Task, base_url: str) -> TaskOverview:
-    scope = compose(
-        snapshot, Ceiling(), task=parse_task_policy(task), request=SessionRequest(), limits=limits
-    )
+    policy = parse_task_policy(task)
+    # While the profile is rolled out by caller, that of the stable version.
+    platform = both_sides(snapshot, policy)[0]
+    scope = compose(platform, Ceiling(), task=policy, request=SessionRequest(), limits=limits)
     return TaskOverview(
         task_id=task.task_id,
         display_name=task.display_name,
