@@ -171,8 +171,10 @@ int32_t mcp_registry_get(const char *server_id, uint32_t server_id_length, char 
 #define TG_FD_GET_KIND 3     /* {"kind":…} */
 #define TG_FD_GET_STATUS 4   /* {"kind":…,"flags":…,"poll_mask":[…],"closed":…,"last_error":…} */
 #define TG_FD_GET_METRICS 5  /* the usage of a response, or {} */
+#define TG_FD_NARROW 100     /* of a server: {"allow":[…],"deny":[…],"max_calls":…,"timeout_ms":…,"max_output_bytes":…}: 0 */
 
-/* -TG_EINVAL for any other command. */
+/* -TG_EINVAL for any other command. TG_FD_NARROW takes tools, calls, time and output away from a descriptor of `mcp_open`,
+ * and never gives any back: -TG_EACCES for an allowlist that holds more than the one before. */
 TG_IMPORT(spear_fd_ctl) int32_t spear_fd_ctl(int32_t fd, int32_t command, char *argument, uint32_t *argument_length);
 
 #define TG_EPOLL_ADD 1
@@ -348,6 +350,12 @@ static inline int32_t tg_log(int32_t level, const char *words) {
 
 static inline int32_t tg_mcp_open(const char *server_id) {
     return mcp_open(server_id, (uint32_t)strlen(server_id));
+}
+
+/* Narrows what a server's descriptor may be used for; `policy` is the JSON of TG_FD_NARROW. */
+static inline int32_t tg_mcp_narrow(int32_t fd, const char *policy) {
+    uint32_t length = (uint32_t)strlen(policy);
+    return spear_fd_ctl(fd, TG_FD_NARROW, (char *)policy, &length);
 }
 
 static inline int32_t tg_say(int32_t fd, const char *role, const char *content) {

@@ -1,13 +1,14 @@
 """Each example runs to its end in a real slot, with a model that follows a script and servers in memory."""
 
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.guests.built import compiled, example
+from tests.guests.built import build, compiled, example
 from tests.surfaces.openai.chat_house import upstream
 from tests.surfaces.wasm.task_house import TaskHouse, open_task_house
 from tests.upstream.memory_link import Handler, Json, MemoryNet, MemoryServer, definition, record, text_result
@@ -164,3 +165,22 @@ async def test_a_guest_in_assemblyscript_calls_a_tool(tmp_path: Path) -> None:
 
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.out)["content"] == [{"type": "text", "text": "at Asia/Tokyo"}]
+
+
+@pytest.mark.requirement("002-097")
+async def test_a_c_guest_narrows_its_descriptor(tmp_path: Path) -> None:
+    source = tmp_path / "narrowed.c"
+    shutil.copy(Path(__file__).with_name(source.name), source)
+    module = compiled(build(source, "--target=wasm32-wasi"), tmp_path)
+    async with house() as opened, Slots(ALL_FUNCTIONS, max_guests=1) as slots:
+        args = ("task", "files", "read_text_file", "list_directory")
+        ending = await slots.run(Run(job(module, opened.context(), args=args)))
+
+    assert ending.stdout.decode().splitlines() == [
+        "narrow 0",
+        "widen -13",
+        "other gone",
+        "call -2",
+        "again -11",
+    ]
+    assert opened.net["files"].calls == []

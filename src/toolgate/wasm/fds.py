@@ -37,6 +37,14 @@ class Entry:
         """What `spear_fd_ctl` tells of its use."""
         return {}
 
+    def status(self) -> Mapping[str, object]:
+        """What `spear_fd_ctl` tells of it beyond what every kind has."""
+        return {}
+
+    def narrow(self, data: bytes) -> None:  # noqa: ARG002, kinds with a policy read it
+        """Take away from what it may do, as the JSON in `data` says. Fault EINVAL where it has no policy."""
+        raise Fault(Errno.EINVAL)
+
     def close(self) -> None:
         """Let go of what it holds. Happens once, and cannot fail."""
 

@@ -12,6 +12,7 @@ import msgspec
 
 from toolgate.model.raw import UNREADABLE
 from toolgate.surfaces.wasm.context import TaskContext, TaskGuest
+from toolgate.surfaces.wasm.fd_policy import MAX_POLICY_BYTES
 from toolgate.surfaces.wasm.texts import decode_text
 from toolgate.wasm.abi import SPEAR, HostFunction
 from toolgate.wasm.abi_table import host_functions
@@ -26,6 +27,8 @@ GET_FLAGS: Final = 2
 GET_KIND: Final = 3
 GET_STATUS: Final = 4
 GET_METRICS: Final = 5
+NARROW: Final = 100
+"""Ours, and not SPEAR's, whose commands are below a hundred."""
 MAX_FLAGS_BYTES: Final = 4_096
 
 _RECORD: Final = struct.Struct("<ii")
@@ -109,11 +112,17 @@ def spear_epoll_close(guest: TaskGuest, epfd: int) -> int:
 
 
 def spear_fd_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_length: int) -> int:
-    """Set the flags of a descriptor, or tell something of it."""
+    """Set the flags of a descriptor, narrow it, or tell something of it."""
     entry = guest.fds.get(fd, Entry)
     if command == SET_FLAGS:
         length = guest.read_u32(argument_length)
         entry.flags = _changed(entry.flags, guest.read(argument, length, most=MAX_FLAGS_BYTES))
+        return 0
+    if command == NARROW:
+        length = guest.read_u32(argument_length)
+        data = guest.read(argument, length, most=MAX_POLICY_BYTES)
+        decode_text(data)
+        entry.narrow(data)
         return 0
     tell = _TOLD.get(command)
     if tell is None:
@@ -150,6 +159,7 @@ def _status(entry: Entry) -> Mapping[str, object]:
         "poll_mask": [name for bit, name in _MASK_NAMES.items() if mask & bit],
         "closed": False,
         "last_error": entry.last_error,
+        **entry.status(),
     }
 
 

@@ -18,8 +18,10 @@ from toolgate.catalog.results import InputNeeded, adapt_result
 from toolgate.chat.calls import MAX_ARGUMENT_BYTES, CallError, call_error, parse_arguments
 from toolgate.chat.outputs import TOOL_ERROR
 from toolgate.errors import (
+    CallTimedOut,
     InputNotGiven,
     NotFound,
+    OutputTooLarge,
     PolicyDenied,
     ToolCallLimit,
     ToolgateError,
@@ -32,9 +34,9 @@ from toolgate.gateway.view import View
 from toolgate.model.invocations import CallMade
 from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME
 from toolgate.model.raw import Members, decode_members
-from toolgate.policy.layers import SessionRequest
 from toolgate.policy.resolve import bind_task
 from toolgate.surfaces.wasm.context import DOOR, MAX_DENIALS_RECORDED, TaskContext, TaskGuest
+from toolgate.surfaces.wasm.fd_policy import ALL, FdPolicy
 from toolgate.surfaces.wasm.texts import decode_text, read_text
 from toolgate.upstream.pool import Answer
 from toolgate.upstream.wire import is_tool_error
@@ -73,12 +75,29 @@ class McpSession(Entry):
         super().__init__()
         self.server_id = server_id
         self.kept: Kept | None = None
+        self.policy = ALL
+        self.calls = 0
+
+    def status(self) -> Mapping[str, object]:
+        if self.policy == ALL:
+            return {}
+        return {"policy": self.policy.shown(), "calls": self.calls}
+
+    def narrow(self, data: bytes) -> None:
+        with self.failures_noted():
+            self.policy = self.policy.narrow(data, server_id=self.server_id)
 
     def poll_mask(self) -> int:
         return 0 if self.kept is None else EPOLLIN
 
     def close(self) -> None:
         self.kept = None
+
+    def check_calls(self) -> None:
+        """Raises ToolCallLimit where its guest lets it make no more calls."""
+        most = self.policy.max_calls
+        if most is not None and self.calls >= most:
+            raise ToolCallLimit(f"this descriptor has made {self.calls} calls, as many as it may")
 
     @contextmanager
     def failures_noted(self) -> Iterator[None]:
@@ -104,7 +123,7 @@ def mcp_list_tools(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
     session = guest.fds.get(fd, McpSession)
     guest.check_out(out, out_length)
     with session.failures_noted():
-        view = guest.wait(lambda: _list(guest.context, session.server_id))
+        view = guest.wait(lambda: _list(guest.context, session))
     tools = [_definition(name, route) for name, route in _tools(view).items()]
     return guest.put_out(out, out_length, _encode({"server_id": session.server_id, "tools": tools}))
 
@@ -158,12 +177,12 @@ def _run(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> 
     if isinstance(parsed, CallError):
         session.last_error = parsed.detail["error"]
         code = parsed.code
-        guest.wait(lambda: _note_unmade(guest.context, session.server_id, tool, code))
+        guest.wait(lambda: _note_unmade(guest.context, session, tool, code))
         raise Fault(Errno.EINVAL)
     if _kept_bytes(guest) >= MAX_KEPT_BYTES:
         raise Fault(Errno.ENOMEM)
     with session.failures_noted():
-        return guest.wait(lambda: _call(guest.context, session.server_id, tool, parsed))
+        return guest.wait(lambda: _call(guest.context, session, tool, parsed))
 
 
 def _kept_bytes(guest: TaskGuest) -> int:
@@ -174,28 +193,29 @@ def _kept_bytes(guest: TaskGuest) -> int:
 # On the event loop, where all of the gateway is
 
 
-def _caller(context: TaskContext, server_id: str) -> Caller:
-    request = SessionRequest(enabled=True, servers=(server_id,))
-    return replace(context.caller, request=request, only_server=server_id)
+def _caller(context: TaskContext, server_id: str, policy: FdPolicy = ALL) -> Caller:
+    return replace(context.caller, request=policy.request(server_id), only_server=server_id)
 
 
-async def _view(context: TaskContext, server_id: str, *, for_call: bool = False) -> View:
-    return await context.gateway.settled_view(_caller(context, server_id), for_call=for_call)
+async def _view(
+    context: TaskContext, server_id: str, policy: FdPolicy = ALL, *, for_call: bool = False
+) -> View:
+    return await context.gateway.settled_view(_caller(context, server_id, policy), for_call=for_call)
 
 
-async def _list(context: TaskContext, server_id: str) -> View:
-    view = await _view(context, server_id)
+async def _list(context: TaskContext, session: McpSession) -> View:
+    view = await _view(context, session.server_id, session.policy)
     context.gateway.listed(view, DOOR)
     return view
 
 
-async def _note_unmade(context: TaskContext, server_id: str, tool: str, code: str) -> None:
+async def _note_unmade(context: TaskContext, session: McpSession, tool: str, code: str) -> None:
     """A call that is not made is on record, as at every door."""
     context.calls.denials += 1
     if context.calls.denials > MAX_DENIALS_RECORDED:
         return
     try:
-        view = context.gateway.calling_view(_caller(context, server_id))
+        view = context.gateway.calling_view(_caller(context, session.server_id, session.policy))
     except ToolgateError:  # whoever may see nothing any more has no tool either
         return
     context.gateway.record_unmade(view, tool, trace=context.trace, code=code)
@@ -209,20 +229,20 @@ async def _open(context: TaskContext, server_id: str) -> None:
         raise NotFound(f"no server `{server_id}`")
 
 
-async def _call(context: TaskContext, server_id: str, tool: str, arguments: bytes) -> bytes:
+async def _call(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> bytes:
     try:
+        session.check_calls()
         context.calls.spend()  # not on the guest's thread: models that it asks meanwhile count here, too
     except ToolCallLimit as exc:
-        await _note_unmade(context, server_id, tool, exc.code)
+        await _note_unmade(context, session, tool, exc.code)
         raise
+    session.calls += 1
     clock = asyncio.get_running_loop().time
     began_s = clock()
     code = "cancelled"
     try:
-        view = await _view(context, server_id, for_call=True)
-        params = {"arguments": msgspec.Raw(arguments)}
-        answer = await context.gateway.call(view, tool, params, trace=context.trace)
-        result, code = _result(answer)
+        result, code = _result(await _send(context, session, tool, arguments))
+        _check_size(result, session.policy.max_output_bytes)
     except InputNeeded as exc:
         code = InputNotGiven.code
         raise InputNotGiven("the tool wants to ask its user something, and nobody here can answer") from exc
@@ -231,8 +251,35 @@ async def _call(context: TaskContext, server_id: str, tool: str, arguments: byte
         raise
     finally:
         took_ms = round((clock() - began_s) * 1e3)
-        context.calls.keep(CallMade(server_id=server_id, tool=tool[:MAX_TOOL_NAME], code=code, ms=took_ms))
+        context.calls.keep(
+            CallMade(server_id=session.server_id, tool=tool[:MAX_TOOL_NAME], code=code, ms=took_ms)
+        )
     return result
+
+
+async def _send(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> Answer:
+    """Within the time of the descriptor, if it has one; that of the server holds as well."""
+    timeout_ms = session.policy.timeout_ms
+    try:
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1e3):
+            view = await _view(context, session.server_id, session.policy, for_call=True)
+            params = {"arguments": msgspec.Raw(arguments)}
+            return await context.gateway.call(view, tool, params, trace=context.trace)
+    except TimeoutError as exc:
+        if timeout_ms is None:
+            raise
+        raise CallTimedOut(
+            f"the tool gave no result within {timeout_ms} ms",
+            hint="narrow the descriptor's `timeout_ms` less",
+        ) from exc
+
+
+def _check_size(result: bytes, most: int | None) -> None:
+    if most is not None and len(result) > most:
+        raise OutputTooLarge(
+            f"the result has {len(result)} bytes, and the descriptor takes {most}",
+            hint="ask for less at once",
+        )
 
 
 def _result(answer: Answer) -> tuple[bytes, str]:
