@@ -97,6 +97,18 @@ def test_an_offered_scope_says_how_much_it_holds_and_why_the_rest_is_excluded(
     assert told.endswith("list key:ci 1 tool of 2 servers task ops")
 
 
+def test_the_end_of_a_session_says_what_it_used(gateway: FakeGateway, run: Run) -> None:
+    members = {"type": "session", "principal": "key:ci", "tool_calls": 12}
+    session = event(**members, door="mcp", session="s1", ended_by="idle", rounds=1, limits={"node_busy": 2})
+    chat = event(**members, door="chat", request_id="r1", ended_by="answered", rounds=3)
+    gateway.answer(AUDIT, {"events": [session, chat], "next_cursor": None})
+
+    told = " ".join(run("audit", "--type", "session").out.split())
+
+    assert "session idle key:ci mcp s1: 12 calls, 1 round, limits hit: node_busy 2" in told
+    assert told.endswith("session answered key:ci chat r1: 12 calls, 3 rounds")
+
+
 def test_a_decision_says_who_made_it_and_on_what(gateway: FakeGateway, run: Run) -> None:
     decided = event(
         type="approval",

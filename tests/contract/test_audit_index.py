@@ -21,6 +21,7 @@ from toolgate.audit.events import (
     DefinitionChanged,
     InvocationEnded,
     ProcessSpawned,
+    SessionEnded,
     TokensCounted,
 )
 from toolgate.audit.index import AuditIndex, name_log
@@ -58,6 +59,7 @@ EVERY: list[AuditEvent] = [
     InvocationEnded(5, "key:ada", "t", "i", 1, "succeeded", "guest", "m", 8, 9),
     ApprovalRecorded(6, "p", "approved", "key:ada", "t", "git", "log", "key:eve", "fine"),
     ProcessSpawned(7, "git", "uvx git-server", "trial", "f00d"),
+    SessionEnded(8, "chat", "key:bob", "idle", "of bob", "", "of bob", 9, 10, 11, {"node_busy": 12}),
 ]
 
 
@@ -77,7 +79,7 @@ async def test_every_type_of_event_is_read_back_whole_the_newest_first(index: Au
     found = await page(index)
 
     assert [one.event for one in found] == EVERY[::-1]
-    assert [(one.seq, one.node, one.position) for one in found] == [(n, "", n) for n in range(7, 0, -1)]
+    assert [(one.seq, one.node, one.position) for one in found] == [(n, "", n) for n in range(8, 0, -1)]
 
 
 @pytest.mark.parametrize(
@@ -91,11 +93,12 @@ async def test_every_type_of_event_is_read_back_whole_the_newest_first(index: Au
         pytest.param("server_id", "git", [7, 6, 4, 1], id="server"),
         pytest.param("tool", "log", [6, 4], id="tool"),
         pytest.param("code", "tool_not_found", [1], id="code"),
-        pytest.param("code", "", [7, 6, 5, 4, 2], id="no code"),
+        pytest.param("code", "", [8, 7, 6, 5, 4, 2], id="no code"),
         pytest.param("session", "s", [1], id="session"),
         pytest.param("session", "i", [5], id="a run is the session of its calls"),
+        pytest.param("session", "of bob", [8], id="the end of a session is one of its events"),
         pytest.param("request_id", "7", [1], id="request"),
-        pytest.param("node", "", [7, 6, 5, 4, 3, 2, 1], id="of no node"),
+        pytest.param("node", "", [8, 7, 6, 5, 4, 3, 2, 1], id="of no node"),
         pytest.param("node", "n", [], id="node"),
     ],
 )

@@ -142,7 +142,6 @@ def _mcp(gateway: Gateway) -> None:
     client.tools()
     client.call("stage.echo", text="one")
     client.call("stage.fail")
-    client.call("stage.hang")
     client.call("stage.nope")
     client.ask("tools/call", {"name": "stage.echo", "arguments": []})
 
@@ -157,6 +156,8 @@ def _legacy(gateway: Gateway) -> None:
 def _sse(gateway: Gateway) -> None:
     with connected(gateway, "/api/mcp?servers=stage") as client:
         client.call(1, "stage.echo", text="three")
+        client.answer()
+        client.call(1, "stage.hang")
         client.answer()
 
 

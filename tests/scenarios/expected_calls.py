@@ -57,7 +57,14 @@ _ANSWERED: Final[list[tuple[Json, Json]]] = [
         {"outcome": "tool_error", "result_bytes": 155, "result_tokens": 21},
     ),
     (
-        {**common("mcp", 5), **ADMITTED, **NOTHING, "server_id": "stage", "tool": "hang"},
+        {
+            **common("mcp", 5),
+            **ADMITTED,
+            **NOTHING,
+            "server_id": "stage",
+            "tool": "hang",
+            "session": "<session>",
+        },
         {"outcome": "error", "code": "mcp_timeout"},
     ),
     echo(

@@ -126,6 +126,11 @@ COUNTED: Final[Mapping[str, Mapping[str, Any]]] = {
     "toolgate_chat_rounds_sum": {"": 2},
     "toolgate_chat_model_latency_ms_count": {"scripted": 4},
     "toolgate_chat_model_latency_ms_sum": {"scripted": MORE},
+    "toolgate_session_calls_count": {"chat": 1, "mcp": 1, "responses": 1},
+    "toolgate_session_calls_sum": {"chat": 2, "mcp": 2, "responses": 1},
+    "toolgate_session_rounds_count": {"chat": 1, "mcp": 1, "responses": 1},
+    "toolgate_session_rounds_sum": {"chat": 1, "mcp": 0, "responses": 1},
+    "toolgate_session_limit_hits_total": {"mcp mcp_timeout": 1},
     "toolgate_invocations_total": {"exit succeeded": 1},
     "toolgate_invocation_ms_count": {"": 1},
     "toolgate_invocation_ms_sum": {"": MORE},
@@ -250,6 +255,28 @@ OTHERS: Final[Mapping[str, list[Json]]] = {
         {"door": "hostcall", "task_id": "guest", "server_id": "stage", "revision": 7},
         {"door": "chat", "task_id": "desk", "revision": 10},
     ],
+    "session": [
+        {
+            "door": "mcp",
+            "session": "<session>",
+            "ended_by": "closed",
+            "tool_calls": 2,
+            "limits": {"mcp_timeout": 1},
+        },
+        {"door": "mcp", "session": "<session>", "ended_by": "closed"},
+        {"door": "mcp", "session": "<session>", "ended_by": "shutdown", "tool_calls": 2},
+        *(
+            {
+                "door": door,
+                "request_id": "<id>",
+                "task_id": "desk",
+                "ended_by": "answered",
+                "tool_calls": made,
+                "rounds": 1,
+            }
+            for door, made in (("chat", 2), ("responses", 1))
+        ),
+    ],
     "tokens": [
         {"lists": 3, "definition_tokens": 606, "full_tokens": 375, "calls": 9, "result_tokens": 47},
         {
@@ -283,6 +310,7 @@ COMMON: Final[Mapping[str, Json]] = {
         "approval_id": "<id>",
     },
     "tokens": {"task_id": ""},
+    "session": {"principal": "local", "duration_ms": "<number>"},
     "scope": {
         "door": "mcp",
         "principal": "local",
@@ -319,8 +347,9 @@ def test_every_sample_is_what_the_script_makes_of_it(known: Known) -> None:
     lines = found.pop("toolgate_audit_events_total")
 
     assert found == COUNTED
-    last = max(one["seq"] for one in known.events if one["type"] not in ("tokens", "seal"))
-    assert last <= lines[""] <= last + len(known.of("tokens"))
+    # Some sessions end, and tokens are told, after the metrics were read.
+    last = max(one["seq"] for one in known.events if one["type"] not in ("session", "tokens", "seal"))
+    assert last <= lines[""] <= last + len(known.of("session")) + len(known.of("tokens"))
 
 
 def test_histograms_rise_to_their_counts(known: Known) -> None:

@@ -2877,7 +2877,7 @@ export interface components {
             /** @description The node that wrote it; empty: the process that governs. */
             node: string;
             /** @enum {string} */
-            type: "call" | "admin" | "credential" | "definition" | "invocation" | "approval" | "spawn" | "scope";
+            type: "call" | "admin" | "credential" | "definition" | "invocation" | "approval" | "spawn" | "scope" | "session";
             at_ms: number;
             door: string | null;
             principal: string | null;
@@ -2927,6 +2927,12 @@ export interface components {
             module: string | null;
             duration_ms: number | null;
             tool_calls: number | null;
+            /** @description Of a chat that ended: rounds of tools. Of an MCP session: requests of servers to its client. */
+            rounds: number | null;
+            /** @description Of a session or a chat that ended: how often each limit was hit. */
+            limits: {
+                [key: string]: number;
+            } | null;
             approval_id: string | null;
             decided_by: string | null;
             /** @description Why an approval was given or not; what a process was started for: `start`, or `trial`. */
@@ -9609,7 +9615,7 @@ export interface operations {
             query?: {
                 /** @description `csv` or `jsonl`, the default. */
                 format?: string;
-                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`. */
+                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
                 type?: string;
                 /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
                 outcome?: string;
@@ -9662,7 +9668,7 @@ export interface operations {
     "list-what-happened": {
         parameters: {
             query?: {
-                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`. */
+                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
                 type?: string;
                 /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
                 outcome?: string;
@@ -9718,7 +9724,7 @@ export interface operations {
     "follow-what-happens": {
         parameters: {
             query?: {
-                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`. */
+                /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
                 type?: string;
                 /** @description Only calls that ended so: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
                 outcome?: string;

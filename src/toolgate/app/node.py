@@ -30,7 +30,7 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
-from toolgate.app.sessions import SessionEndings
+from toolgate.app.sessions import SessionEndings, open_session_upkeep
 from toolgate.app.tracing import open_exported_journal
 from toolgate.errors import ControlUnavailable, StartRefused
 from toolgate.gateway.approving import Approving
@@ -105,14 +105,14 @@ async def open_node(settings: Settings, environ: Mapping[str, str]) -> AsyncIter
         )
         mcp = McpDoor(gateway, identities, sessions=sessions, discovery=serving.discovery)
         signer, work = sessions.signer, Work(queue=ControlQueue(link), fetch=link.read_module)
-        chat, invoker = await stack.enter_async_context(
-            open_askers(settings, environ, gateway, identities=identities, signer=signer, work=work)
-        )
+        askers = open_askers(settings, environ, gateway, identities=identities, signer=signer, work=work)
+        chat, invoker = await stack.enter_async_context(askers)
 
         def end_streams() -> None:
             mcp.close()
             invoker.stop()
 
+        await stack.enter_async_context(open_session_upkeep(sessions))
         describe_doors(metrics, gateway, sessions)
         following.describe(metrics)
         rest = node_app(serving, elsewhere=f"this is a node: what it serves is governed at {_said(settings)}")

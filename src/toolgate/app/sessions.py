@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from toolgate.app.background import in_background
 from toolgate.errors import ToolgateError
 from toolgate.model.sessions import EndedSession
 from toolgate.registry.ended_sessions import EndedSessions
@@ -13,6 +14,8 @@ from toolgate.surfaces.mcp.session import Sessions
 
 EVERY_S: Final = 2.0
 """How late a node hears of a session that was ended at another. Control asks its database once a second."""
+SWEEP_S: Final = 60.0
+"""How late an idle session ends. It takes a look at each of at most 10,000."""
 AT_ONCE: Final = 1_000
 MAX_PENDING: Final = 10_000
 """Not told yet, while control is away; the oldest are dropped then."""
@@ -71,6 +74,22 @@ class SessionEndings:
         self._pending = [one for one in self._pending if one not in known]
         self._sessions.hear_ended([one.nonce for one in heard])
         self._after_ms = max((one.at_ms for one in heard), default=self._after_ms)
+
+
+@asynccontextmanager
+async def open_session_upkeep(sessions: Sessions, *, every_s: float = SWEEP_S) -> AsyncIterator[None]:
+    """End idle sessions meanwhile, and all of them on leaving, so that what each used is recorded."""
+
+    async def sweep() -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            sessions.drop_idle()
+
+    async with in_background(sweep()):
+        try:
+            yield
+        finally:
+            sessions.close()
 
 
 def sync_with(kept: EndedSessions) -> Sync:

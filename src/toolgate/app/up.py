@@ -30,7 +30,7 @@ from toolgate.app.parts import (
     wall_ms,
 )
 from toolgate.app.serving import App
-from toolgate.app.sessions import SessionEndings, sync_with
+from toolgate.app.sessions import SessionEndings, open_session_upkeep, sync_with
 from toolgate.app.tracing import open_exported_journal
 from toolgate.app.upkeep import open_upkeep
 from toolgate.app.webhooks import open_webhook
@@ -109,6 +109,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
             audit_index=index,
             webhook=await stack.enter_async_context(open_webhook(settings, store, gateway)),
         )
+        await stack.enter_async_context(open_session_upkeep(sessions))
         describe_doors(metrics, gateway, sessions)
         work = Work(queue=store.invocations, fetch=archives.modules.read)
         yield await stack.enter_async_context(

@@ -245,6 +245,27 @@ class ScopeOffered(msgspec.Struct, frozen=True, tag="scope", tag_field="type", o
     """As of a call."""
 
 
+class SessionEnded(msgspec.Struct, frozen=True, tag="session", tag_field="type", omit_defaults=True):
+    """A session is over on this node, or a chat whose tools were run here: what it has used in all."""
+
+    at_ms: Number
+    door: str
+    principal: str
+    ended_by: str
+    """Of a session: `deleted`, `closed`, `idle`, `displaced`, `key_changed` or `shutdown`. Of a chat:
+    its outcome."""
+    session: str = ""
+    request_id: str = ""
+    """Of a chat: its calls have the same."""
+    task_id: str = ""
+    duration_ms: Number = 0
+    tool_calls: Number = 0
+    rounds: Number = 0
+    """Of a chat: rounds of tools. Of an MCP session: requests of servers to its client."""
+    limits: dict[str, Number] = {}
+    """How often each limit was hit."""
+
+
 AuditEvent = (
     CallStarted
     | CallRecorded
@@ -256,4 +277,5 @@ AuditEvent = (
     | ProcessSpawned
     | TokensCounted
     | ScopeOffered
+    | SessionEnded
 )

@@ -7,7 +7,9 @@ from typing import Final, Literal, NamedTuple, cast
 
 from toolgate.audit.events import AuditEvent
 
-EventType = Literal["call", "admin", "credential", "definition", "invocation", "approval", "spawn", "scope"]
+EventType = Literal[
+    "call", "admin", "credential", "definition", "invocation", "approval", "spawn", "scope", "session"
+]
 """The tags of the events that are listed."""
 MAX_KEY_CHARS: Final = 400
 """Of a text that events are looked up by. Longer ones are looked up by their beginning."""

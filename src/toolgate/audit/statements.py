@@ -16,7 +16,14 @@ from sqlalchemy import (
     update,
 )
 
-from toolgate.audit.events import ApprovalRecorded, CallRecorded, CallStarted, InvocationEnded, TokensCounted
+from toolgate.audit.events import (
+    ApprovalRecorded,
+    CallRecorded,
+    CallStarted,
+    InvocationEnded,
+    SessionEnded,
+    TokensCounted,
+)
 from toolgate.audit.lines import Batch, Line, decode_body, encode_body
 from toolgate.audit.queries import MAX_KEY_CHARS, Filter, KeptEvent, Place
 from toolgate.audit.speeds import speed_of
@@ -104,6 +111,8 @@ def _row(line: Line) -> tuple[Any, ...]:
             session = event.invocation_id
         elif isinstance(event, ApprovalRecorded):
             session = event.approval_id
+        elif isinstance(event, SessionEnded):
+            session = event.session
         keys = (*(getattr(event, name, "") for name in KEYS), session, "", "", getattr(event, "profile", ""))
     *shown, profile = _shown(keys)
     return (line.seq, event.at_ms, event.__struct_config__.tag, *shown, speed, profile)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from toolgate.chat.calls import ToolCall
 from toolgate.chat.loop import Action, AskModel, Finish, RunTools, ToolLoop
-from toolgate.errors import ModelTimedOut, ModelUnavailable
+from toolgate.errors import CallCancelled, ModelTimedOut, ModelUnavailable, ToolgateError
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.tool_runs import Errand, run_tools
 
@@ -59,8 +59,25 @@ async def converse(gateway: Gateway, talk: Talk) -> Outcome:
     """Ask and run until an answer, a function of the caller's own, or a budget. Raises what asking raises.
 
     The wall clock is over everything: a model that is asked when it ends is not waited for any longer, calls
-    that run are cancelled, and every one has its result all the same.
+    that run are cancelled, and every one has its result all the same. What it used is recorded in any case.
     """
+    ended_by = CallCancelled.code
+    try:
+        outcome = await _converse(gateway, talk)
+        ended_by = outcome.finish.reason
+    except ToolgateError as exc:
+        ended_by = exc.code
+        raise
+    finally:
+        errand, loop = talk.errand, talk.loop
+        totals = errand.totals
+        totals.calls, totals.rounds = loop.calls_made, loop.rounds
+        totals.note_failure(gateway, errand.trace.door, ended_by)
+        totals.record_end(gateway, errand.caller, errand.trace, ended_by)
+    return outcome
+
+
+async def _converse(gateway: Gateway, talk: Talk) -> Outcome:
     action: Action = talk.loop.start()
     handed: tuple[ToolCall, ...] = ()
     while not isinstance(action, Finish):

@@ -20,6 +20,7 @@ from toolgate.errors import CallTimedOut, InputNotGiven, InvalidArguments, Toolg
 from toolgate.gateway.caller import Caller, Trace
 from toolgate.gateway.chat_scope import meant_name
 from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.session_totals import SessionTotals
 from toolgate.model.chat import ChatBudgets
 from toolgate.model.raw import Members, decode_members
 from toolgate.upstream.pool import Answer
@@ -82,6 +83,8 @@ class Errand:
     """A ToolgateError that it raises where a call is to start keeps it from being made."""
     own: Mapping[str, OwnTool] = field(default_factory=dict)
     """By the names that the loop has for them. Such a call has no time of its own: only the whole has one."""
+    totals: SessionTotals = field(default_factory=SessionTotals)
+    """What the conversation has used."""
 
 
 async def run_tools(
@@ -110,6 +113,7 @@ async def _run(gateway: Gateway, errand: Errand, step: Run) -> str:
     clock = asyncio.get_running_loop().time
     began_s = clock()
     said = await _try(gateway, errand, step)
+    errand.totals.note_failure(gateway, errand.trace.door, said.code)
     took_ms = round((clock() - began_s) * 1e3)
     await errand.on_event(
         ToolEvent("tool_finished", step.call.call_id, step.name, said.ok, took_ms, said.code)

@@ -19,6 +19,8 @@ LATENCY_MS: Final = (
     *(60_000, 120_000, 300_000),
 )
 """From what the gateway itself takes to the longest that a call may: 300 s."""
+ROUNDS: Final = (0, 1, 2, 3, 5, 8, 13, 21)
+SESSION_CALLS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
 RUN_MS: Final = (5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000)
 OUTPUT_BYTES: Final = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 8_388_608)
 MAX_TOOLS_COUNTED: Final = 2_000
@@ -114,7 +116,12 @@ class Metrics:
         self.scope_tokens = Distribution((0, 100, 500, 1_000, 5_000, 10_000, 50_000))
         self.chats: Counter[tuple[str, str]] = Counter()
         """Conversations by upstream, and by how they ended."""
-        self.chat_rounds = Distribution((0, 1, 2, 3, 5, 8, 13, 21))
+        self.chat_rounds = Distribution(ROUNDS)
+        self.session_calls: dict[str, Distribution] = {}
+        """Of sessions that ended, by endpoint."""
+        self.session_rounds: dict[str, Distribution] = {}
+        self.limit_hits: Counter[tuple[str, str]] = Counter()
+        """Limits that sessions hit, by endpoint and limit."""
         self.model_latency_ms: dict[str, Distribution] = {}
         self.invocations: Counter[tuple[str, str]] = Counter()
         """Runs of tasks on this node, by the state they ended in and by what ended them."""
@@ -152,6 +159,11 @@ class Metrics:
 
     def model_latency(self, upstream_id: str) -> Distribution:
         return self.model_latency_ms.setdefault(upstream_id, Distribution(LATENCY_MS))
+
+    def end_session(self, endpoint: str, *, calls: int, rounds: int) -> None:
+        """Count one session that ended, by the endpoint that it was at."""
+        self.session_calls.setdefault(endpoint, Distribution(SESSION_CALLS)).add(calls)
+        self.session_rounds.setdefault(endpoint, Distribution(ROUNDS)).add(rounds)
 
     def gauge(self, name: str, help_text: str, read: Reader, *, labels: tuple[str, ...] = ()) -> None:
         """A value read when somebody looks: one, or one for each value of `labels`.
@@ -214,6 +226,7 @@ def _families(metrics: Metrics) -> Iterator[Family]:
     yield from _policy_families(metrics)
     yield from _profile_families(dict(metrics.profile_arms))
     yield from _chat_families(metrics)
+    yield from _session_families(metrics)
     yield _counters(
         "toolgate_invocations_total",
         "Runs of tasks that ended on this node, by state and by what ended them.",
@@ -313,6 +326,22 @@ def _chat_families(metrics: Metrics) -> Iterator[Family]:
         "Time of a model's whole reply.",
         metrics.model_latency_ms,
         "upstream",
+    )
+
+
+def _session_families(metrics: Metrics) -> Iterator[Family]:
+    yield _histogram(
+        "toolgate_session_calls", "Tool calls of a session that ended.", metrics.session_calls, "endpoint"
+    )
+    yield _histogram(
+        "toolgate_session_rounds", "Rounds of a session that ended.", metrics.session_rounds, "endpoint"
+    )
+    yield _counters(
+        "toolgate_session_limit_hits_total",
+        "Limits that sessions hit, by endpoint and limit.",
+        metrics.limit_hits,
+        "endpoint",
+        "limit",
     )
 
 

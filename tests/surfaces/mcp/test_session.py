@@ -312,3 +312,27 @@ def test_only_what_its_client_ends_is_told_to_other_nodes(clock: Clock) -> None:
     with pytest.raises(UnknownSession):
         sessions.find(idle, ADA)
     assert ended == []
+
+
+def test_a_session_that_is_dropped_says_why(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "MAX_SESSIONS", 2)
+    sessions = sessions_on(clock)
+    dropped: list[str] = []
+    sessions.on_dropped = lambda session: dropped.append(session.ended_by)
+
+    sessions.end(sessions.issue(CALLER, "2025-11-25"), ADA, everywhere=True)
+    sessions.end(sessions.issue(CALLER, "2025-11-25"), ADA)
+    elsewhere = sessions.find(sessions.issue(CALLER, "2025-11-25"), ADA)
+    sessions.hear_ended([elsewhere.nonce])
+    sessions.issue(CALLER, "2025-11-25")
+    clock.now += IDLE_S + 1
+    sessions.drop_idle()
+    for _ in range(2):
+        sessions.issue(CALLER, "2025-11-25")
+    sessions.issue(replace(CALLER, principal=BOB), "2025-11-25")
+    sessions.close()
+    sessions.issue(CALLER, "2025-11-25")
+    sessions.use_key(b"another" * 8)
+
+    ways = ["deleted", "closed", "deleted", "idle", "displaced", "displaced", "shutdown", "key_changed"]
+    assert dropped == ways

@@ -9,6 +9,7 @@ export const TYPES = [
   "invocation",
   "spawn",
   "scope",
+  "session",
 ] as const;
 export const OUTCOMES = ["ok", "tool_error", "error", "denied", "cancelled", "unknown"] as const;
 

@@ -26,6 +26,12 @@ test.each([
   [event({ type: "spawn", server_id: "git", reason: "trial" }), "a process for git", "tried", "blue"],
   [event({ type: "scope", tools: 3, servers: 2, excluded: 0 }), "3 tools of 2 servers", "offered", "blue"],
   [
+    event({ type: "session", tool_calls: 3, rounds: 0, door: "mcp", ended_by: "idle" }),
+    "3 calls, 0 rounds at mcp",
+    "ended: idle",
+    "blue",
+  ],
+  [
     event({ type: "scope", tools: 3, servers: 2, excluded: 4 }),
     "3 tools of 2 servers",
     "offered, 4 excluded",

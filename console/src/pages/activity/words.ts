@@ -20,6 +20,8 @@ export function subjectOf(event: Event): string {
       return `a process for ${event.server_id}`;
     case "scope":
       return `${event.tools} tools of ${event.servers} servers`;
+    case "session":
+      return `${event.tool_calls} calls, ${event.rounds} rounds at ${event.door}`;
   }
 }
 
@@ -41,6 +43,8 @@ export function resultOf(event: Event): string {
       return event.reason === "trial" ? "tried" : "started";
     case "scope":
       return event.excluded ? `offered, ${event.excluded} excluded` : "offered";
+    case "session":
+      return `ended: ${event.ended_by}`;
   }
 }
 

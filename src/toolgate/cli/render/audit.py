@@ -40,6 +40,8 @@ def _cells(event: Answer) -> list[Text]:
     outcome = event["outcome"] or event["mode"] or event["state"] or event["operation"] or event["code"]
     if event["type"] == "spawn":
         outcome = event["reason"]
+    elif event["type"] == "session":
+        outcome = event["ended_by"]
     return [
         cell(moment(event["at_ms"]), DIM),
         cell(event["type"]),
@@ -54,6 +56,8 @@ def _what(event: Answer) -> list[str]:
     tool = ".".join(filter(None, (event["server_id"], event["tool"])))
     parts = [event["kind"], event["record_id"], tool, event["invocation_id"], event["approval_id"]]
     parts += [event["command"], _scope(event) if event["type"] == "scope" else None]
+    if event["type"] == "session":
+        parts.append(_session(event))
     if event["duration_us"]:
         parts.append(f"{event['duration_us'] / 1000:.1f} ms")
     by = event["rule"] or event["decided_by"]
@@ -70,6 +74,14 @@ def _scope(event: Answer) -> str:
     offered = f"{count(event['tools'], 'tool')} of {count(event['servers'], 'server')}"
     reasons = ", ".join(f"{reason} {many}" for reason, many in (event["reasons"] or {}).items())
     return f"{offered}, {event['excluded']} excluded: {reasons}" if reasons else offered
+
+
+def _session(event: Answer) -> str:
+    """What a session or a chat used."""
+    used = f"{event['door']} {event['session'] or event['request_id']}:"
+    totals = f"{count(event['tool_calls'], 'call')}, {count(event['rounds'], 'round')}"
+    hits = ", ".join(f"{limit} {many}" for limit, many in (event["limits"] or {}).items())
+    return f"{used} {totals}, limits hit: {hits}" if hits else f"{used} {totals}"
 
 
 def _cut(text: str) -> str:

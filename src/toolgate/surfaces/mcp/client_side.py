@@ -37,5 +37,6 @@ class SessionClient:
     async def ask(self, method: str, params: bytes) -> Reply:
         if not can_answer(self.capabilities, method, params):
             return CANNOT
+        self.session.totals.rounds += 1
         principal = self.binding.caller.principal
         return await self.session.asks.put(self.responder, method, params, principal=principal)

@@ -70,7 +70,7 @@ class LegacyEra:
         self._methods = methods_of(gateway)
         self._hearing = Hearing(gateway)
         self._streams = streams
-        sessions.on_dropped = self._let_go
+        sessions.on_dropped = self._record_end
 
     def answer(
         self,
@@ -119,6 +119,7 @@ class LegacyEra:
         """Answer what goes to a server. The client may take it back while it runs."""
         session, responder = client.session, client.responder
         request_id, handler = message.id or b"null", responder.task
+        session.totals.calls += message.method == "tools/call"
         session.calls[request_id] = handler
         if "requestState" in message.params or "inputResponses" in message.params:
             # A modern server would take them for an answer to what it asked this client, or another.
@@ -132,6 +133,7 @@ class LegacyEra:
             except InputNeeded as needed:
                 await self._go_on(message, client, needed)
         except ToolgateError as exc:
+            session.totals.note_failure(self._gateway, DOOR, exc.code)
             if not send_failure(responder, message, exc, era="legacy"):
                 raise
         except asyncio.CancelledError:
@@ -198,6 +200,11 @@ class LegacyEra:
         finally:
             if session.has_ended:
                 self._let_go(session)
+
+    def _record_end(self, session: Session) -> None:
+        """A session is over here: record what it used, and keep nothing for it."""
+        session.totals.record_end(self._gateway, session.caller, Trace(DOOR, session.nonce), session.ended_by)
+        self._let_go(session)
 
     def _let_go(self, session: Session) -> None:
         """Keep nothing for a session that this node does not know, once the stream it may have is over."""

@@ -17,6 +17,7 @@ import msgspec
 
 from toolgate.errors import InvalidParams, SessionLimit, UnknownSession
 from toolgate.gateway.caller import Caller, Mode
+from toolgate.gateway.session_totals import SessionTotals
 from toolgate.gateway.signing import Signer
 from toolgate.gateway.subscriptions import Subscription
 from toolgate.gateway.watches import Watch
@@ -61,6 +62,7 @@ class Session:
         "asks",
         "calls",
         "capabilities",
+        "ended_by",
         "expires_s",
         "has_ended",
         "last_used",
@@ -69,6 +71,7 @@ class Session:
         "principal_id",
         "revision",
         "stream",
+        "totals",
         "version",
         "watch",
     )
@@ -96,6 +99,14 @@ class Session:
         """The one stream it listens on."""
         self.has_ended = False
         """Nobody can come back to it here."""
+        self.ended_by = ""
+        """Why this node does not know it any more."""
+        self.totals = SessionTotals()
+
+    @property
+    def caller(self) -> Caller:
+        """What it is for, by the credential that was used last."""
+        return self._binding.caller
 
     def bind(self, principal: Principal) -> Binding:
         """What the session is for a request that came with a credential of `principal`."""
@@ -149,7 +160,7 @@ class Sessions:
         if key != self.signer.key:
             self.signer.key = key
             for session_id in tuple(self._open):
-                self._drop(session_id, for_good=True)
+                self._drop(session_id, for_good=True, ended_by="key_changed")
 
     def issue(
         self, caller: Caller, version: str, capabilities: bytes = NO_CAPABILITIES, *, revision: int = 0
@@ -190,7 +201,7 @@ class Sessions:
             raise _unknown()
         now = self._clock_s()
         if now - session.last_used > IDLE_S and not session.is_busy:
-            self._forget(session_id)
+            self._forget(session_id, "idle")
             raise _unknown()
         session.last_used = now
         return session
@@ -198,7 +209,7 @@ class Sessions:
     def end(self, session_id: bytes, principal: Principal, *, everywhere: bool = False) -> None:
         """Close a session for good, here or on every node. Its stream ends, and its calls are cancelled."""
         session = self.find(session_id, principal)
-        self._close(session_id, session)
+        self._close(session_id, session, "deleted" if everywhere else "closed")
         if everywhere:
             self.on_ended(EndedSession(session.nonce, session.expires_s * 1000))
 
@@ -208,22 +219,27 @@ class Sessions:
         if not news:
             return
         for session_id, session in [one for one in self._open.items() if one[1].nonce in news]:
-            self._close(session_id, session)
+            self._close(session_id, session, "deleted")
         for nonce in news:
             self._remember(nonce)
 
-    def _close(self, session_id: bytes, session: Session) -> None:
+    def close(self) -> None:
+        """Forget all sessions: the process ends. Their ids stay valid."""
+        for session_id in tuple(self._open):
+            self._drop(session_id, for_good=False, ended_by="shutdown")
+
+    def _close(self, session_id: bytes, session: Session, ended_by: str) -> None:
         if session.stream is not None:
             session.stream.end()
             session.stream = None
-        self._forget(session_id)
+        self._forget(session_id, ended_by)
         running, session.calls = session.calls, {}
         for task in running.values():
             task.cancel()
 
     def _admit(self, session_id: bytes, session: Session, *, is_new: bool) -> None:
         if len(self._open) >= MAX_SESSIONS:
-            self._drop_idle()
+            self.drop_idle()
         if len(self._open) >= MAX_SESSIONS:
             self._displace(session.principal_id, is_new=is_new)
         self._open[session_id] = session
@@ -248,25 +264,27 @@ class Sessions:
         if not displaced:
             raise SessionLimit(f"this node holds {MAX_SESSIONS} sessions, and all are in use")
         for _, session_id in displaced:
-            self._drop(session_id, for_good=False)
+            self._drop(session_id, for_good=False, ended_by="displaced")
 
-    def _drop_idle(self) -> None:
+    def drop_idle(self) -> None:
+        """End the sessions that were idle for too long."""
         oldest = self._clock_s() - IDLE_S
         idle = [key for key, one in self._open.items() if one.last_used < oldest and not one.is_busy]
         for session_id in idle:
-            self._forget(session_id)
+            self._forget(session_id, "idle")
 
-    def _drop(self, session_id: bytes, *, for_good: bool) -> Session:
+    def _drop(self, session_id: bytes, *, for_good: bool, ended_by: str) -> Session:
         session = self._open.pop(session_id)
         session.has_ended = for_good
+        session.ended_by = ended_by
         self._held[session.principal_id] -= 1
         if not self._held[session.principal_id]:
             del self._held[session.principal_id]
         self.on_dropped(session)
         return session
 
-    def _forget(self, session_id: bytes) -> None:
-        self._remember(self._drop(session_id, for_good=True).nonce)
+    def _forget(self, session_id: bytes, ended_by: str) -> None:
+        self._remember(self._drop(session_id, for_good=True, ended_by=ended_by).nonce)
 
     def _remember(self, nonce: str) -> None:
         self._ended[nonce] = None

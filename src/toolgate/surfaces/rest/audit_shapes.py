@@ -87,6 +87,10 @@ class AuditShown(Shown, frozen=True, kw_only=True):
     module: str | None
     duration_ms: int | None
     tool_calls: int | None
+    rounds: int | None
+    """Of a chat that ended: rounds of tools. Of an MCP session: requests of servers to its client."""
+    limits: dict[str, int] | None
+    """Of a session or a chat that ended: how often each limit was hit."""
     approval_id: str | None
     decided_by: str | None
     reason: str | None
