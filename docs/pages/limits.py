@@ -182,7 +182,11 @@ def _servers() -> Rows:
             "`mcp_busy` at once",
         ),
         ("a session's own link, unused", _time(_POOL.session_idle_s), "closed; the next call opens another"),
-        ("child processes (setting)", f"{most_children}", "the server is down"),
+        (
+            "child processes (setting)",
+            f"{most_children}",
+            "an idle server gives way; else the call waits, `mcp_busy`",
+        ),
     )
 
 

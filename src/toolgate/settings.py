@@ -307,7 +307,8 @@ class Settings(Documented, BaseModel):
     """The most tokens the definitions of one scope may cost. Unset: no limit."""
 
     max_children: int = Field(default=256, ge=1, le=10_000)
-    """The most child processes this node may run at once."""
+    """The most child processes this node may run at once. A start beyond them ends the child of an idle
+    server."""
 
     max_calls: int = Field(default=512, ge=1, le=100_000)
     """The most calls this node has in flight at all servers together. As many again wait for a slot, shared

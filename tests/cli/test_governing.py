@@ -346,7 +346,7 @@ def test_nodes_are_listed_with_what_ails_them(gateway: FakeGateway, run: Run) ->
 
 def on_node(node_id: str, state: str = "connected", **changes: Any) -> dict[str, Any]:
     found = {"node_id": node_id, "state": state, "last_error": "", "hint": "", "tools": 12, "restarts": 0}
-    return {**found, "since_ms": 1, **changes}
+    return {**found, "since_ms": 1, "verified_ms": 0, **changes}
 
 
 def test_servers_show_how_they_fare_on_each_node(gateway: FakeGateway, run: Run) -> None:

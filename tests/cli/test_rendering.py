@@ -73,7 +73,13 @@ def test_one_server_is_shown_in_full_and_its_last_words_escaped() -> None:
         tags=["code"],
         budgets={"tool_timeout_ms": 30_000, "max_concurrency": 16},
         stdio={"command": "mcp-server-git", "args": ["--repository", "."], "env": {"TOKEN": "***"}},
-        health=health(state="degraded", last_error="it went away", restarts=2, stderr_tail="a\n\x1b[2Jb\n"),
+        health=health(
+            state="degraded",
+            last_error="it went away",
+            restarts=2,
+            stderr_tail="a\n\x1b[2Jb\n",
+            verified_ms=1_700_000_000_000,
+        ),
     )
 
     assert shown(render_server(one)) == [
@@ -85,6 +91,7 @@ def test_one_server_is_shown_in_full_and_its_last_words_escaped() -> None:
         "environment    TOKEN",
         "allowed tools  *",
         "tools          12",
+        "tools listed   2023-11-14 22:13 UTC, not verified since",
         "tags           code",
         "budgets        tool_timeout_ms 30,000, max_concurrency 16",
         "protocol       2026-07-28",

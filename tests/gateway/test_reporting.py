@@ -87,6 +87,7 @@ async def test_a_report_says_who_the_node_is_and_how_each_server_fares(control: 
 
     async with reporting_node(control, net, record(), record("off", enabled=False)) as node:
         since = {server_id: one.since_ms for server_id, one in node.pool.health().items()}
+        verified_ms = node.pool.health()["one"].verified_ms
 
     [(report, definitions)] = control.reports
     assert definitions == ()
@@ -104,6 +105,7 @@ async def test_a_report_says_who_the_node_is_and_how_each_server_fares(control: 
                 tools=1,
                 quarantined=1,
                 definitions=digest_of(definition("echo"), b'{"name": 7}'),
+                verified_ms=verified_ms,
             ),
         ),
     )

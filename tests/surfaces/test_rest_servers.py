@@ -321,6 +321,7 @@ async def test_nodes_show_as_they_report_and_servers_on_each() -> None:
                     "tools": 2,
                     "restarts": 1,
                     "since_ms": 0,
+                    "verified_ms": 0,
                 }
             ],
             [],

@@ -18,7 +18,7 @@ from toolgate.model.servers import EMPTY, Budgets, ServerRecord, StdioLaunch
 from toolgate.model.tools import Era
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import SHARED_CAPABILITIES, ClientSide, Hello, LinkListener, Params, Reply, Told
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.pool import Lazy, Pool
 from toolgate.upstream.wire import params_for
 
 Json = dict[str, Any]
@@ -241,16 +241,19 @@ def pool_of(
     *,
     on_change: Callable[[str], None] = lambda _: None,
     on_updated: Callable[[str, str], None] = lambda _id, _uri: None,
+    lazy: Lazy | None = None,
     **limits: Any,
 ) -> Pool:
     """A pool over `net` in which chance plays no part."""
-    return Pool(
+    pool = Pool(
         {"stdio": net.open, "streamable_http": net.open},
         on_change=on_change,
         on_updated=on_updated,
         limits=PoolLimits(**limits),
         jitter=lambda: 0.0,
     )
+    pool.lazy = lazy or pool.lazy
+    return pool
 
 
 class MemoryNet:

@@ -79,8 +79,9 @@ async def test_health_of_a_connected_server() -> None:
         tools=2,
         quarantined=1,
         last_list_ms=0,
+        verified_ms=health.verified_ms,
     )
-    assert began_ms <= health.since_ms <= time.time_ns() // 1_000_000
+    assert began_ms <= health.since_ms <= health.verified_ms <= time.time_ns() // 1_000_000
 
 
 @pytest.mark.requirement("002-077")

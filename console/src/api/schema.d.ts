@@ -5241,6 +5241,11 @@ export interface components {
              * @default 0
              */
             session_links: number;
+            /**
+             * @description Wall clock at which the server last listed its tools, in this run or an earlier one. 0: never.
+             * @default 0
+             */
+            verified_ms: number;
         };
         /**
          * ServerList
@@ -5272,6 +5277,8 @@ export interface components {
             restarts: number;
             /** @description By the node's clock: when it entered this state. */
             since_ms: number;
+            /** @description By the node's clock: when the server last listed its tools. 0: never. */
+            verified_ms: number;
         };
         /**
          * ServerSeen
@@ -5346,7 +5353,10 @@ export interface components {
              *     often as the server says (`ttlMs`, within the same bounds), else every 120 s.
              */
             list_ttl_s?: number;
-            /** @description Stay connected: a connection that ends is opened again at once, not by the next call or list. */
+            /**
+             * @description Connect at start, not by the first call, and stay connected: a connection that ends is opened again at
+             *     once, not by the next call or list.
+             */
             prewarm?: boolean;
             /**
              * @description The protocol revision to use. `auto`: 2026-07-28 if the server supports it, and a session-based
@@ -5474,7 +5484,8 @@ export interface components {
              */
             list_ttl_s: number;
             /**
-             * @description Stay connected: a connection that ends is opened again at once, not by the next call or list.
+             * @description Connect at start, not by the first call, and stay connected: a connection that ends is opened again at
+             *     once, not by the next call or list.
              * @default false
              */
             prewarm: boolean;

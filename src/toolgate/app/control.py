@@ -141,12 +141,12 @@ async def _open_gateway(
         return packages_in(gateway.snapshot)
 
     supplies = Supplies(authorizer=authorizer_of(settings, environ), fetch=fetch)
-    async with open_openers(settings, environ, supplies, named=named, audit=audit) as openers:
+    async with open_openers(settings, environ, supplies, named=named, audit=audit) as transports:
 
         def changed(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
 
-        servers = ReportedServers(store.reports, openers, on_change=changed, clock_ms=wall_ms)
+        servers = ReportedServers(store.reports, transports.openers, on_change=changed, clock_ms=wall_ms)
         gateway = Gateway(
             servers,
             audit,

@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from toolgate.app.guests import Work, open_invoker
 from toolgate.app.loop_lag import open_loop_lag
@@ -17,7 +18,7 @@ from toolgate.gateway.signing import Signer
 from toolgate.gateway.spawning import spawned
 from toolgate.model.servers import ServerRecord, Transport
 from toolgate.model.snapshot import Snapshot
-from toolgate.packages.opener import PackagedOpener
+from toolgate.packages.opener import DeclaredTools, PackagedOpener
 from toolgate.packages.unpacked import Fetch, Named, UnpackedPackages
 from toolgate.settings import Settings
 from toolgate.surfaces.http.messages import Door, Request, Responder
@@ -30,6 +31,7 @@ from toolgate.surfaces.wasm.invoker import Invoker
 from toolgate.telemetry import Metrics
 from toolgate.upstream.children import Warden
 from toolgate.upstream.fetch import Fetcher
+from toolgate.upstream.known import Declared, KnownDefinitions
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import Opener, Purpose
 from toolgate.upstream.models.client import Models
@@ -38,11 +40,14 @@ from toolgate.upstream.oauth.authorizer import Authorizer
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.opener import AuthorizedOpener
 from toolgate.upstream.oauth.registration import CLIENT_DOCUMENT
-from toolgate.upstream.pool import Pool
+from toolgate.upstream.pool import Lazy, Pool
 from toolgate.upstream.secrets import Secrets
 from toolgate.upstream.sse_legacy import SseLegacyOpener
 from toolgate.upstream.stdio import StdioOpener
 from toolgate.upstream.streamable import StreamableOpener
+
+DEFINITIONS_DIR: Final = "definitions"
+"""Under the data directory: what servers offered when they were last listed."""
 
 
 def _nothing() -> None:
@@ -71,6 +76,14 @@ class Supplies:
     fetch: Fetch
 
 
+class Transports(NamedTuple):
+    """How servers are reached, and how many of them may be child processes at once."""
+
+    openers: Mapping[Transport, Opener]
+    max_children: Callable[[], int]
+    declared: Declared
+
+
 def authorizer_of(
     settings: Settings, environ: Mapping[str, str], grants: GrantFiles | None = None
 ) -> Authorizer:
@@ -93,7 +106,7 @@ def _client_url(public_url: str | None) -> str | None:
 @asynccontextmanager
 async def open_openers(
     settings: Settings, environ: Mapping[str, str], supplies: Supplies, *, named: Named, audit: AuditLog
-) -> AsyncIterator[Mapping[Transport, Opener]]:
+) -> AsyncIterator[Transports]:
     """How servers are reached, with the warden that keeps their processes, each on record before it exists.
 
     `named` says which packages are in use: the files of others are removed.
@@ -109,13 +122,14 @@ async def open_openers(
     try:
         await warden.start()
         async with unpacked:
-            yield {
+            openers: dict[Transport, Opener] = {
                 "stdio": PackagedOpener(StdioOpener(warden, resolved, on_spawn=spawning), unpacked),
                 "streamable_http": AuthorizedOpener(
                     StreamableOpener(resolved, egress), supplies.authorizer, clock_s=time.time
                 ),
                 "http_sse_legacy": SseLegacyOpener(resolved, egress),
             }
+            yield Transports(openers, lambda: warden.capacity, DeclaredTools(unpacked))
     finally:
         await warden.aclose()
 
@@ -138,7 +152,7 @@ async def open_gateway(
         def named() -> Collection[str] | None:
             return packages_in(gateway.snapshot)
 
-        openers = await stack.enter_async_context(
+        transports = await stack.enter_async_context(
             open_openers(settings, environ, supplies, named=named, audit=audit)
         )
 
@@ -149,9 +163,22 @@ async def open_gateway(
         def updated(server_id: str, uri: str) -> None:
             gateway.on_updated(server_id, uri)
 
+        def verified(server_id: str) -> None:
+            offer = pool.offer(server_id)
+            if offer is not None and gateway.drift.confirm(offer):
+                gateway.on_tools_changed(server_id)
+            on_change()
+
+        known = await stack.enter_async_context(KnownDefinitions(settings.data_dir / DEFINITIONS_DIR))
         limits = PoolLimits(max_calls=settings.max_calls)
-        pool = Pool(openers, on_change=changed, limits=limits, on_updated=updated, metrics=metrics)
+        pool = Pool(transports.openers, on_change=changed, limits=limits, on_updated=updated, metrics=metrics)
         _describe_slots(metrics, pool.slots)
+        pool.lazy = Lazy(
+            known=known,
+            declared=transports.declared,
+            on_verified=verified,
+            max_children=transports.max_children,
+        )
         gateway = Gateway(
             pool,
             audit,

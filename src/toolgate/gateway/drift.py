@@ -8,7 +8,7 @@ Only a list that arrives can show a change. What was listed before the pin came 
 offered, but it has not changed since: it may be that the server is about to become what was approved.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -57,18 +57,29 @@ class Drift:
                 self._found[server_id] = left
         self._merge()
 
-    def look(self, offers: Mapping[str, ServerTools]) -> list[Drifted]:
-        """What is new in the lists of all servers, sorted."""
+    def look(self, offers: Mapping[str, ServerTools], unverified: Container[str] = ()) -> list[Drifted]:
+        """What is new in the lists of all servers, sorted. None of the `unverified` listed anything yet."""
         news = [
             one
             for server_id in self._recorded
-            if (offer := offers.get(server_id))
+            if (offer := offers.get(server_id)) and server_id not in unverified
             for one in self._see(offer)
         ]
-        self._listed = {server_id: offer.tools for server_id, offer in offers.items()}
+        self._listed = {
+            server_id: offer.tools for server_id, offer in offers.items() if server_id not in unverified
+        }
         if news:
             self._merge()
         return sorted(news)
+
+    def confirm(self, offer: ServerTools) -> bool:
+        """A server has listed what an earlier run knew of it. Whether something else was approved."""
+        server_id = offer.record.server_id
+        pin = self._recorded.get(server_id)
+        if pin is not None and any(_differences(pin, offer.tools)):
+            return True
+        self._listed[server_id] = offer.tools
+        return False
 
     def look_at(self, offer: ServerTools) -> list[Drifted]:
         """What is new in one server's lists, sorted."""

@@ -205,7 +205,7 @@ class Gateway:
         self._is_swap_due = False
         servers = MappingProxyType(dict(self.servers.tools()))
         if self.servers.is_first_hand:
-            self._note(self.drift.look(servers))
+            self._note(self.drift.look(servers, self.servers.unverified))
         if self.drift.pins is not self.snapshot.pins:
             self.servers.hold_back(self.drift.pins)
         self.snapshot = replace(

@@ -69,6 +69,8 @@ class _Word(NamedTuple):
     calls: int
     is_stale: bool
     """For each of them."""
+    verified_ms: int
+    """When one of them last had the server list its tools."""
 
 
 class _Told(NamedTuple):
@@ -84,6 +86,7 @@ class ReportedServers:
     """The servers of all nodes. Enter it before anything else; while it is entered, reports are followed."""
 
     is_first_hand: Final = False
+    unverified: Final = frozenset[str]()
 
     def __init__(
         self,
@@ -330,6 +333,7 @@ def _sum_up(reports: Sequence[ServerReport]) -> _Word:
         restarts=sum(report.restarts for report in reports),
         calls=sum(report.calls for report in reports),
         is_stale=all(report.is_stale for report in reports),
+        verified_ms=max(report.verified_ms for report in reports),
     )
 
 
@@ -378,6 +382,7 @@ def _health(offer: ServerTools, word: _Word | None) -> ServerHealth:
         since_ms=worst.since_ms,
         restarts=word.restarts,
         calls=word.calls,
+        verified_ms=word.verified_ms,
         tools=len(offer.tools),
         quarantined=len(offer.quarantined),
     )

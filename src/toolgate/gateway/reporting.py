@@ -183,6 +183,7 @@ def _server_report(server_id: str, health: ServerHealth, known: _Known) -> Serve
         tools=len(known.offer.tools),
         quarantined=len(known.offer.quarantined),
         calls=health.calls,
+        verified_ms=health.verified_ms,
         is_stale=known.offer.is_stale,
         definitions=known.digest,
     )

@@ -4,6 +4,7 @@ On a node they are its own pool. On a control without a node they are what the n
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from toolgate.model.pins import Pin
@@ -41,6 +42,10 @@ class Servers(Answering, Protocol):
     @property
     def is_first_hand(self) -> bool:
         """Whether servers say to this process what they offer, and no node that may know an older record."""
+
+    @property
+    def unverified(self) -> AbstractSet[str]:
+        """The servers that did not list themselves what is shown of them: an earlier run or version did."""
 
     def apply(self, records: Mapping[str, ServerRecord]) -> None:
         """Hold exactly `records` from now on. Returns at once; `tools()` shows them all afterwards."""

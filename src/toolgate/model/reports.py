@@ -35,6 +35,8 @@ class ServerReport:
     """Digest of the definitions the node serves; empty where none were ever listed."""
     changed: Mapping[str, str] = field(default_factory=dict)
     """Tool name → digest found in place of the approved one, as long as its pin's record does not say so."""
+    verified_ms: int = 0
+    """Wall clock of the node at which the server last listed its tools, in this run or before. 0: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,17 +4,24 @@
 `/` in it that does not begin with one is a program among them.
 """
 
+import asyncio
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from toolgate.errors import InvalidRecord
 from toolgate.model.servers import ServerRecord, StdioLaunch
 from toolgate.model.tools import Era
+from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, parse_manifest
 from toolgate.packages.unpacked import UnpackedPackages
 from toolgate.upstream.link import SHARED_CAPABILITIES, Link, LinkListener, Opener, StartFailed
 
 PACKAGE_DIR: Final = "${PACKAGE_DIR}"
+
+_log: Final = logging.getLogger(__name__)
 
 
 class PackagedOpener(Opener):
@@ -60,3 +67,27 @@ def _command(command: str, directory: Path) -> str:
     if ".." in command.split("/"):
         raise StartFailed(f"`{command[:80]}` leads out of its package", fatal=True)
     return str(directory / command)
+
+
+class DeclaredTools:
+    """The tools that the manifests of packages define in full: known before their servers ever ran."""
+
+    def __init__(self, packages: UnpackedPackages) -> None:
+        self._packages = packages
+
+    async def __call__(self, record: ServerRecord) -> Sequence[bytes]:
+        """The definitions; nothing if the manifest only names tools, or cannot be read."""
+        if record.package is None:
+            return ()
+        try:
+            directory = await self._packages.open(record.server_id, record.package)
+            return await asyncio.to_thread(_declared_in, directory / MANIFEST_NAME)
+        except (StartFailed, InvalidRecord, OSError) as exc:
+            _log.info("server `%s` is started to learn its tools: %s", record.server_id, exc)
+            return ()
+
+
+def _declared_in(path: Path) -> Sequence[bytes]:
+    with path.open("rb") as file:
+        manifest = parse_manifest(file.read(MAX_MANIFEST_BYTES + 1))
+    return [tool.raw for tool in manifest.tools] if manifest.source == "manifest" else ()

@@ -55,7 +55,7 @@ class WatchRecordsResponse(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class ServerReport(_message.Message):
-    __slots__ = ("server_id", "state", "list_state", "since_ms", "last_error", "restarts", "tools", "quarantined", "calls", "is_stale", "definitions", "changed", "hint")
+    __slots__ = ("server_id", "state", "list_state", "since_ms", "last_error", "restarts", "tools", "quarantined", "calls", "is_stale", "definitions", "changed", "hint", "verified_ms")
     class ChangedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,7 @@ class ServerReport(_message.Message):
     DEFINITIONS_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     HINT_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_MS_FIELD_NUMBER: _ClassVar[int]
     server_id: str
     state: str
     list_state: str
@@ -89,7 +90,8 @@ class ServerReport(_message.Message):
     definitions: str
     changed: _containers.ScalarMap[str, str]
     hint: str
-    def __init__(self, server_id: _Optional[str] = ..., state: _Optional[str] = ..., list_state: _Optional[str] = ..., since_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., restarts: _Optional[int] = ..., tools: _Optional[int] = ..., quarantined: _Optional[int] = ..., calls: _Optional[int] = ..., is_stale: _Optional[bool] = ..., definitions: _Optional[str] = ..., changed: _Optional[_Mapping[str, str]] = ..., hint: _Optional[str] = ...) -> None: ...
+    verified_ms: int
+    def __init__(self, server_id: _Optional[str] = ..., state: _Optional[str] = ..., list_state: _Optional[str] = ..., since_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., restarts: _Optional[int] = ..., tools: _Optional[int] = ..., quarantined: _Optional[int] = ..., calls: _Optional[int] = ..., is_stale: _Optional[bool] = ..., definitions: _Optional[str] = ..., changed: _Optional[_Mapping[str, str]] = ..., hint: _Optional[str] = ..., verified_ms: _Optional[int] = ...) -> None: ...
 
 class Definitions(_message.Message):
     __slots__ = ("server_id", "digest", "tools", "quarantined", "prompts", "resources", "templates")

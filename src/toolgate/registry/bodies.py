@@ -356,7 +356,8 @@ class ServerBody(Body):
     often as the server says (`ttlMs`, within the same bounds), else every 120 s."""
 
     prewarm: bool = False
-    """Stay connected: a connection that ends is opened again at once, not by the next call or list."""
+    """Connect at start, not by the first call, and stay connected: a connection that ends is opened again at
+    once, not by the next call or list."""
 
     protocol: Protocol = "auto"
     """The protocol revision to use. `auto`: 2026-07-28 if the server supports it, and a session-based

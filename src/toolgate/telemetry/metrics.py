@@ -109,6 +109,8 @@ class Metrics:
         """What was asked for and left out, by server and reason."""
         self.connects: Counter[tuple[str, str]] = Counter()
         """Connections by server and status: `success` or `failed`."""
+        self.evictions = 0
+        """Idle servers whose child was ended to start another's."""
         self.list_latency_ms: dict[str, Distribution] = {}
         self.effective_servers: dict[str, int] = {}
         self.empty_scopes = 0
@@ -153,6 +155,9 @@ class Metrics:
             for one in versions
             if one.side is not None
         )
+
+    def on_evicted(self) -> None:
+        self.evictions += 1
 
     def list_latency(self, server_id: str) -> Distribution:
         return self.list_latency_ms.setdefault(server_id, Distribution(LATENCY_MS))
@@ -302,6 +307,11 @@ def _policy_families(metrics: Metrics) -> Iterator[Family]:
         "budget",
     )
     yield _counters("mcp_server_connect_total", "Connections tried.", metrics.connects, "server_id", "status")
+    yield _counters(
+        "toolgate_child_evictions_total",
+        "Idle servers whose child process was ended to start another's.",
+        metrics.evictions,
+    )
     yield _histogram(
         "mcp_list_tools_latency_ms", "Time of a full tools/list.", metrics.list_latency_ms, "server_id"
     )

@@ -78,16 +78,21 @@ class Warden:
         if self._process is not None:
             await self._process.aclose()
 
+    @property
+    def capacity(self) -> int:
+        """How many children there may be: as many as were set, and fewer where few files may be open."""
+        most, open_files = self._max_children, _open_files()
+        if open_files == resource.RLIM_INFINITY:
+            return most
+        return max(0, min(most, (open_files - RESERVED_FDS) // FDS_PER_CHILD))
+
     def admit(self) -> None:
         """Refuse one child too many before anything is opened for it. Raises StartFailed."""
-        running = len(self._children)
-        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = self._max_children
-        why = f"may run {most} children"
-        if open_files != resource.RLIM_INFINITY and (open_files - RESERVED_FDS) // FDS_PER_CHILD < most:
-            most = max(0, (open_files - RESERVED_FDS) // FDS_PER_CHILD)
-            why = f"may open {open_files} files, which is enough for {most} children"
+        running, most = len(self._children), self.capacity
         if running >= most:
+            why = f"may run {most} children"
+            if most < self._max_children:
+                why = f"may open {_open_files()} files, which is enough for {most} children"
             raise StartFailed(f"this node {why}, and {running} are running")
         if self._is_closed:
             raise StartFailed("this node is stopping")
@@ -169,6 +174,10 @@ class _WardenProcess:
             self._popen.kill()
             self._popen.wait()
             self.ended.set()
+
+
+def _open_files() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _no_room(exc: OSError) -> StartFailed:

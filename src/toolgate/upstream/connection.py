@@ -13,16 +13,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolgate.errors import CallTimedOut, LoginRequired, ServerUnavailable
+from toolgate.errors import CallTimedOut, LoginRequired, ServerBusy, ServerUnavailable
 from toolgate.model.pins import Pin
 from toolgate.model.reports import HealthState
 from toolgate.model.runners import describe_download, runner_of
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Era
 from toolgate.telemetry import Metrics
+from toolgate.upstream.child_places import ChildPlace, ChildPlaces
 from toolgate.upstream.gate import Gate
 from toolgate.upstream.headers import CallHeaders
 from toolgate.upstream.health import Condition, StderrTail, describe_slow_start
+from toolgate.upstream.known import Declared, KnownDefinitions, declare_nothing
 from toolgate.upstream.limits import CALL_CEILING_S, PoolLimits
 from toolgate.upstream.link import Link, Params, Reply, StartFailed
 from toolgate.upstream.opening import Openers
@@ -34,6 +36,10 @@ Act = Callable[[], Awaitable[None]]
 RUNS: Final = "it runs, and has not answered yet"
 
 _logger: Final = logging.getLogger(__name__)
+
+
+def _unheard(_server_id: str, /) -> None:
+    """Where nothing depends on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,12 @@ class Surroundings:
     tasks: asyncio.TaskGroup
     clock: Callable[[], float]
     pins: Callable[[], Mapping[str, Pin]]
+    places: ChildPlaces | None = None
+    """None: children are not counted here."""
+    known: KnownDefinitions | None = None
+    """None: what servers offer is not kept."""
+    declared: Declared = declare_nothing
+    on_verified: Callable[[str], None] = _unheard
 
 
 @dataclass(slots=True)
@@ -116,8 +128,9 @@ class Connection(ABC):
         self._wake = asyncio.Event()
         self._is_demanded = False
         """A call waits for a link."""
+        self._place = ChildPlace(around.places if record.transport == "stdio" else None, self)
+        # The newest start failed for want of the caller's login.
         self._needs_login = False
-        """The newest start failed for want of the caller's login."""
         self._start_ended = asyncio.Event()
         """Set, and replaced by a new one, whenever a start has ended, well or not, or is a slow one."""
         self._started_s = 0.0
@@ -201,16 +214,48 @@ class Connection(ABC):
                 raise ServerUnavailable(f"server `{server_id}` is down")
             if self._is_slow:
                 raise describe_slow_start(server_id, self._clock() - self._started_s, self._awaited)
-            self._is_demanded = True
-            self._wake.set()
-            try:
-                async with asyncio.timeout_at(until_s):
-                    await self._start_ended.wait()
-            except TimeoutError as exc:
-                raise CallTimedOut(
-                    f"server `{server_id}` did not connect within the call's time; nothing was sent"
-                ) from exc
+            await self._wait_for_start(until_s)
         return link
+
+    @property
+    @abstractmethod
+    def needs_list(self) -> bool:
+        """Whether no tool may be called until its server's tools were listed again."""
+
+    @abstractmethod
+    async def verified(self, until_s: float) -> None:
+        """Returns once that was done. Raises ServerUnavailable, ServerBusy or CallTimedOut."""
+
+    async def _wait_for_start(self, until_s: float) -> None:
+        self._is_demanded = True
+        self._place.waiting_calls += 1
+        if self._place.is_awaited:
+            self._place.hurry()
+        self._wake.set()
+        try:
+            async with asyncio.timeout_at(until_s):
+                await self._start_ended.wait()
+        except TimeoutError as exc:
+            if self._place.is_awaited:
+                raise self._no_place() from exc
+            raise CallTimedOut(
+                f"server `{self.record.server_id}` did not connect within the call's time; nothing was sent"
+            ) from exc
+        finally:
+            self._place.waiting_calls -= 1
+            if self._place.is_awaited and not self._place.waiting_calls:
+                self._is_demanded = False  # a child that becomes free is not started for no one
+
+    @property
+    def is_evictable(self) -> bool:
+        """Whether its child may be ended: nothing needs it, and the next call starts it again."""
+        return False
+
+    def evict(self) -> None:
+        """End the child of a connection that is idle, until the next call."""
+        self._let_go()
+        self._restarts.forgive()
+        self._enter("idle")
 
     async def listed(self, link: Link, pin: Pin, until_s: float) -> bool:
         """Returns once the tools of a pinned server were listed by the link and compared.
@@ -291,6 +336,15 @@ class Connection(ABC):
         self._wake.clear()
 
     async def _start(self) -> None:
+        await self._place.take(is_urgent=self._is_demanded)
+        try:
+            if self._next()[0] <= self._clock():  # still
+                await self._open()
+        finally:
+            if self.link is None:
+                self._place.on_unused()
+
+    async def _open(self) -> None:
         reports = _Reports(self)
         openers = self._around.openers
         try:
@@ -303,6 +357,7 @@ class Connection(ABC):
             self._on_start_failed(exc)
             return
         self.link = reports.link = link
+        self._place.hold()
         self._on_started(link)
         if reports.closed is not None:
             self.on_lost(reports.closed)
@@ -355,6 +410,7 @@ class Connection(ABC):
             self._draining = None
         link, self.link = self.link or self._leaving, None
         if link is not None:
+            self._place.begin_closing()
             await self._close(link)
 
     # Small things
@@ -388,6 +444,7 @@ class Connection(ABC):
         """Part with the link at once, and close it beside: stopping a child may take seconds."""
         link, self.link = self.link, None
         if link is not None:
+            self._place.begin_closing()
             self._around.tasks.create_task(self._close(link))
 
     async def _close(self, link: Link) -> None:
@@ -395,6 +452,15 @@ class Connection(ABC):
             await link.aclose()
         except Exception:
             _logger.exception("server `%s`: its link did not close", self.record.server_id)
+        finally:
+            self._place.on_closed()
+
+    def _no_place(self) -> ServerBusy:
+        return ServerBusy(
+            f"server `{self.record.server_id}` was not started: all {self._place.capacity} child processes "
+            "that this node may run are in use; nothing was sent",
+            hint="call again later; an operator can raise `max_children`",
+        )
 
     def _announce_start_ended(self) -> None:
         self._is_demanded = False

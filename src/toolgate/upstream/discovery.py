@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from toolgate.catalog.instructions import clean_instructions
-from toolgate.model.servers import ServerRecord
+from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.tools import FEATURES, Era, ListKind, ListState, ServerTools
 from toolgate.upstream.limits import PoolLimits
 from toolgate.upstream.link import Hello, StartFailed
@@ -50,8 +50,12 @@ class Discovery:
         jitter: Callable[[], float],
         *,
         before: ServerTools | None = None,
+        known: ServerTools | None = None,
     ) -> None:
-        """`before` is what an earlier version of the server offered: shown until it is listed itself."""
+        """`before` is what an earlier version of the server offered: shown until it is listed itself.
+
+        `known` is what the server itself offered in an earlier run: nothing is due until it is connected.
+        """
         self._limits = limits
         self._jitter = jitter
         self._parts: dict[ListKind, _Part] = {kind: _Part() for kind in FORMS}
@@ -65,6 +69,23 @@ class Discovery:
         """The picture, as last shown."""
         self.last_list_ms: int | None = None
         """How long the newest good list of tools took."""
+        if known is not None:
+            self.recall(known)
+
+    def recall(self, known: ServerTools) -> None:
+        """Show what is known of the server, and list it when it is connected."""
+        self._era, self._features, self._instructions = known.era, known.features, known.instructions
+        for kind, part in self._parts.items():
+            quarantined = known.quarantined if kind == "tools" else EMPTY
+            part.read = Read(entries=getattr(known, kind), quarantined=quarantined)
+        self.rest()
+        self.show()
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the newest list of tools was good."""
+        tools = self._parts["tools"]
+        return tools.read is not None and tools.failure is None
 
     @property
     def due_s(self) -> float:

@@ -35,6 +35,11 @@ class Gate:
         return not self.in_flight and not self.outside
 
     @property
+    def is_idle(self) -> bool:
+        """Whether it is empty, and no call waits to come in."""
+        return self.is_empty and not self._waiting
+
+    @property
     def queued(self) -> int:
         return len(self._waiting)
 

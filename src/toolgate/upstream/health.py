@@ -43,6 +43,8 @@ class ServerHealth:
     """How long the newest good list of tools took."""
     session_links: int = 0
     """Links of sessions that are open, where each session has its own."""
+    verified_ms: int = 0
+    """Wall clock at which the server last listed its tools, in this run or an earlier one. 0: never."""
 
 
 def describe_slow_start(server_id: str, since_s: float, awaited: str) -> ServerUnavailable:
@@ -61,14 +63,14 @@ class Condition:
 
     def __init__(self, state: HealthState) -> None:
         self.state: HealthState = state
-        self.since_ms = _wall_ms()
+        self.since_ms = wall_ms()
         self.last_error = ""
         self.hint = ""
 
     def enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
         self.last_error, self.hint = error or self.last_error, hint
         if state != self.state:
-            self.state, self.since_ms = state, _wall_ms()
+            self.state, self.since_ms = state, wall_ms()
 
     def note(self, error: str) -> None:
         """A failure that does not change the state."""
@@ -93,5 +95,6 @@ class StderrTail:
         return self._kept[-STDERR_TAIL_BYTES:].decode("utf-8", "replace")
 
 
-def _wall_ms() -> int:
+def wall_ms() -> int:
+    """What states are dated by."""
     return time.time_ns() // 1_000_000

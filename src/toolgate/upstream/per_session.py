@@ -39,6 +39,13 @@ class Server(Protocol):
     record: ServerRecord
     common: Common
 
+    @property
+    def needs_list(self) -> bool:
+        """As `Connection.needs_list`."""
+
+    async def verified(self, until_s: float) -> None:
+        """As `Connection.verified`."""
+
     def on_notification(self, method: str, params: bytes) -> None:
         """The server says something that belongs to no call."""
 
@@ -86,6 +93,13 @@ class SessionLink(Connection):
             self.common.known_era = era
         elif era == "modern":
             self.common.refuses_sessions = True
+
+    @property
+    def needs_list(self) -> bool:
+        return self._server.needs_list
+
+    async def verified(self, until_s: float) -> None:
+        await self._server.verified(until_s)
 
     def replace_record(self, record: ServerRecord) -> None:
         super().replace_record(_owned(record, self._owner))
@@ -142,6 +156,11 @@ class SessionLinks:
 
     def __iter__(self) -> Iterator[SessionLink]:
         return iter(self._links.values())
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a session or principal has a link."""
+        return bool(self._links)
 
     @property
     def is_over(self) -> bool:

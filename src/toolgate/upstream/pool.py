@@ -7,7 +7,9 @@ link, with no task, timer or lock of its own. A call is sent at most once.
 import asyncio
 import logging
 import random
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,9 +26,11 @@ from toolgate.model.tools import Era, ServerTools, ToolDefinition
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.spans import Tracing
 from toolgate.upstream.cap import cap_result
+from toolgate.upstream.child_places import ChildPlaces
 from toolgate.upstream.connection import Connection, Surroundings
 from toolgate.upstream.gate import AskedOutside
 from toolgate.upstream.health import ServerHealth
+from toolgate.upstream.known import Declared, KnownDefinitions, declare_nothing
 from toolgate.upstream.limits import DEFAULT_LIMITS, PoolLimits
 from toolgate.upstream.link import (
     NO_CAPABILITIES,
@@ -51,6 +55,10 @@ _logger: Final = logging.getLogger(__name__)
 
 def _unheard(_server_id: str, _uri: str) -> None:
     """For a pool that nobody watches resources through."""
+
+
+def _unawaited(_server_id: str, /) -> None:
+    """For a pool whose lists are not compared with anything."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -82,6 +90,19 @@ class Load:
     children: int = 0
     in_flight: Mapping[str, int] = field(default_factory=dict)
     queued: Mapping[str, int] = field(default_factory=dict)
+
+
+class Lazy(NamedTuple):
+    """What lets a pool start servers late and end them early."""
+
+    known: KnownDefinitions | None = None
+    """What servers offered in earlier runs. None: each is connected at once, to be listed."""
+    declared: Declared = declare_nothing
+    """What packages say of their servers' tools, for servers that never ran."""
+    on_verified: Callable[[str], None] = _unawaited
+    """Told the id of a server that has listed, for the first time in this run, what was known of it."""
+    max_children: Callable[[], int] = lambda: sys.maxsize
+    """How many children there may be at once."""
 
 
 class Pool:
@@ -120,12 +141,15 @@ class Pool:
         """Of the servers that have any."""
         self._watched: dict[str, frozenset[str]] = {}
         self._pins: Mapping[str, Pin] = {}
+        self.lazy = Lazy()
+        """What lets servers start late and end early. To be set before the pool is entered."""
         self.tracing: Tracing | None = None
         """What calls are spans of: a server behind a URL gets the current one in its headers."""
 
     async def __aenter__(self) -> Self:
         self._clock = asyncio.get_running_loop().time
         await self._tasks.__aenter__()
+        self._places = ChildPlaces(self.lazy.max_children, on_evict=self._metrics.on_evicted)
         self._around = Surroundings(
             openers=self._openers,
             limits=self._limits,
@@ -136,6 +160,10 @@ class Pool:
             tasks=self._tasks,
             clock=self._clock,
             pins=lambda: self._pins,
+            places=self._places,
+            known=self.lazy.known,
+            declared=self.lazy.declared,
+            on_verified=self.lazy.on_verified,
         )
         return self
 
@@ -158,7 +186,8 @@ class Pool:
     def apply(self, records: Mapping[str, ServerRecord]) -> None:
         """Make the pool hold exactly `records`. Returns at once; `tools()` shows them all afterwards.
 
-        New servers are started and listed in the background. One whose launch changed gets a new link, while
+        Servers that are known from an earlier run are connected by their first call, others are started and
+        listed in the background. One whose launch changed gets a new link, while
         calls in flight finish on the old; what a package's server offered is shown until its next version
         was listed, so that nobody sees an empty list in between. Removed and disabled ones are closed.
         `on_change` is not called for what `apply` itself changes.
@@ -180,7 +209,11 @@ class Pool:
         before = None if server is None or not _is_upgrade(server.record, record) else server.tools
         if server is not None:
             self._retire(server, drain_s=self._limits.drain_s if record.enabled else 0.0)
-        self._servers[server_id] = server = Supervisor(record, self._around, before=before)
+        # With another launch, what was learned under the same names of variables may be of the old values.
+        is_new = server is None or server.record.launch == record.launch
+        kept = self.lazy.known
+        known = kept.find(record) if kept is not None and record.enabled and is_new else None
+        self._servers[server_id] = server = Supervisor(record, self._around, before=before, known=known)
         server.watch(self._watched.get(server_id, frozenset()))
         self._unstarted.append(server)
 
@@ -211,6 +244,13 @@ class Pool:
         Nor any to a server with a pin before its new connection was listed: another program may be there.
         """
         self._pins = pins
+        for server_id in self.unverified & pins.keys():
+            self._servers[server_id].compare(pins[server_id])
+
+    @property
+    def unverified(self) -> AbstractSet[str]:
+        """The servers that did not list themselves what is shown of them."""
+        return {server_id for server_id, server in self._servers.items() if server.is_unverified}
 
     def health(self) -> Mapping[str, ServerHealth]:
         return {server_id: server.health() for server_id, server in self._servers.items()}
@@ -248,7 +288,10 @@ class Pool:
 
     async def test(self, record: ServerRecord) -> TrialReport:
         """Connect to the server of `record` and list it, beside the pool."""
-        return await try_server(record, self._openers, self._limits)
+        if record.transport != "stdio":
+            return await try_server(record, self._openers, self._limits)
+        async with self._places.borrowed():
+            return await try_server(record, self._openers, self._limits)
 
     # Calls
 
@@ -277,7 +320,7 @@ class Pool:
             link = await self._admit(server, tool, principal_id, until_s)
         server.calls += 1
         try:
-            if tool is not None and server_id in self._pins:
+            if tool is not None and (server.needs_list or server_id in self._pins):
                 has_waited |= await self._vet(server, link, tool, until_s)
             if has_waited and origin.recheck is not None:
                 origin.recheck()
@@ -300,7 +343,7 @@ class Pool:
             if asked is not None:
                 asked.end()
             gate.leave()
-            slots.release(principal_id)
+            self._release(principal_id)
         server.on_answered(link, method, params, reply)
         if reply.size > server.max_output_bytes:
             reply = Reply(result=_capped(method, reply.result or b"", server.max_output_bytes))
@@ -315,6 +358,11 @@ class Pool:
         except ToolgateError:
             self.slots.release(origin.principal_id)
             raise
+
+    def _release(self, principal_id: str) -> None:
+        """A call has ended: another may have its slot, and another server its child."""
+        self.slots.release(principal_id)
+        self._places.evict()
 
     async def _admit(
         self, server: Connection, tool: ToolDefinition | None, principal_id: str, until_s: float, /
@@ -335,6 +383,7 @@ class Pool:
             server.calls += 1
             server.last_used_s = self._clock()
             server.gate.leave()
+            self._places.evict()
             raise
         return server.link or link
 
@@ -347,14 +396,17 @@ class Pool:
         return {**headers, **_handed_on(self.tracing, server, link)}
 
     async def _vet(self, server: Connection, link: Link, tool: ToolDefinition, until_s: float, /) -> bool:
-        """Whether the call of a tool had to wait until `link` was listed, if its server has a pin.
+        """Whether the call of a tool had to wait for a list: of its server, or of `link` if that has a pin.
 
         Raises UnknownTool for a call that was let in before its tool turned out to have changed.
         """
+        has_waited = server.needs_list
+        if has_waited:
+            await server.verified(until_s)
         pin = self._pins.get(tool.ref.server_id)
         if pin is None:
-            return False
-        has_waited = await server.listed(link, pin, until_s)
+            return has_waited
+        has_waited |= await server.listed(link, pin, until_s)
         pin = self._pins.get(tool.ref.server_id)
         if pin is not None and tool.ref.name in pin.changed:
             raise UnknownTool(f"`{tool.ref}` changed while the call waited, and is not offered any more")

@@ -25,6 +25,13 @@ class StatelessServer(Protocol):
     gate: Gate
     revisions: RevisionChoice | None
 
+    @property
+    def needs_list(self) -> bool:
+        """As `Connection.needs_list`."""
+
+    async def verified(self, until_s: float) -> None:
+        """As `Connection.verified`."""
+
     async def connected(self, until_s: float) -> Link:
         """Its own connection."""
 
@@ -48,6 +55,13 @@ class SessionBasedConnection(Connection):
         self._server = server
         self.gate = server.gate
         self.revisions = server.revisions
+
+    @property
+    def needs_list(self) -> bool:
+        return self._server.needs_list
+
+    async def verified(self, until_s: float) -> None:
+        await self._server.verified(until_s)
 
     def replace_record(self, record: ServerRecord) -> None:
         super().replace_record(_in_sessions(record))
@@ -73,10 +87,12 @@ class SessionBasedConnection(Connection):
         timeout_s = self.record.idle_timeout_s
         return self._idle_s(timeout_s) if timeout_s > 0 else float("inf"), self._rest
 
+    @property
+    def is_evictable(self) -> bool:
+        return self.link is not None and self.gate.is_idle
+
     async def _rest(self) -> None:
-        self._let_go()
-        self._restarts.forgive()
-        self._enter("idle")
+        self.evict()
 
     def _on_start_failed(self, failure: StartFailed) -> None:
         super()._on_start_failed(failure)

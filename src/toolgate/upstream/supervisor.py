@@ -19,7 +19,8 @@ from toolgate.model.tools import ListKind, ServerTools
 from toolgate.upstream.connection import Act, Common, Connection, Surroundings
 from toolgate.upstream.discovery import Discovery
 from toolgate.upstream.gate import Gate
-from toolgate.upstream.health import ServerHealth
+from toolgate.upstream.health import ServerHealth, wall_ms
+from toolgate.upstream.known import Known, offer_of
 from toolgate.upstream.link import ClientSide, Link, Params, StartFailed, Told
 from toolgate.upstream.lists import FORMS, ListFailed, Read, read_list
 from toolgate.upstream.per_session import SessionLinks
@@ -48,11 +49,26 @@ class Supervisor(Connection):
     """One server under supervision. Where sessions or principals have links of their own, it only lists."""
 
     def __init__(
-        self, record: ServerRecord, around: Surroundings, *, before: ServerTools | None = None
+        self,
+        record: ServerRecord,
+        around: Surroundings,
+        *,
+        before: ServerTools | None = None,
+        known: Known | None = None,
     ) -> None:
-        """`before` is what an earlier version of the server offered."""
-        super().__init__(record, around, common=Common())
-        self._discovery = Discovery(record, around.limits, around.jitter, before=before)
+        """`before` is what an earlier version of the server offered.
+
+        `known` is what it offered in an earlier run: it is connected by the first call.
+        """
+        super().__init__(record, around, common=Common(known_era=known.offer.era if known else None))
+        offer = None if known is None else known.offer
+        self._discovery = Discovery(record, around.limits, around.jitter, before=before, known=offer)
+        self.is_unverified = known is not None or before is not None
+        """What it offers is from an earlier run or version, and it was not listed since."""
+        self.verified_ms = 0 if known is None else known.verified_ms
+        """Wall clock at which the server last listed its tools; 0: never."""
+        self._is_listing = False
+        self._may_be_declared = known is None and before is None and record.package is not None
         self._watched: frozenset[str] = frozenset()
         self._refreshes: list[asyncio.Future[None]] = []
         self._listed_by: Link | None = None
@@ -66,7 +82,9 @@ class Supervisor(Connection):
 
         self.began_s = around.clock()
         self.attempted = asyncio.Event()
-        """The first attempt to list its tools has ended, well or not."""
+        """The first attempt to list its tools has ended, well or not; or what they were is known."""
+        if known is not None:
+            self.attempted.set()
         self.sessions: SessionLinks | None = None
         """None where all callers share the one link; nor has a disabled server any."""
         if record.enabled and (record.sharing == "per_session" or record.is_per_principal):
@@ -158,9 +176,20 @@ class Supervisor(Connection):
         self._wake.set()
         await ended
 
+    @property
+    def needs_list(self) -> bool:
+        return self.is_unverified
+
+    async def verified(self, until_s: float) -> None:
+        """Returns once the tools were listed on a connection of this run. Raises as `connected`, `listed`."""
+        await self._listed(await self.connected(until_s), until_s)
+
     async def listed(self, link: Link, pin: Pin, until_s: float) -> bool:
         """As `Connection.listed`; those are told of the list who have to know."""
         del pin
+        return await self._listed(link, until_s)
+
+    async def _listed(self, link: Link, until_s: float) -> bool:
         if self._listed_by is link:
             return False
         with suppress(TimeoutError):
@@ -168,10 +197,17 @@ class Supervisor(Connection):
                 await self._list_ended.wait()
         if self._listed_by is not link:
             raise ServerUnavailable(
-                f"server `{self.record.server_id}` offers only what was approved, and could not be listed "
-                "since it was connected; nothing was sent"
+                f"server `{self.record.server_id}` could not be listed since it was connected; "
+                "nothing was sent"
             )
         return True
+
+    def compare(self, pin: Pin) -> None:
+        """Connect to learn what it offers if what is known of it is not what `pin` approves."""
+        tools = self.tools.tools
+        if any(name not in tools or tools[name].digest != digest for name, digest in pin.tools.items()):
+            self._discovery.ask(self._clock())
+            self._wake.set()
 
     def on_session_replaced(self) -> bool:
         self._listed_by = None
@@ -227,6 +263,7 @@ class Supervisor(Connection):
             quarantined=len(self.tools.quarantined),
             calls=sum(one.calls for one in all_of_it) if self.sessions is None else self.sessions.calls,
             last_list_ms=self._discovery.last_list_ms,
+            verified_ms=self.verified_ms,
             session_links=sum(one.link is not None for one in all_of_it if one is not self),
         )
 
@@ -264,6 +301,8 @@ class Supervisor(Connection):
     # The task
 
     def _next(self) -> tuple[float, Act]:
+        if self._may_be_declared:
+            return 0.0, self._recall_declared
         if self.link is None:
             is_wanted = self._is_demanded or (self._is_kept and not self._restarts.is_fatal)
             wanted_s = 0.0 if is_wanted else self._discovery.due_s
@@ -273,6 +312,21 @@ class Supervisor(Connection):
         if self._discovery.due_s <= idle_s:
             return self._discovery.due_s, self._list
         return idle_s, self._reap
+
+    async def _recall_declared(self) -> None:
+        """Take over what the package says of a server that never ran here, as far as it was approved."""
+        self._may_be_declared, pin = False, self._around.pins().get(self.record.server_id)
+        raws = () if pin is None else await self._around.declared(self.record)
+        offer = await asyncio.to_thread(offer_of, self.record, raws)
+        if pin is None or not offer.tools:
+            return
+        self.is_unverified = True
+        self._discovery.recall(offer)
+        if self._around.known is not None:
+            self._around.known.save(self.tools, is_verified=False)
+        self.compare(pin)
+        self.attempted.set()
+        self._around.on_change(self.record.server_id)
 
     @property
     def _is_kept(self) -> bool:
@@ -315,6 +369,7 @@ class Supervisor(Connection):
         link = self.link
         assert link is not None  # `_next` lists only where there is a link
         refreshes, session = self._take_refreshes(), self._session
+        self._is_listing = True
         readings: dict[Reading, ListKind] = {
             self._around.tasks.create_task(self._read(kind, link)): kind
             for kind in self._discovery.begin(self._clock())
@@ -328,7 +383,9 @@ class Supervisor(Connection):
         finally:
             for reading in readings:
                 reading.cancel()
+            self._is_listing = False
             _end(refreshes)
+            self._place.settle()
 
     async def _read(self, kind: ListKind, link: Link) -> Read | ListFailed:
         server_id = self.record.server_id
@@ -344,7 +401,7 @@ class Supervisor(Connection):
     def _on_ended(
         self, done: Iterable[Reading], readings: Mapping[Reading, ListKind], link: Link, session: int
     ) -> None:
-        now_s = self._clock()
+        now_s, was_unverified = self._clock(), self.is_unverified
         for reading in done:
             kind, outcome = readings[reading], reading.result()
             if isinstance(outcome, ListFailed):
@@ -354,6 +411,9 @@ class Supervisor(Connection):
                 self._discovery.on_read(kind, outcome, now_s)
                 self._on_listed(kind, link if session == self._session else None)
         self._show()
+        self._keep()
+        if was_unverified and not self.is_unverified:
+            self._around.on_verified(self.record.server_id)
         if session == self._session and any(readings[reading] == "tools" for reading in done):
             self._announce_list_ended()
 
@@ -361,6 +421,7 @@ class Supervisor(Connection):
         if kind != "tools":
             return
         self._listed_by = link
+        self.is_unverified = False
         if self.link is not None:
             self._enter("connected")
         self._around.metrics.list_latency(self.record.server_id).add(self._discovery.last_list_ms or 0)
@@ -376,12 +437,26 @@ class Supervisor(Connection):
         self.attempted.set()
 
     async def _reap(self) -> None:
-        self._let_go()
-        self._restarts.forgive()
-        self._discovery.rest()
-        self._enter("idle")
+        self.evict()
+
+    @property
+    def is_evictable(self) -> bool:
+        if self.link is None or self._is_kept or self._is_listing or not self.gate.is_idle:
+            return False
+        return self._discovery.due_s > self._clock() and not (self.sessions and self.sessions.is_used)
+
+    def evict(self) -> None:
+        super().evict()
+        if self.tools.state == "ready":
+            self._discovery.rest()
 
     # Small things
+
+    def _keep(self) -> None:
+        """Keep what was listed for the next run."""
+        if self._discovery.has_tools and not self.is_unverified:
+            known = self._around.known
+            self.verified_ms = wall_ms() if known is None else known.save(self.tools)
 
     def _enter(self, state: HealthState, *, error: str = "", hint: str = "") -> None:
         """Another state, logged without its reason: that may quote what the server said."""

@@ -276,7 +276,7 @@ function LimitFields({ form, set, problem }: FormProps) {
       <Switch
         mt="md"
         label="Stay connected"
-        description="A connection that ends is opened again at once, not by the next call or list."
+        description="Connected at start, not by the first call. A connection that ends is opened again at once."
         checked={form.prewarm}
         onChange={(event) => set({ prewarm: event.currentTarget.checked })}
       />

@@ -119,12 +119,20 @@ function HealthFacts({
     ["Last 24 h", day ? `${count(day.calls)} calls, ${count(day.errors)} failed` : "–"],
     ["p50, p95", day ? `${speed(day.p50_ms)}, ${speed(day.p95_ms)}` : "–"],
     ["Restarts", count(health.restarts)],
+    ["Tools listed", listedAt(health)],
     ["Newest list took", health.last_list_ms === null ? "–" : duration(health.last_list_ms)],
     ["Protocol", health.version ? <Untrusted key="mcp" text={`MCP ${health.version}`} /> : "–"],
     ["Process", health.pid === null ? "–" : String(health.pid)],
     ["Sessions", server.sharing === "per_session" ? `${health.session_links} open` : "shared"],
   ];
   return <Facts facts={facts} />;
+}
+
+/** When the server itself last said what it offers. A server that is not connected may offer something else by now. */
+function listedAt(health: Shapes["ServerHealth"]): string {
+  if (!health.verified_ms) return health.tools ? "never, as its package says" : "–";
+  const at = `${ago(health.verified_ms)}, ${moment(health.verified_ms)}`;
+  return health.state === "connected" ? at : `${at}, not verified since`;
 }
 
 function speed(ms: number | null): string {

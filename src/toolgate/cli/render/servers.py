@@ -163,6 +163,15 @@ def _tool_count(health: Record) -> str:
     return f"{health.get('tools', 0)}" + (f" (+{quarantined} refused)" if quarantined else "")
 
 
+def _verified(health: Record) -> str:
+    """When the server itself last listed its tools, if that is not now."""
+    if health.get("state") in {"connected", "disabled"} or not health.get("tools"):
+        return ""
+    if not health.get("verified_ms"):
+        return "never: as its package's manifest says"
+    return f"{moment(health['verified_ms'], MINUTE)} UTC, not verified since"
+
+
 def _connections(server: Record, health: Record) -> str:
     """Nothing where all callers share one."""
     if server.get("sharing") != "per_session":
@@ -213,6 +222,7 @@ def _details(server: Record, health: Record) -> list[tuple[str, Text]]:
         ("environment", names((server.get("stdio") or {}).get("env", {}))),
         ("allowed tools", names(server.get("allowed_tools", [])) or cell("none (deny all)", WARN)),
         ("tools", cell(_tool_count(health))),
+        ("tools listed", cell(_verified(health))),
         ("connections", cell(_connections(server, health))),
         ("tags", names(server.get("tags", []))),
         ("budgets", cell(", ".join(f"{name} {value:,}" for name, value in budgets.items()))),

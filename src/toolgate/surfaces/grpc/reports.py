@@ -173,6 +173,7 @@ def _parse_server(sent: node_pb2.ServerReport) -> ServerReport:
         tools=min(sent.tools, MAX_COUNT),
         quarantined=min(sent.quarantined, MAX_COUNT),
         calls=min(sent.calls, MAX_COUNT),
+        verified_ms=min(sent.verified_ms, MAX_COUNT),
         is_stale=sent.is_stale,
         definitions=_digest(sent.definitions),
         changed={

@@ -32,6 +32,8 @@ class ServerOnNode(Shown, frozen=True, kw_only=True):
     restarts: int
     since_ms: int
     """By the node's clock: when it entered this state."""
+    verified_ms: int
+    """By the node's clock: when the server last listed its tools. 0: never."""
 
 
 class ServerShown(ServerBody):

@@ -64,6 +64,7 @@ def _show_on_node(node_id: str, server: ServerReport) -> ServerOnNode:
         tools=server.tools,
         restarts=server.restarts,
         since_ms=server.since_ms,
+        verified_ms=server.verified_ms,
     )
 
 

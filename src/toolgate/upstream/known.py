@@ -1,0 +1,329 @@
+"""What servers offered when they were last listed, kept on disk: it is listed at once after a restart.
+
+A file holds the definitions of one server and has the SHA-256 of its content for a name. The index says which
+file belongs to which server, for which launch, and when the server last listed it. Everything here can be
+learned again, so what is damaged, or not ours, is left aside. It is checked like a list that a server sends,
+and never holds a value of a variable or header.
+"""
+
+import asyncio
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal, Self
+
+import msgspec
+
+from toolgate.catalog.definitions import check_list
+from toolgate.catalog.instructions import clean_instructions
+from toolgate.catalog.lists import check_lists, lists_of
+from toolgate.catalog.members import MAX_LISTED
+from toolgate.model.raw import UNREADABLE
+from toolgate.model.servers import ServerRecord
+from toolgate.model.tools import FEATURES, Era, ServerTools
+from toolgate.upstream.background import Background
+
+MAX_SERVERS: Final = 10_000
+MAX_BYTES: Final = 512 * 1024 * 1024
+"""Of all files together: 10,000 servers with 100 tools of 500 bytes each. The oldest entries go first."""
+MAX_FILE_BYTES: Final = 17 * 1024 * 1024
+"""The bounds of all lists of one server together, and room for reasons."""
+FLUSH_S: Final = 2.0
+"""What is learned together is written together. A crash loses this much, which is listed again."""
+
+_INDEX: Final = "index.json"
+
+_log: Final = logging.getLogger(__name__)
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """What the index has of one server."""
+
+    launch: str
+    content: str
+    size: int
+    verified_ms: int
+
+
+class _Index(msgspec.Struct):
+    version: Literal[1] = 1
+    servers: dict[str, _Entry] = {}
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """What a file has: the lists as the server wrote them, and what it said of itself."""
+
+    tools: list[msgspec.Raw] = []
+    prompts: list[msgspec.Raw] = []
+    resources: list[msgspec.Raw] = []
+    templates: list[msgspec.Raw] = []
+    quarantined: dict[str, str] = {}
+    features: list[str] = []
+    era: Era | None = None
+    instructions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a server offered when it was last listed."""
+
+    offer: ServerTools
+    verified_ms: int
+    """When it was; 0: it never was, and its package's manifest says so."""
+
+
+Declared = Callable[[ServerRecord], Awaitable[Sequence[bytes]]]
+"""The definitions of a server's tools as its package has them. Never raises."""
+
+
+async def declare_nothing(_record: ServerRecord, /) -> Sequence[bytes]:
+    """Where there are no packages."""
+    return ()
+
+
+_decode_index = msgspec.json.Decoder(_Index).decode
+_decode_content = msgspec.json.Decoder(_Content).decode
+
+
+def offer_of(record: ServerRecord, tools: Sequence[bytes]) -> ServerTools:
+    """What a server offers whose package declares these tools, each checked alone."""
+    good, quarantined = check_list(record.server_id, tools)
+    features = frozenset({"tools"})
+    return ServerTools(record=record, state="ready", tools=good, quarantined=quarantined, features=features)
+
+
+def launch_digest(record: ServerRecord) -> str:
+    """Tells what a record starts or reaches from anything else. Of variables and headers, the names alone."""
+    stdio, http, package = record.stdio, record.http, record.package
+    runs: list[object] = [record.transport, record.sharing, record.protocol]
+    if stdio is not None:
+        runs += [stdio.command, stdio.args, sorted(stdio.env), stdio.env_from, stdio.cwd]
+    if http is not None:
+        oauth = http.oauth
+        runs += [http.url, sorted(http.headers), http.auth_ref]
+        runs += [None if oauth is None else (oauth.grant, oauth.client_id, oauth.issuer, oauth.scopes)]
+    if package is not None:
+        runs += [package.version, package.sha256]
+    return hashlib.sha256(msgspec.json.encode(runs)).hexdigest()
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What the next flush writes."""
+
+    contents: dict[str, bytes] = field(default_factory=dict)
+    is_index_due: bool = False
+
+
+class KnownDefinitions:
+    """The definitions in `directory`, which is this process's own. Enter it before anything else."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock_ms: Callable[[], int] = _wall_ms,
+        max_servers: int = MAX_SERVERS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._directory = directory
+        self._clock_ms = clock_ms
+        self._max_servers = max_servers
+        self._max_bytes = max_bytes
+        self._entries: dict[str, _Entry] = {}
+        self._saved: dict[str, ServerTools] = {}
+        """What was saved in this run, so that the same lists are not encoded again."""
+        self._pending = _Pending()
+        self._background = Background()
+        self._writing = threading.Lock()
+        self._is_failing = False
+
+    async def __aenter__(self) -> Self:
+        self._entries = await asyncio.to_thread(_load_index, self._directory / _INDEX)
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self._background.aclose()
+        await self.flush()
+
+    def find(self, record: ServerRecord) -> Known | None:
+        """What the server of `record` offered. None: not known, or it would run something else by now."""
+        entry = self._entries.get(record.server_id)
+        if entry is None or entry.launch != launch_digest(record):
+            return None
+        try:
+            offer = self._read(record, entry)
+        except (OSError, ValueError, *UNREADABLE) as exc:
+            _log.warning("what server `%s` offered is not known any more: %s", record.server_id, exc)
+            del self._entries[record.server_id]
+            return None
+        self._saved[record.server_id] = offer
+        return Known(offer, entry.verified_ms)
+
+    def _read(self, record: ServerRecord, entry: _Entry) -> ServerTools:
+        content = self._pending.contents.get(entry.content)
+        if content is None:
+            content = _read_bounded(self._directory / entry.content)
+        if hashlib.sha256(content).hexdigest() != entry.content:
+            raise ValueError(f"`{entry.content}` has other content than its name says")
+        kept = _decode_content(content)
+        lists = {kind: getattr(kept, kind) for kind in ("tools", "prompts", "resources", "templates")}
+        if any(len(one) > MAX_LISTED for one in lists.values()):
+            raise ValueError(f"`{entry.content}` lists more than {MAX_LISTED} of a kind")
+        checked = check_lists(
+            record.server_id, **{kind: [bytes(raw) for raw in one] for kind, one in lists.items()}
+        )
+        quarantined = MappingProxyType({**kept.quarantined, **checked.quarantined})
+        return ServerTools(
+            record=record,
+            state="ready",
+            features=FEATURES & set(kept.features),
+            era=kept.era,
+            instructions=clean_instructions(kept.instructions),
+            **checked._replace(quarantined=quarantined)._asdict(),
+        )
+
+    def save(self, offer: ServerTools, *, is_verified: bool = True) -> int:
+        """Keep what a server offers. Returns when that was verified: now, or never (0)."""
+        record, verified_ms = offer.record, self._clock_ms() if is_verified else 0
+        entry, saved = self._entries.get(record.server_id), self._saved.get(record.server_id)
+        if entry is None or saved is None or not _is_same(saved, offer):
+            content = _encode(offer)
+            if len(content) > MAX_FILE_BYTES:
+                return verified_ms
+            digest = hashlib.sha256(content).hexdigest()
+            self._pending.contents[digest] = content
+            entry = _Entry(launch_digest(record), digest, len(content), verified_ms)
+            self._saved[record.server_id] = offer
+        self._entries[record.server_id] = msgspec.structs.replace(entry, verified_ms=verified_ms)
+        if not self._pending.is_index_due:
+            self._pending.is_index_due = True
+            self._background.start(self._flush_soon())
+        return verified_ms
+
+    async def _flush_soon(self) -> None:
+        await asyncio.sleep(FLUSH_S)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Write what was learned since the last time."""
+        if not self._pending.is_index_due:
+            return
+        pending, self._pending = self._pending, _Pending()
+        self._trim()
+        entries = dict(self._entries)
+        try:
+            await asyncio.to_thread(self._write, pending.contents, entries)
+        except OSError as exc:
+            if not self._is_failing:
+                _log.warning("what servers offer is not kept in `%s`: %s", self._directory, exc.strerror)
+            self._is_failing = True
+        else:
+            self._is_failing = False
+
+    def _write(self, contents: Mapping[str, bytes], entries: Mapping[str, _Entry]) -> None:
+        # A flush that was cancelled still has its thread.
+        with self._writing:
+            _write(self._directory, contents, entries)
+
+    def _trim(self) -> None:
+        """Forget the oldest where there are too many."""
+        size = sum(entry.size for entry in self._entries.values())
+        if len(self._entries) <= self._max_servers and size <= self._max_bytes:
+            return
+        for server_id, entry in sorted(self._entries.items(), key=lambda item: item[1].verified_ms):
+            if len(self._entries) <= self._max_servers and size <= self._max_bytes:
+                return
+            size -= entry.size
+            del self._entries[server_id]
+
+
+def _is_same(saved: ServerTools, offer: ServerTools) -> bool:
+    """Whether `offer` has nothing that was not saved. Lists that did not change are the same objects."""
+    return all(
+        mine is its or mine == its
+        for mine, its in (
+            *zip(lists_of(saved), lists_of(offer), strict=True),
+            (saved.record.launch, offer.record.launch),
+            (saved.features, offer.features),
+            (saved.era, offer.era),
+            (saved.instructions, offer.instructions),
+        )
+    )
+
+
+def _encode(offer: ServerTools) -> bytes:
+    lists = lists_of(offer)
+    return msgspec.json.encode(
+        _Content(
+            tools=[msgspec.Raw(one.raw) for one in lists.tools.values()],
+            prompts=[msgspec.Raw(one.raw) for one in lists.prompts.values()],
+            resources=[msgspec.Raw(one.raw) for one in lists.resources.values()],
+            templates=[msgspec.Raw(one.raw) for one in lists.templates.values()],
+            quarantined=dict(lists.quarantined),
+            features=sorted(offer.features),
+            era=offer.era,
+            instructions=offer.instructions,
+        )
+    )
+
+
+def _load_index(path: Path) -> dict[str, _Entry]:
+    try:
+        index = _decode_index(_read_bounded(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, *UNREADABLE) as exc:
+        _log.warning("`%s` is not used, and servers are listed again: %s", path, exc)
+        return {}
+    good = {server_id: entry for server_id, entry in index.servers.items() if _is_digest(entry.content)}
+    if len(good) < len(index.servers):
+        _log.warning("`%s` names files that are not its own, and they are not read", path)
+    return good
+
+
+def _is_digest(text: str) -> bool:
+    """Whether it can be the name of a file here: never a path to another."""
+    return len(text) == 64 and all(char in "0123456789abcdef" for char in text)
+
+
+def _read_bounded(path: Path) -> bytes:
+    """A regular file's content. Raises OSError, or ValueError if it is too large."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise ValueError(f"`{path.name}` has more than {MAX_FILE_BYTES} bytes")
+    return content
+
+
+def _write(directory: Path, contents: Mapping[str, bytes], entries: Mapping[str, _Entry]) -> None:
+    """Write the files, then the index that names them; then remove those that it does not name."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    used = {entry.content for entry in entries.values()}
+    for digest, content in contents.items():
+        if digest in used:
+            _replace(directory / digest, content)
+    _replace(directory / _INDEX, msgspec.json.encode(_Index(servers=dict(entries))))
+    for path in directory.iterdir():
+        if path.name != _INDEX and path.name not in used:
+            path.unlink(missing_ok=True)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Whole or not at all. Not synced: a name that promises other content is found out."""
+    unfinished = path.with_suffix(".new")
+    with os.fdopen(
+        os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb"
+    ) as file:
+        file.write(content)
+    unfinished.replace(path)

@@ -1,0 +1,51 @@
+"""Servers that a real gateway knows from its last run: listed at once, started by their first call."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.scenarios.gateway import Gateway, Site, running
+from tests.scenarios.soak import rounds
+from tests.scenarios.waiting import settle_on
+
+SERVERS = rounds(suite=12, soak=300)
+CALLS = rounds(suite=24, soak=10_000)
+CHILDREN = rounds(suite=3, soak=32)
+
+
+def states(gateway: Gateway) -> dict[str, str]:
+    servers = gateway.get("/admin/api/mcp/servers")["servers"]
+    return {one["server_id"]: one["health"]["state"] for one in servers}
+
+
+def processes(gateway: Gateway) -> int:
+    """Its children, without those who supervise them."""
+    return len({one.pid for one in gateway.site.processes()} - {gateway.pid})
+
+
+def test_more_servers_than_children_are_learned_listed_and_called_without_a_failure(site: Site) -> None:
+    names = [f"s{number:03}" for number in range(SERVERS)]
+    site.place(*(site.stage(name, "tools=echo") for name in names))
+    cap = {"TOOLGATE_MAX_CHILDREN": str(CHILDREN), "TOOLGATE_MAX_TOOLS": "1000"}
+    with running(site, environ=cap) as gateway:
+        settle_on(lambda: len(gateway.modern().tools()), SERVERS, 300)
+    learned = gateway.audit.count('"type":"spawn"')
+
+    with running(site, environ=cap) as gateway:
+        listed, idle = len(gateway.modern().tools()), set(states(gateway).values())
+        verified = {gateway.health(name)["verified_ms"] > 0 for name in names[:3]}
+        started = processes(gateway)
+        shown = gateway.cli("servers", "get", names[0]).out
+        with ThreadPoolExecutor(8) as threads:
+            clients = [gateway.modern() for _ in range(8)]
+
+            def call(number: int) -> str:
+                name = names[number * 7 % SERVERS]
+                return clients[number % 8].text(f"{name}.echo", text=str(number))
+
+            answered = list(threads.map(call, range(CALLS)))
+        living = processes(gateway)
+
+    assert learned == SERVERS
+    assert (listed, idle, verified, started) == (SERVERS, {"idle"}, {True}, 0)
+    assert "listed" in shown
+    assert [str(number) in text for number, text in enumerate(answered)] == [True] * CALLS
+    assert living <= CHILDREN
