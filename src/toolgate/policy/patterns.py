@@ -223,6 +223,8 @@ class Patterns:
     """Whether a pattern here names no server, and so speaks of all of them."""
     are_about_tools: bool = field(compare=False, repr=False)
     """Whether none here speaks of anything else."""
+    has_effects: bool = field(compare=False, repr=False)
+    """Whether a pattern here speaks of an effect."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Patterns":
@@ -253,6 +255,7 @@ class Patterns:
             _names=frozenset(names),
             _refs={server: frozenset(tools) for server, tools in refs.items()},
             _wild={kind: tuple(patterns) for kind, patterns in wild.items()},
+            has_effects=bool(effects),
             _effects=tuple(effects.pop("", ())),
             _server_effects={server: tuple(patterns) for server, patterns in effects.items()},
             server_ids=frozenset(server for server in servers if not has_wildcard(server)),
@@ -268,11 +271,6 @@ class Patterns:
     def names_server(self, server_id: str) -> bool:
         """Whether a pattern here has a server part, and it is this server's."""
         return server_id in self.server_ids or any(glob.matches(server_id) for glob in self._servers)
-
-    @property
-    def has_effects(self) -> bool:
-        """Whether a pattern here speaks of an effect."""
-        return bool(self._effects or self._server_effects)
 
     def first_match(
         self, ref: ToolRef, native_name: str = "", *, effects: Effects, is_deny: bool
