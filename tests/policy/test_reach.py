@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from tests.policy.worlds import TOKENS, offer, refs, snapshot
 from toolgate.model.names import ToolRef
-from toolgate.model.principals import Ceiling
-from toolgate.model.tasks import Task
+from toolgate.model.principals import Ceiling, Principal
+from toolgate.model.tasks import Profile, Rollout, Selection, Task
 from toolgate.policy.layers import parse_task_policy
-from toolgate.policy.reach import key_reach, task_reach
+from toolgate.policy.reach import key_reach, own_scopes, task_reach
 from toolgate.policy.unused import Grant, UnusedTool, weigh_grant
 
 REVIEW = Task(
@@ -53,3 +53,20 @@ def test_a_grant_is_weighed_by_the_tools_that_are_not_used() -> None:
 
     assert grant == Grant(2, (UnusedTool(send, TOKENS, 5),))
     assert grant.unused_tokens == TOKENS
+
+
+def test_a_caller_reaches_what_its_own_versions_of_profiles_have() -> None:
+    """While a profile is rolled out, a key reaches either version at most, and each caller has one of them."""
+    rollout = Rollout(version=2, share=100, selection=Selection(servers=("time",)))
+    profile = Profile(profile_id="p", selection=Selection(servers=("mail",)), rollout=rollout)
+    desk = Task(task_id="desk", config={"mcp.enabled": "true", "mcp.profile": '"p"'})
+    platform = replace(PLATFORM, profiles={"p": profile}, tasks={"desk": desk})
+    bound, free = Ceiling(tasks=("desk",)), Ceiling(servers=("mail",))
+
+    def own(ceiling: Ceiling) -> set[ToolRef]:
+        caller = Principal(id="key:ada", role="agent", ceiling=ceiling)
+        return {ref for scope in own_scopes(platform, caller) for ref in scope.admitted}
+
+    assert key_reach(platform, bound) == set(refs("mail/send", "time/now"))
+    assert own(bound) == set(refs("time/now"))
+    assert own(free) == set(refs("mail/send"))

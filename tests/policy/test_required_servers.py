@@ -6,8 +6,11 @@ import pytest
 
 from tests.policy.worlds import offer, snapshot
 from toolgate.model.principals import Ceiling
+from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
+from toolgate.policy.integrations import ALL_ON, Integrations
 from toolgate.policy.layers import SessionRequest, TaskPolicy
+from toolgate.policy.scope import Refusal
 
 OPEN = Ceiling()
 ASK = SessionRequest()
@@ -18,6 +21,7 @@ OFF = snapshot(
     offer("fs", "read", enabled=False),
     offer("git", "log", state="ready", tags=("scm",)),
     offer("web", state="list_failed"),
+    offer("bare"),
 )
 
 
@@ -40,6 +44,9 @@ OFF = snapshot(
             ASK,
             ": `git` (not_allowed_by_task)",
             id="not by the task",
+        ),
+        pytest.param(
+            OPEN, replace(NEEDY, default=("bare",)), ASK, ": `bare` (no tool is allowed)", id="empty"
         ),
         pytest.param(
             OPEN,
@@ -106,3 +113,30 @@ def test_a_server_that_is_not_listed_yet_is_enough_for_a_task_that_requires_one(
     platform = snapshot(offer("fs", state="pending"))
 
     assert compose(platform, OPEN, task=NEEDY, request=ASK).refusal is None
+
+
+@pytest.mark.parametrize(
+    "ceiling",
+    [
+        pytest.param(Ceiling(servers=("web",)), id="by its servers"),
+        pytest.param(Ceiling(allow=("web/*",)), id="by patterns for other servers"),
+        pytest.param(Ceiling(allow=("none_such*",)), id="by patterns that nothing of it matches"),
+        pytest.param(Ceiling(allow=("@read_only",)), id="by an effect that none of it has"),
+        pytest.param(Ceiling(deny=("git/*",)), id="by a denial of all it has"),
+        pytest.param(Ceiling(deny=("log",)), id="by a denial of each tool"),
+        pytest.param(Ceiling(deny=("@destructive",)), id="by a denial of what it does not rule out"),
+    ],
+)
+@pytest.mark.parametrize("integrations", [ALL_ON, Integrations("off")], ids=["on", "off"])
+def test_a_server_that_the_key_hides_is_refused_with_the_words_of_one_that_does_not_exist(
+    ceiling: Ceiling, integrations: Integrations
+) -> None:
+    task = replace(NEEDY, default=("git",))
+
+    def refusal(platform: Snapshot) -> Refusal | None:
+        return compose(platform, ceiling, task=task, request=ASK, integrations=integrations).refusal
+
+    hidden, absent = refusal(OFF), refusal(snapshot())
+
+    assert hidden == absent
+    assert hidden is not None

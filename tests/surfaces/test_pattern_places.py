@@ -140,6 +140,7 @@ def test_patterns_are_matched_in_these_places_and_effects_decided_in_one() -> No
         "govern/visibility.py first_match",
         "govern/visibility.py may_hold",
         "policy/approvals.py first_match",
+        "policy/compose.py matches_any",  # a key's denial of a whole server, by names alone
         "policy/compose.py may_hold",
         "policy/learn.py first_match",
         "policy/lint.py matching_in",

@@ -9,7 +9,8 @@ import pytest
 from tests.surfaces.rest_house import RestHouse, error_of, open_rest, stdio, task
 from tests.upstream.memory_link import MemoryNet, definition
 from toolgate.errors import StorageUnavailable
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.identity import hash_key, principal_of
+from toolgate.policy.rollouts import bucket_of
 
 pytestmark = pytest.mark.anyio
 
@@ -230,6 +231,43 @@ async def test_a_server_that_cannot_be_listed_is_shown_as_it_was_known(allowed: 
 
     assert unlisted == listed
     assert unlisted["/search"][1]["total"] == 1
+
+
+async def test_callers_of_two_versions_do_not_share_what_they_see_while_a_rollout_changes() -> None:
+    """One waits for its turn as the share falls: what it sees is not kept for those still in the share."""
+    drawn = {f"k{number}": bucket_of("p", 2, f"caller:key:k{number}") for number in range(20)}
+    inside, outside = min(drawn, key=drawn.__getitem__), max(drawn, key=drawn.__getitem__)
+
+    def profile(share: int) -> dict[str, Any]:
+        return {
+            "profile_id": "p",
+            "allow": ["shown"],
+            "rollout": {"version": 2, "share": share, "allow": ["*"]},
+        }
+
+    async with open_rest(net_of("open"), trusts_local=False) as house:
+        keys = [key(tasks=["t"]) | {"key_id": one, "sha256": hash_key(one * 20)} for one in (inside, outside)]
+        await house.seed(
+            server=[described("open")],
+            profile=[profile(100)],
+            task=[task("t", default_server_ids=["open"], profile="p")],
+            key=keys,
+        )
+        await house.cataloged()
+        control = house.control
+        assert control.keeper is not None
+        callers = {one: principal_of(control.gateway.snapshot.keys[one]) for one in (inside, outside)}
+        async with control.visibility.turn:
+            waiting = asyncio.create_task(
+                control.visibility.of(control.gateway, control.keeper, callers[outside])
+            )
+            await asyncio.sleep(0)
+            await house.seed(profile=[profile(50)])
+            await house.cataloged()
+
+        assert set((await waiting).rows) == {"open.shown"}
+        seen = await control.visibility.of(control.gateway, control.keeper, callers[inside])
+        assert set(seen.rows) == {"open.shown", "open.hidden"}
 
 
 def error_code(answer: tuple[int, Any]) -> str:

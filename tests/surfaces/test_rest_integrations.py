@@ -37,6 +37,22 @@ async def furnish(house: RestHouse, **key: Any) -> None:
     )
 
 
+async def test_a_server_that_only_another_version_of_a_profile_has_is_not_there_for_the_caller() -> None:
+    """All callers have the next version of the profile here, and `mail` is in the one before it."""
+    profile = {
+        "profile_id": "p",
+        "servers": ["mail"],
+        "rollout": {"version": 2, "share": 100, "servers": ["git"]},
+    }
+    async with open_rest(net(), trusts_local=False) as house:
+        await furnish(house, ceiling={"tasks": ["desk"]})
+        await house.seed(profile=[profile], task=[task("desk", profile="p")])
+
+        assert await states(house) == {"git": "on"}
+        answer = await house.ask("PUT", f"{MINE}/mail", {"state": "off"}, key=SECRET)
+        assert error_of(answer) == (404, "not_found")
+
+
 async def states(house: RestHouse) -> dict[str, str]:
     await house.served()
     listed = await house.get(MINE, key=SECRET)

@@ -21,7 +21,7 @@ from toolgate.model.principals import IntegrationState, Principal, choice_id_of
 from toolgate.model.revisions import Batch, Stored, Write
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.integrations import Integrations, integrations_of
-from toolgate.policy.reach import key_scopes
+from toolgate.policy.reach import own_scopes
 from toolgate.registry.key_bodies import MAX_CHOICES
 
 _FOR_ALL: Final = "the choices of other callers are not for it"
@@ -94,7 +94,7 @@ def _find(control: Control, principal: Principal, server_id: str, chosen: Integr
 
 
 def _integrations(platform: Snapshot, principal: Principal, chosen: Integrations) -> list[Integration]:
-    scopes = key_scopes(platform, principal.ceiling)
+    scopes = own_scopes(platform, principal)
     refs = frozenset[ToolRef]().union(*(scope.admitted for scope in scopes))
     named = {ref.server_id for ref in refs}
     unlisted = frozenset[str]().union(*(scope.servers for scope in scopes)) - named

@@ -73,18 +73,18 @@ class Visibility:
     def __init__(self) -> None:
         self._state = _State(Snapshot(serial=-1), {}, {}, -1)
         self._kept: dict[_Reach, Visible] = {}
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
+        """Held by the one caller that is looked at."""
 
     async def of(self, gateway: Gateway, keeper: CatalogKeeper, principal: Principal) -> Visible:
         """What this caller sees. Raises what the gateway refuses with."""
         if (obstacle := gateway.obstacle) is not None:
             raise obstacle
-        reach = _reach_of(gateway.snapshot, principal)
         # One at a time: many callers with one ceiling come at once, after a change.
-        if (known := self._recall(gateway, keeper, reach)) is not None:
+        if (known := self._recall(gateway, keeper, principal)) is not None:
             return known
-        async with self._turn:
-            if (known := self._recall(gateway, keeper, reach)) is not None:
+        async with self.turn:
+            if (known := self._recall(gateway, keeper, principal)) is not None:
                 return known
             if not self._state.is_of(gateway, keeper):
                 self._kept.clear()
@@ -93,14 +93,17 @@ class Visibility:
                 self._state = await asyncio.to_thread(_state_of, gateway.snapshot, rows, count)
             # In a thread: to decide on ten thousand tools takes longer than the loop may stand still.
             found = await asyncio.to_thread(_find, gateway.limits, self._state, principal)
-            self._kept[reach] = found
+            # By the snapshot that it was found for: who has which version may have changed meanwhile.
+            self._kept[_reach_of(self._state.snapshot, principal)] = found
             if len(self._kept) > MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
             return found
 
-    def _recall(self, gateway: Gateway, keeper: CatalogKeeper, reach: _Reach) -> Visible | None:
+    def _recall(self, gateway: Gateway, keeper: CatalogKeeper, principal: Principal) -> Visible | None:
         """What was found before, if it still holds. What is asked for last is kept longest."""
-        if not self._state.is_of(gateway, keeper) or reach not in self._kept:
+        if not self._state.is_of(gateway, keeper):
+            return None
+        if (reach := _reach_of(self._state.snapshot, principal)) not in self._kept:
             return None
         self._kept[reach] = known = self._kept.pop(reach)
         return known

@@ -20,8 +20,15 @@ from toolgate.policy.approvals import needed_approvals
 from toolgate.policy.integrations import ALL_ON, Integrations
 from toolgate.policy.layers import SessionRequest, TaskPolicy
 from toolgate.policy.limits import DEFAULT_LIMITS, Limits, searchable_warning, too_many_tools
-from toolgate.policy.offers import approval_objection, is_unlisted, may_hold, offered_names
-from toolgate.policy.resolve import Resolved, resolve
+from toolgate.policy.offers import (
+    approval_objection,
+    approved_effects,
+    is_unlisted,
+    may_hold,
+    native_name,
+    offered_names,
+)
+from toolgate.policy.resolve import Resolved, judge_unknown, resolve
 from toolgate.policy.rollouts import versions_in
 from toolgate.policy.rules import ToolRule, compiled
 from toolgate.policy.scope import Decision, Demand, Layer, Reason, Refusal, Scope
@@ -218,17 +225,41 @@ def _no_server_left(platform: Snapshot, resolved: Resolved, task_id: str) -> Ref
 
 
 def _why_left_out(platform: Snapshot, resolved: Resolved, server_id: str) -> str | None:
-    """None: the key does not reach the server, so nothing is said of it."""
-    offer, unknown = platform.servers.get(server_id), resolved.unknown.get(server_id)
-    if offer is None:
-        return None if unknown is None or unknown.layer == "key" else str(unknown.reason)
-    of_key = [rule for rule in resolved.rules.servers if rule.layer == "key"]
-    lists = [rule for rule in resolved.rules.tools if rule.layer == "key" and rule.names_servers]
-    is_hidden = any(not rule.admits(offer.record) for rule in of_key)
-    if is_hidden or not all(rule.patterns.names_server(server_id) for rule in lists):
+    """None: the key does not speak of the server, so nothing is said of it. One of which the key hides all is
+    refused with the words of one that is not registered."""
+    ids = [rule.ids for rule in resolved.rules.servers if rule.layer == "key" and rule.ids is not None]
+    lists = [rule for rule in resolved.rules.tools if rule.layer == "key"]
+    if not all(server_id in one for one in ids) or not all(_may_name(rule, server_id) for rule in lists):
         return None
+    offer = platform.servers.get(server_id)
+    if offer is None or not _reaches_some(offer, platform.pins.get(server_id), lists):
+        return str(judge_unknown(server_id, "", resolved.rules).reason)
     exclusion = exclude(offer, resolved)
     return "no tool is allowed" if exclusion is None else str(exclusion.reason)
+
+
+def _may_name(rule: ToolRule, server_id: str) -> bool:
+    """Whether a list of names leaves something of a server, registered or not, whatever it has."""
+    if rule.is_deny:
+        return not rule.patterns.matches_any(server_id, ("*",))
+    return rule.patterns.has_bare or rule.patterns.names_server(server_id)
+
+
+def _reaches_some(offer: ServerTools, pin: Pin | None, lists: Sequence[ToolRule]) -> bool:
+    """Whether `lists` let through something that the server has, or could have while it is not listed."""
+    server_id = offer.record.server_id
+    return (
+        not lists
+        or is_unlisted(offer)
+        or any(
+            all(
+                (rule.find_match(ToolRef(server_id, name), native, effects) is None) is rule.is_deny
+                for rule in lists
+            )
+            for name in offered_names(offer)
+            for native, effects in [(native_name(offer, name), approved_effects(offer, pin, name))]
+        )
+    )
 
 
 def _against(offer: ServerTools, layer: Layer, reason: Reason, rule: str) -> Decision:

@@ -8,13 +8,13 @@ from typing import Final
 from toolgate.errors import InvalidRecord
 from toolgate.model.effects import Effects
 from toolgate.model.names import ToolRef
-from toolgate.model.principals import Ceiling
+from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.snapshot import Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.limits import NO_LIMITS
 from toolgate.policy.resolve import bind_task
-from toolgate.policy.rollouts import both_sides
+from toolgate.policy.rollouts import both_sides, draw_versions
 from toolgate.policy.rules import compiled
 from toolgate.policy.scope import Scope
 
@@ -30,27 +30,40 @@ def within_reach(platform: Snapshot, task: TaskPolicy) -> Snapshot:
 
 def task_reach(platform: Snapshot, task: TaskPolicy, *, ceiling: Ceiling = BOUNDLESS) -> frozenset[ToolRef]:
     """What callers of the task get, or could by naming servers; by either version while one is rolled out."""
-    return frozenset().union(*(scope.admitted for scope in _task_scopes(platform, task, ceiling)))
+    scopes = (scope for side in both_sides(platform, task) for scope in _task_scopes(side, task, ceiling))
+    return frozenset().union(*(scope.admitted for scope in scopes))
 
 
 def key_reach(platform: Snapshot, ceiling: Ceiling) -> frozenset[ToolRef]:
     """What a key gets at most: of the tasks it is bound to, or, bound to none, of all there is."""
-    return frozenset().union(*(scope.admitted for scope in key_scopes(platform, ceiling)))
-
-
-def key_scopes(platform: Snapshot, ceiling: Ceiling) -> list[Scope]:
-    """The scopes that together are all a key gets at most, whatever their size."""
     if ceiling.tasks is None:
-        return [compose(platform, ceiling, task=None, request=SessionRequest(), limits=NO_LIMITS)]
-    tasks = _readable(platform, ceiling.tasks)
-    return [scope for task in tasks for scope in _task_scopes(platform, task, ceiling)]
+        return _whole_scope(platform, ceiling).admitted
+    reached = (task_reach(platform, task, ceiling=ceiling) for task in _readable(platform, ceiling.tasks))
+    return frozenset().union(*reached)
+
+
+def own_scopes(platform: Snapshot, principal: Principal) -> list[Scope]:
+    """The scopes that together are all a caller gets at most, whatever their size. They go by the versions of
+    profiles that the caller has: of another version it learns nothing."""
+    ceiling = principal.ceiling
+    if ceiling.tasks is None:
+        return [_whole_scope(platform, ceiling)]
+    return [
+        scope
+        for task in _readable(platform, ceiling.tasks)
+        for drawn in [draw_versions(platform, principal.id, task=task, request=SessionRequest())]
+        for scope in _task_scopes(drawn, task, ceiling)
+    ]
+
+
+def _whole_scope(platform: Snapshot, ceiling: Ceiling) -> Scope:
+    return compose(platform, ceiling, task=None, request=SessionRequest(), limits=NO_LIMITS)
 
 
 def _task_scopes(platform: Snapshot, task: TaskPolicy, ceiling: Ceiling) -> list[Scope]:
     return [
-        compose(within_reach(side, task), ceiling, task=task, request=request, limits=NO_LIMITS)
-        for side in both_sides(platform, task)
-        for request in (SessionRequest(), SessionRequest(servers=tuple(bind_task(side, task).allowed)))
+        compose(within_reach(platform, task), ceiling, task=task, request=request, limits=NO_LIMITS)
+        for request in (SessionRequest(), SessionRequest(servers=tuple(bind_task(platform, task).allowed)))
     ]
 
 

@@ -262,13 +262,13 @@ def _unknown(
     asked = dict.fromkeys(() if tools is None else tools.server_ids, "?tools=")
     asked |= dict.fromkeys(requested.ids or (), requested.name)
     return {
-        server_id: _judge_unknown(server_id, name, rules)
+        server_id: judge_unknown(server_id, name, rules)
         for server_id, name in asked.items()
         if server_id not in platform.servers
     }
 
 
-def _judge_unknown(server_id: str, name: str, rules: Rules) -> Decision:
+def judge_unknown(server_id: str, name: str, rules: Rules) -> Decision:
     """Unknown is what could be had if it existed; what a layer rules out, it rules out either way."""
     for rule in rules.servers:
         if rule.ids is not None and server_id not in rule.ids:
