@@ -272,8 +272,7 @@ class Settings(Documented, BaseModel):
     """The name a node reports under. Unset: the name of its machine."""
 
     max_policy_staleness_s: int | None = Field(default=None, ge=10)
-    """How long a node may serve without hearing from control, which speaks every 5 s, before it refuses.
-    Unset: for ever."""
+    """How long a node serves without hearing from control, which speaks every 5 s. Unset: for ever."""
 
     allow_private_upstreams: bool = True
     """Whether servers may be registered on loopback and private networks."""
@@ -292,6 +291,10 @@ class Settings(Documented, BaseModel):
     redact_arguments: tuple[str, ...] = Field(default=(), max_length=256)
     """Names of arguments that are hidden in the audit and from whoever approves calls, at any depth, beside
     those that look like the names of secrets; patterns with `*` and `?`. No server's record shows them."""
+
+    summary_fallback: float | None = Field(default=None, ge=0, le=100)
+    """Share of catalog rows with full definitions (from manifest or server), in percent, from which the
+    summary fallback is off and other rows are hidden. Unset: it stays. Set the same for every `control`."""
 
     semantic_model: Path | None = None
     """Directory of a sentence embedding model (MiniLM). Set: search also goes by meaning; needs the extra
@@ -322,8 +325,7 @@ class Settings(Documented, BaseModel):
     """How long a stopping node waits for calls and guests in flight."""
 
     otlp: OtlpSettings | None = None
-    """A collector of OpenTelemetry that takes traces, and the audit where it is wanted there. Unset: none,
-    unless `OTEL_EXPORTER_OTLP_ENDPOINT` names one."""
+    """An OpenTelemetry collector for traces and audit. Unset: `OTEL_EXPORTER_OTLP_ENDPOINT`, or none."""
 
     log_level: LogLevel = "info"
     """How much is logged: `debug`, `info`, `warning` or `error`."""

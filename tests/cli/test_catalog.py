@@ -188,3 +188,44 @@ def test_backfill_ends_with_1_when_something_could_not_be_made(gateway: FakeGate
 
     assert ran.code == 1
     assert "old  no archive" in ran.lines
+
+
+ROWS = {"rows": 9, "manifest": 3, "discovered": 4, "summary": 2, "legacy": 0}
+OLD = {"rows": 2, "manifest": 0, "discovered": 0, "summary": 2, "legacy": 0, "with_schema": 0}
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [
+        (
+            {"summary_fallback": None, "fallback_ended": False},
+            "the summary fallback stays; without it 1 package would lose rows",
+        ),
+        (
+            {"summary_fallback": 80.0, "fallback_ended": False},
+            "the summary fallback ends at 80 %: 1 package would lose rows",
+        ),
+        (
+            {"summary_fallback": 75.5, "fallback_ended": True},
+            "the summary fallback is off from 75.5 %: rows of 1 package are hidden",
+        ),
+    ],
+)
+def test_the_quality_says_what_becomes_of_the_fallback(
+    gateway: FakeGateway, run: Run, members: dict[str, Any], told: str
+) -> None:
+    hidden, hidden_rows = (2, "2 hidden") if members["fallback_ended"] else (0, "")
+    package = {"id": "old", "name": "Old", "hidden": hidden, **OLD, "with_description": 1}
+    total = {**ROWS, "with_schema": 7, "with_description": 8}
+    answer = {"total": total, "full_percent": 77.7, "dependent": 1, "packages": [package], **members}
+    gateway.answer("GET /api/v1/catalog/quality", page(**answer))
+
+    assert run("catalog", "quality").lines == [
+        "77.7 % of 9 rows have full definitions, 7 a schema, 8 a description",
+        "",
+        told,
+        "",
+        "PACKAGE  MANIFEST  DISCOVERED  SUMMARY  LEGACY  SCHEMAS  DESCRIBED",
+        f"old             0           0        2       0        0          1  {hidden_rows}".rstrip(),
+        "all             3           4        2       0        7          8",
+    ]

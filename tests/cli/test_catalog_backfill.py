@@ -77,9 +77,12 @@ async def test_a_backfill_that_was_killed_is_taken_up_and_ends_as_if_it_had_not_
     assert answer["next_cursor"] is not None
     assert 0 < len(before) < 3 * PACKAGES
 
+    monkeypatch.setenv("TOOLGATE_SUMMARY_FALLBACK", "0.5")
     with running(*up) as (process, shown):
         monkeypatch.setenv("TOOLGATE_URL", shown["url"])
         first, second = (run("catalog", "backfill", "--json").json for _ in range(2))
+        quality = run("catalog", "quality", "--json").json
+        told = httpx2.get(f"{shown['url']}/metrics", timeout=DEADLINE_S).text
         process.terminate()
         process.wait(DEADLINE_S)
     after = rows_of(tmp_path)
@@ -94,3 +97,6 @@ async def test_a_backfill_that_was_killed_is_taken_up_and_ends_as_if_it_had_not_
         for package_id in ids()
         for tool in manifest(package_id)["toolsSummary"]
     }
+    assert (quality["total"]["summary"], quality["full_percent"], len(quality["packages"])) == (450, 0, 150)
+    assert 'toolgate_catalog_rows{source="summary"} 450' in told
+    assert "toolgate_catalog_fallback_ended 0" in told

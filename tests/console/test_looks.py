@@ -27,6 +27,7 @@ BESIDE: Final = {
     "task-connect": ("tasks/review?tab=connect", "Claude Code"),
     "profile-edit": ("profiles/reading/edit", "What this change would do"),
     "catalog-bundle": ("catalog/picked?servers=git,notes&tab=connect", "Frozen list"),
+    "catalog-quality": ("catalog/quality?all=true", "billing"),
     "catalog-category": ("catalog/in/files", "Shared files"),
     "approvals-all": ("approvals?state=all", "shop.refund_order"),
     "unused-keys": ("unused?of=key", "assistant"),

@@ -20,6 +20,7 @@ from toolgate.app.parts import wall_ms
 from toolgate.audit.events import AdminRecorded
 from toolgate.audit.log import AuditLog
 from toolgate.audit.sinks import MemorySink
+from toolgate.catalog.quality import CatalogQuality
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import Identities, hash_key
 from toolgate.gateway.searching import Searching
@@ -181,6 +182,7 @@ async def open_rest(
     loader: Any = None,
     trusts_local: bool = True,
     store: Store | None = None,
+    summary_fallback: float | None = None,
     **parts: Any,
 ) -> AsyncIterator[RestHouse]:
     """A house with a key for each role, and nothing else in its registry. `parts` are those of `Control`."""
@@ -203,6 +205,7 @@ async def open_rest(
             searching=Searching(),
             clock_ms=lambda: NOW_MS,
             artifacts=parts["artifacts"],
+            quality=CatalogQuality(summary_fallback),
         )
         control = Control(
             gateway=gateway,

@@ -139,6 +139,7 @@ MATRIX: Final = {
     "GET /api/catalog/search": "401 401 401 403 200 200 200 200",
     "GET /api/catalog/{category}": "401 401 401 403 404 404 404 404",
     "GET /api/catalog/{package}/tools": "401 401 401 403 404 404 404 404",
+    "GET /api/v1/catalog/quality": "401 401 401 403 200 200 200 200",
     "POST /admin/api/catalog/backfill": "401 401 401 403 403 403 403 200",
     "GET /api/v1/me": "401 401 401 403 200 200 200 200",
     "GET /api/v1/me/integrations": "401 401 401 403 200 200 200 200",

@@ -965,6 +965,31 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/catalog/quality": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show the quality of the catalog
+         * @description How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
+         *
+         *     Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
+         *     quality of the rows that it can see.
+         *
+         *     For the role `agent` and those above it.
+         */
+        get: operations["show-the-quality-of-the-catalog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/api/catalog/backfill": {
         parameters: {
             query?: never;
@@ -1369,6 +1394,7 @@ export interface paths {
          * Find rules that do nothing
          * @description Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
          *
+         *     Where the setting `summary_fallback` is on, also packages that lose catalog rows by it.
          *     `unjudged` has the rules that only a server could match which has not listed its tools.
          *
          *     For the role `viewer` and those above it.
@@ -3147,6 +3173,23 @@ export interface components {
             next_cursor: string | null;
         };
         /**
+         * CatalogQualityAnswer
+         * @description How well the catalog knows its tools. For an agent: the tools that it sees.
+         */
+        CatalogQualityAnswer: {
+            total: components["schemas"]["QualityShown"];
+            /** @description Rows with full definitions (`manifest` and `discovered`), in percent, rounded down. */
+            full_percent: number;
+            /** @description The setting: the percentage from which the fallback is off. Null: it stays. For an agent, null. */
+            summary_fallback: number | null;
+            /** @description Whether rows from `summary` and `legacy` are hidden. */
+            fallback_ended: boolean;
+            /** @description Packages that have such rows. */
+            dependent: number;
+            packages: components["schemas"]["PackageQualityShown"][];
+            next_cursor: string | null;
+        };
+        /**
          * CatalogSearchAnswer
          * @description What was found, the best first.
          */
@@ -3789,7 +3832,7 @@ export interface components {
          */
         FindingShown: {
             /** @enum {string} */
-            code: "disabled_server" | "invalid_record" | "matches_nothing" | "no_annotations" | "no_servers" | "not_enforced" | "not_judged" | "possible_secret" | "shadowed" | "unknown_profile" | "unknown_server" | "unknown_task";
+            code: "disabled_server" | "invalid_record" | "matches_nothing" | "no_annotations" | "no_servers" | "not_enforced" | "not_judged" | "possible_secret" | "shadowed" | "summary_only" | "unknown_profile" | "unknown_server" | "unknown_task";
             /** @description Kind and id of the record. */
             where: string;
             /** @enum {string} */
@@ -4673,6 +4716,23 @@ export interface components {
             next_cursor: string | null;
         };
         /**
+         * PackageQualityShown
+         * @description The same of one package, or of one server that runs from none.
+         */
+        PackageQualityShown: {
+            rows: number;
+            manifest: number;
+            discovered: number;
+            summary: number;
+            legacy: number;
+            with_schema: number;
+            with_description: number;
+            id: string;
+            name: string;
+            /** @description Rows that callers do not see, because the fallback has ended. */
+            hidden: number;
+        };
+        /**
          * PackageRefBody
          * @description The package a server runs from.
          */
@@ -4954,6 +5014,23 @@ export interface components {
             profile: components["schemas"]["ProfileShown"];
             /** @description What is amiss with it, and with what names it. */
             warnings: string[];
+        };
+        /**
+         * QualityShown
+         * @description Rows of the catalog, by where they come from and by what they have.
+         */
+        QualityShown: {
+            rows: number;
+            /** @description Rows with the full definition of a manifest. */
+            manifest: number;
+            /** @description Rows with the full definition that the running server lists. */
+            discovered: number;
+            /** @description Rows with a name and a description alone. */
+            summary: number;
+            /** @description Packages whose tools are not known. */
+            legacy: number;
+            with_schema: number;
+            with_description: number;
         };
         /**
          * ReachSeen
@@ -7494,6 +7571,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CatalogToolsAnswer"];
+                };
+            };
+        };
+    };
+    "show-the-quality-of-the-catalog": {
+        parameters: {
+            query?: {
+                /** @description Only packages that depend on the summary fallback. */
+                dependent?: boolean;
+                /** @description How many at most: 1 to 1000, 500 unless said otherwise. */
+                limit?: number;
+                /** @description The `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Of the registry, as another answer gave it: wait until it is served here, or be told that it is not. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CatalogQualityAnswer"];
                 };
             };
         };

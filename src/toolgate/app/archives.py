@@ -1,21 +1,29 @@
-"""The archives of packages and the modules of workloads, as `up` and `control` keep them."""
+"""The archives of packages, the modules of workloads and the catalog, as `up` and `control` keep them."""
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from toolgate.app.background import in_background
 from toolgate.app.parts import wall_ms
+from toolgate.catalog.quality import SOURCES, CatalogQuality
 from toolgate.errors import ToolgateError
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.searching import Searching
+from toolgate.govern.catalog_keeper import CatalogKeeper
 from toolgate.model.packages import PackageRef
 from toolgate.packages.artifacts import Artifacts
 from toolgate.packages.modules import Modules
 from toolgate.packages.objects import objects_at
 from toolgate.packages.uploads import Uploads
+from toolgate.registry.store import Store
 from toolgate.settings import Settings
+
+if TYPE_CHECKING:
+    from toolgate.gateway.meaning import Meaning
 
 SWEEP_EVERY_S: Final = 600
 
@@ -55,3 +63,29 @@ async def _keep_sweeping(uploads: Uploads) -> None:
         except (ToolgateError, OSError) as exc:
             _log.warning("uploads that were left were not removed: %s", exc)
         await asyncio.sleep(SWEEP_EVERY_S)
+
+
+def keeper_of(
+    settings: Settings, store: Store, gateway: Gateway, archives: Archives, meaning: "Meaning | None"
+) -> CatalogKeeper:
+    """What keeps the catalog, once the registry is applied; its quality is measured."""
+    quality = CatalogQuality(settings.summary_fallback)
+    gateway.metrics.gauge(
+        "toolgate_catalog_rows",
+        "Rows of the catalog by source: `manifest` and `discovered` have full definitions.",
+        lambda: {source: float(getattr(quality.total, source)) for source in SOURCES},
+        labels=("source",),
+    )
+    gateway.metrics.gauge(
+        "toolgate_catalog_fallback_ended",
+        "1 while rows from summaries are hidden, because `summary_fallback` is reached.",
+        lambda: float(quality.has_ended),
+    )
+    return CatalogKeeper(
+        store,
+        gateway,
+        searching=Searching(meaning),
+        clock_ms=wall_ms,
+        artifacts=archives.artifacts,
+        quality=quality,
+    )

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
-from toolgate.app.archives import open_archives
+from toolgate.app.archives import keeper_of, open_archives
 from toolgate.app.audits import open_index
 from toolgate.app.doors import Supplies, authorizer_of, open_openers, packages_in
 from toolgate.app.journals import describe_journal
@@ -20,7 +20,6 @@ from toolgate.app.parts import (
     discovery_of,
     first_snapshot,
     follow_registry,
-    keeper_of,
     limits_of,
     load_directory,
     model_trials_of,
@@ -86,7 +85,7 @@ async def open_control(settings: Settings, environ: Mapping[str, str]) -> AsyncI
         loader = await load_directory(settings, store, audit)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader))
         await stack.enter_async_context(open_upkeep(store, metrics, audit))
-        keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
+        keeper = await stack.enter_async_context(keeper_of(settings, store, gateway, archives, meaning))
         control = Control(
             gateway=gateway,
             store=store,

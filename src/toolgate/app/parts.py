@@ -20,14 +20,12 @@ from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.identity import MIN_KEY_CHARS, Identities, TokenVerifier, may_come
 from toolgate.gateway.oidc_login import OidcClient, OidcLogin
 from toolgate.gateway.refusals import Refusals
-from toolgate.gateway.searching import Searching, open_meaning
-from toolgate.govern.catalog_keeper import CatalogKeeper
+from toolgate.gateway.searching import open_meaning
 from toolgate.govern.quarantine import keep_pins
 from toolgate.govern.terms import Terms
 from toolgate.model.revisions import Write
 from toolgate.model.servers import RedactionRules
 from toolgate.model.snapshot import Snapshot
-from toolgate.packages.artifacts import Artifacts
 from toolgate.policy.limits import Limits
 from toolgate.registry.reload import DirectoryLoader
 from toolgate.registry.reload_plan import ReloadReport
@@ -141,13 +139,6 @@ def oidc_login_of(settings: Settings, identities: Identities) -> OidcLogin | Non
 def open_search_model(settings: Settings) -> AbstractAsyncContextManager["Meaning | None"]:
     """What lets searches go by meaning too; None where no model is set. Raises StartRefused."""
     return open_meaning(settings.semantic_model, vectors=settings.data_dir / VECTORS_FILE)
-
-
-def keeper_of(
-    store: Store, gateway: Gateway, artifacts: Artifacts, meaning: "Meaning | None"
-) -> CatalogKeeper:
-    """What keeps the catalog, once the registry is applied."""
-    return CatalogKeeper(store, gateway, searching=Searching(meaning), clock_ms=wall_ms, artifacts=artifacts)
 
 
 def discovery_of(settings: Settings) -> Discovery | None:

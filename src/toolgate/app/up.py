@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from toolgate.app.archives import open_archives
+from toolgate.app.archives import keeper_of, open_archives
 from toolgate.app.audits import open_index
 from toolgate.app.background import in_background
 from toolgate.app.doors import Doors, Supplies, authorizer_of, describe_doors, open_askers, open_gateway
@@ -16,7 +16,6 @@ from toolgate.app.parts import (
     console_reached,
     discovery_of,
     follow_registry,
-    keeper_of,
     load_directory,
     model_trials_of,
     oidc_login_of,
@@ -89,7 +88,7 @@ async def open_up(settings: Settings, environ: Mapping[str, str]) -> AsyncIterat
         logins = Logins(authorizer, grants, clock_s=time.time)
         await stack.enter_async_context(follow_registry(store, gateway, identities, loader, logins=logins))
         await stack.enter_async_context(open_upkeep(store, metrics, audit))
-        keeper = await stack.enter_async_context(keeper_of(store, gateway, archives.artifacts, meaning))
+        keeper = await stack.enter_async_context(keeper_of(settings, store, gateway, archives, meaning))
         control = Control(
             gateway=gateway,
             store=store,

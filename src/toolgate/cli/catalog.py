@@ -17,11 +17,13 @@ from toolgate.cli.render.catalog import (
     render_categories,
     render_category,
     render_found,
+    render_quality,
 )
 from toolgate.cli.spreading import spread_options
 
 CATALOG: Final = "/api/catalog"
 BACKFILL: Final = "/admin/api/catalog/backfill"
+QUALITY: Final = "/api/v1/catalog/quality"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,28 @@ def search_command(
     with connection.open() as client:
         answer = client.get(f"{CATALOG}/search", query)
     connection.output.show(answer["tools"], render_found(answer))
+
+
+@app.command("quality")
+@spread_options
+def quality_command(
+    connection: Connection,
+    *,
+    every: Annotated[
+        bool, Option("--all", help="All packages, not only those that depend on the summary fallback.")
+    ] = False,
+) -> None:
+    """Show how many tools of the catalog have full definitions, and which packages depend on the fallback.
+
+    A package depends on it while some of its tools are known by name and description alone, or not at all.
+    The setting `summary_fallback` ends the fallback from a percentage on: these rows are then hidden.
+    """
+    query = {} if every else {"dependent": "true"}
+    with connection.open() as client:
+        answer = client.get(QUALITY, query)
+        packages = client.pages(QUALITY, "packages", query) if answer["next_cursor"] else answer["packages"]
+    shown = {name: value for name, value in answer.items() if name != "next_cursor"} | {"packages": packages}
+    connection.output.show(shown, render_quality(shown, every=every))
 
 
 @app.command("backfill")

@@ -6,6 +6,7 @@ It never follows a redirect and never sends the key anywhere but to the address 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -81,16 +82,18 @@ class RestClient:
         """All records of a kind."""
         return self.pages(COLLECTIONS[kind], f"{kind}s")
 
-    def pages(self, path: str, member: str) -> list[dict[str, Any]]:
+    def pages(
+        self, path: str, member: str, query: Mapping[str, str] = MappingProxyType({})
+    ) -> list[dict[str, Any]]:
         """All of a list, page by page."""
         found: list[dict[str, Any]] = []
-        query: dict[str, str] = {}
+        cursor: dict[str, str] = {}
         while True:
-            answer = self.get(path, query)
+            answer = self.get(path, {**query, **cursor})
             found += answer[member]
             if not answer.get("next_cursor"):
                 return found
-            query = {"cursor": answer["next_cursor"]}
+            cursor = {"cursor": answer["next_cursor"]}
 
     def record(self, kind: Kind, record_id: str) -> dict[str, Any]:
         """One record."""

@@ -13,6 +13,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, NamedTuple, Self
 
 from toolgate.catalog.entries import entry_of
+from toolgate.catalog.quality import CatalogQuality
 from toolgate.catalog.rows import DeclaredTool
 from toolgate.errors import InvalidRecord, NotFound, ToolgateError
 from toolgate.gateway.gateway import Gateway
@@ -53,9 +54,12 @@ class CatalogKeeper:
         searching: Searching,
         clock_ms: Callable[[], int],
         artifacts: Artifacts | None = None,
+        quality: CatalogQuality | None = None,
     ) -> None:
         """`artifacts`: where the manifests of packages are. None: there are no packages."""
         self.searching = searching
+        self.quality = quality or CatalogQuality()
+        """Of the rows as they are now, and whether those of the fallback are shown."""
         self._store = store
         self._gateway = gateway
         self._clock_ms = clock_ms
@@ -76,6 +80,8 @@ class CatalogKeeper:
         """The rows that the table has are shown from here on. To be found by words takes them longer."""
         self._made_from = await self._store.catalog.made_from()
         self._rows = _by_package(await self._store.catalog.rows())
+        for package_id, rows in self._rows.items():
+            self.quality.put(package_id, rows)
         self._count += 1
         for follow in (self._follow_gateway, self._follow_table):
             self._tasks.append(asyncio.create_task(follow()))
@@ -92,8 +98,12 @@ class CatalogKeeper:
 
     @property
     def rows(self) -> Mapping[str, tuple[CatalogRow, ...]]:
-        """By package. The same rows as long as `count` is the same."""
+        """By package, those of the fallback included. The same rows as long as `count` is the same."""
         return self._rows
+
+    def shown_rows(self) -> dict[str, tuple[CatalogRow, ...]]:
+        """A copy of the rows that callers may see, by package: without the fallback where that has ended."""
+        return self.quality.select(self._rows)
 
     @property
     def count(self) -> int:
@@ -194,6 +204,7 @@ class CatalogKeeper:
             # Found by words first: what is shown is found from then on.
             await asyncio.to_thread(self._index, server_id, rows)
             self._rows[server_id] = rows
+            self.quality.put(server_id, rows)
             self._count += 1
 
     def _index(self, server_id: str, rows: Sequence[CatalogRow]) -> None:
@@ -205,6 +216,7 @@ class CatalogKeeper:
         if server_id in self._rows:
             await asyncio.to_thread(self.searching.drop, server_id)
             del self._rows[server_id]
+            self.quality.drop(server_id)
             self._count += 1
 
     # What is followed

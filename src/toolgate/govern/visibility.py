@@ -89,7 +89,7 @@ class Visibility:
             if not self._state.is_of(gateway, keeper):
                 self._kept.clear()
                 # Copied: rows change while a thread looks at them.
-                rows, count = dict(keeper.rows), keeper.count
+                rows, count = keeper.shown_rows(), keeper.count
                 self._state = await asyncio.to_thread(_state_of, gateway.snapshot, rows, count)
             # In a thread: to decide on ten thousand tools takes longer than the loop may stand still.
             found = await asyncio.to_thread(_find, gateway.limits, self._state, principal)

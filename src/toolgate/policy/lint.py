@@ -34,6 +34,7 @@ FindingCode = Literal[
     "not_judged",
     "possible_secret",
     "shadowed",
+    "summary_only",
     "unknown_profile",
     "unknown_server",
     "unknown_task",

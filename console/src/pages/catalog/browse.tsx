@@ -1,5 +1,5 @@
 /** The first page: a search, and below it the categories, or what was found. */
-import { Card, SimpleGrid, Text, Title } from "@mantine/core";
+import { Button, Card, SimpleGrid, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useSearchParams } from "react-router";
 import type { Shapes } from "@/api/client";
@@ -16,6 +16,7 @@ import { Results } from "./results";
 import { SearchFields } from "./search-fields";
 
 export function Browse() {
+  const mayRead = useMay("viewer");
   const [params] = useSearchParams();
   const filters = parseFilters(params);
   return (
@@ -23,7 +24,13 @@ export function Browse() {
       <PageHead
         title="Catalog"
         about="Every tool that you can reach. Pick tools or whole packages, and take them along as a skill or a URL."
-      />
+      >
+        {mayRead ? (
+          <Button variant="default" component={Link} to="/catalog/quality">
+            Data quality
+          </Button>
+        ) : null}
+      </PageHead>
       <SearchFields />
       {isSearching(filters) ? <Results filters={filters} /> : <Categories />}
     </>

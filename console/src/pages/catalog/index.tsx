@@ -6,6 +6,7 @@ import { CategoryPage } from "./category-page";
 import { PackagePage } from "./package-page";
 import { PickBar } from "./pick-bar";
 import { PickedPage } from "./picked-page";
+import { QualityPage } from "./quality-page";
 import { ToolPage } from "./tool-page";
 
 export default function Page() {
@@ -17,6 +18,7 @@ export default function Page() {
         <Route path="packages/:package" element={<PackagePage />} />
         <Route path="tool" element={<ToolPage />} />
         <Route path="picked" element={<PickedPage />} />
+        <Route path="quality" element={<QualityPage />} />
         <Route path="*" element={<Empty title="There is no such page">Choose one from the menu.</Empty>} />
       </Routes>
       <PickBar />

@@ -147,3 +147,19 @@ export const selectedQuery = (query: Selected) =>
     queryKey: ["derived", "scope", "selected", query],
     queryFn: ({ signal }) => take(api.GET("/api/v1/mcp/scope", { params: { query }, signal })),
   });
+
+/** The quality of the catalog, with all packages or those that depend on the summary fallback. */
+export const qualityQuery = (isAll: boolean) =>
+  queryOptions({
+    queryKey: ["derived", "catalog", "quality", isAll],
+    queryFn: async ({ signal }) => {
+      const query = { limit: PAGE, ...(isAll ? {} : { dependent: true }) };
+      const pages = await allPages((cursor) =>
+        take(api.GET("/api/v1/catalog/quality", { params: { query: { ...query, cursor } }, signal })),
+      );
+      const [first, ...rest] = pages as [Shapes["CatalogQualityAnswer"], ...Shapes["CatalogQualityAnswer"][]];
+      return { ...first, packages: [first, ...rest].flatMap((page) => page.packages) };
+    },
+    refetchInterval: FOLLOWS_MS,
+    placeholderData: keepPreviousData,
+  });

@@ -68,6 +68,45 @@ def render_backfill(done: Answer) -> RenderableType:
     return stack(Text(text), table)
 
 
+def render_quality(answer: Answer, *, every: bool) -> RenderableType:
+    """The share of full definitions, what becomes of the fallback, and the packages that depend on it."""
+    total: Answer = answer["total"]
+    head = sentence(
+        Text(f"{answer['full_percent']:g} %", style="bold"),
+        f" of {count(total['rows'], 'row')} have full definitions, "
+        f"{total['with_schema']:,} a schema, {total['with_description']:,} a description",
+    )
+    table = grid("PACKAGE", *(name.upper() for name in _SOURCES), "SCHEMAS", "DESCRIBED", "")
+    for column in table.columns[1:-1]:
+        column.justify = "right"
+    for one in answer["packages"]:
+        table.add_row(cell(one["id"], "bold"), *_counts(one), cell(_hidden(one), WARN))
+    table.add_row(Text("all", style=DIM), *_counts(total), "")
+    listed = "" if every or answer["packages"] else "no package depends on the summary fallback"
+    return stack(head, Text(_fallback(answer)), Text(listed) if listed else None, table)
+
+
+_SOURCES = ("manifest", "discovered", "summary", "legacy")
+
+
+def _counts(one: Answer) -> list[Text]:
+    return [cell(f"{one[name]:,}") for name in (*_SOURCES, "with_schema", "with_description")]
+
+
+def _hidden(package: Answer) -> str:
+    return f"{package['hidden']:,} hidden" if package["hidden"] else ""
+
+
+def _fallback(answer: Answer) -> str:
+    """What the setting does at this share, and what it would do."""
+    ends_at, dependent = answer["summary_fallback"], count(answer["dependent"], "package")
+    if ends_at is None:
+        return f"the summary fallback stays; without it {dependent} would lose rows"
+    if answer["fallback_ended"]:
+        return f"the summary fallback is off from {ends_at:g} %: rows of {dependent} are hidden"
+    return f"the summary fallback ends at {ends_at:g} %: {dependent} would lose rows"
+
+
 def _described(package: Answer) -> Text:
     said = [package["name"] if package["name"] != package["id"] else "", package["description"]]
     text = Text(": ").join([cell(one) for one in said if one])

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from toolgate.catalog.quality import Quality
 from toolgate.errors import InvalidRequest, NotFound, StorageFailed
 from toolgate.govern.backfill import MAX_BATCH, backfill
 from toolgate.govern.catalog import (
@@ -22,6 +23,7 @@ from toolgate.govern.catalog import (
     search,
     visible,
 )
+from toolgate.govern.catalog_quality import PackageQuality, view_quality
 from toolgate.govern.control import Control
 from toolgate.govern.grants import check_boundless
 from toolgate.model.packages import CatalogRow
@@ -30,10 +32,13 @@ from toolgate.surfaces.rest.catalog_shapes import (
     BackfillAnswer,
     CatalogPackagesAnswer,
     CatalogPackageShown,
+    CatalogQualityAnswer,
     CatalogSearchAnswer,
     CatalogToolsAnswer,
     CategoriesAnswer,
     CategoryShown,
+    PackageQualityShown,
+    QualityShown,
 )
 from toolgate.surfaces.rest.paging import MAX_PAGE, PAGING, encode_cursor, parse_page
 from toolgate.surfaces.rest.routing import NOTHING, Call, Endpoint, Parameter
@@ -95,6 +100,41 @@ async def search_tools(control: Control, call: Call[None]) -> Answer:
     ]
     is_indexed = keeper_of(control).is_indexed
     return Answer({"tools": tools, "total": len(found), "next_cursor": next_cursor, "indexed": is_indexed})
+
+
+async def show_quality(control: Control, call: Call[None]) -> Answer:
+    """How many rows of the catalog have full definitions, and which packages depend on the summary fallback.
+
+    Viewers, publishers and administrators see the whole catalog, hidden rows included. An agent sees the
+    quality of the rows that it can see.
+    """
+    view = await view_quality(control, call.caller)
+    listed = view.dependent if call.flag("dependent") else view.packages
+    page, next_cursor = parse_page(call.query).cut(listed, lambda one: one.package_id)
+    return Answer(
+        CatalogQualityAnswer(
+            total=QualityShown(**_count_rows(view.total)),
+            full_percent=view.total.full_percent,
+            summary_fallback=view.ends_at,
+            fallback_ended=view.has_ended,
+            dependent=len(view.dependent),
+            packages=[_show_quality(one, is_hidden=view.has_ended) for one in page],
+            next_cursor=next_cursor,
+        )
+    )
+
+
+def _show_quality(package: PackageQuality, *, is_hidden: bool) -> PackageQualityShown:
+    return PackageQualityShown(
+        id=package.package_id,
+        name=package.name,
+        hidden=package.quality.fallback if is_hidden else 0,
+        **_count_rows(package.quality),
+    )
+
+
+def _count_rows(quality: Quality) -> dict[str, int]:
+    return {name: getattr(quality, name) for name in QualityShown.__struct_fields__}
 
 
 async def run_backfill(control: Control, call: Call[Any]) -> Answer:
@@ -208,6 +248,19 @@ ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
         handler=show_tools,
         query=PAGING,
         answer=CatalogToolsAnswer,
+        errors=(NotFound,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/v1/catalog/quality",
+        role="agent",
+        summary="Show the quality of the catalog",
+        handler=show_quality,
+        query=(
+            Parameter("dependent", "Only packages that depend on the summary fallback.", form="flag"),
+            *PAGING,
+        ),
+        answer=CatalogQualityAnswer,
         errors=(NotFound,),
     ),
     Endpoint(

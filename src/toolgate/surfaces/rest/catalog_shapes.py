@@ -104,6 +104,47 @@ class CatalogSearchAnswer(Shown, frozen=True, kw_only=True):
     """False for some seconds after a start: tools are still being indexed, and a later search finds more."""
 
 
+class QualityShown(Shown, frozen=True, kw_only=True):
+    """Rows of the catalog, by where they come from and by what they have."""
+
+    rows: int
+    manifest: int
+    """Rows with the full definition of a manifest."""
+    discovered: int
+    """Rows with the full definition that the running server lists."""
+    summary: int
+    """Rows with a name and a description alone."""
+    legacy: int
+    """Packages whose tools are not known."""
+    with_schema: int
+    with_description: int
+
+
+class PackageQualityShown(QualityShown, frozen=True, kw_only=True):
+    """The same of one package, or of one server that runs from none."""
+
+    id: str
+    name: str
+    hidden: int
+    """Rows that callers do not see, because the fallback has ended."""
+
+
+class CatalogQualityAnswer(Shown, frozen=True, kw_only=True):
+    """How well the catalog knows its tools. For an agent: the tools that it sees."""
+
+    total: QualityShown
+    full_percent: float
+    """Rows with full definitions (`manifest` and `discovered`), in percent, rounded down."""
+    summary_fallback: float | None
+    """The setting: the percentage from which the fallback is off. Null: it stays. For an agent, null."""
+    fallback_ended: bool
+    """Whether rows from `summary` and `legacy` are hidden."""
+    dependent: int
+    """Packages that have such rows."""
+    packages: list[PackageQualityShown]
+    next_cursor: str | None
+
+
 class BackfillAnswer(Shown, frozen=True, kw_only=True):
     """How far a run through the catalog has come."""
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from toolgate.audit.tokens import DAY_MS
 from toolgate.errors import NotFound
 from toolgate.govern.audit import read_versions
+from toolgate.govern.catalog_quality import find_fallback_rows
 from toolgate.govern.control import Control
 from toolgate.govern.literals import find_literals
 from toolgate.govern.records import find_record
@@ -64,15 +65,17 @@ PROFILES: Final = Collection(
 async def lint_policy(control: Control, _call: Call[None]) -> Answer:
     """Rules that match nothing, name what is not there, or cancel out; and literals that may be secrets.
 
+    Where the setting `summary_fallback` is on, also packages that lose catalog rows by it.
     `unjudged` has the rules that only a server could match which has not listed its tools.
     """
     snapshot = control.gateway.snapshot
     linted = await asyncio.to_thread(lint_all, snapshot)
     literals = await asyncio.to_thread(find_literals, snapshot.servers.values())
+    hidden = [] if control.keeper is None else find_fallback_rows(control.keeper)
     return Answer(
         LintAnswer(
             revision=snapshot.revision,
-            findings=[_show_finding(one) for one in (*linted.findings, *literals)],
+            findings=[_show_finding(one) for one in (*linted.findings, *literals, *hidden)],
             unjudged=[_show_finding(one) for one in linted.unjudged],
         )
     )
