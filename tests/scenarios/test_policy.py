@@ -231,3 +231,27 @@ def test_a_profile_is_rolled_out_to_a_share_compared_promoted_and_rolled_back(ga
     assert (third, back, ended["profile"].get("rollout")) == ([["desk.wait"]] * 2, [both, both], None)
     settle_on(lambda: compared(gateway), [(1, 0, 1), (2, 1, 0)])
     settle_on(lambda: offered_to_early(gateway), ["staged@2", "staged@3", "staged@2"])
+
+
+def test_a_candidate_comes_from_a_file_and_a_profile_without_one_has_nothing_to_promote(
+    gateway: Gateway,
+) -> None:
+    gateway.put("/admin/api/profiles/filed", {"version": 7, "servers": ["desk"], "allow": ["echo"]})
+    file = gateway.site.root / "next.toml"
+    file.write_text('servers = ["desk"]\nallow = ["pid"]\n[environments.dev]\nallow = ["wait"]\n', "utf-8")
+
+    begun = roll(gateway, "rollout", "filed", "--file", str(file), "--share", "100", "--by", "task")[
+        "profile"
+    ]
+    shown = gateway.modern("/api/mcp?profile=filed").tools()
+    listed = cli(gateway, "profiles", "list").out
+    roll(gateway, "rollback", "filed")
+    nothing = [cli(gateway, "profiles", word, "filed") for word in ("promote", "rollback")]
+    back = roll(gateway, "rollback", "filed", "--to", str(begun["revision"]))["profile"]
+
+    candidate = {"servers": ["desk"], "allow": ["pid"], "deny": [], "version": 8, "share": 100, "by": "task"}
+    assert begun["rollout"] == {**candidate, "environments": {"dev": {"allow": ["wait"], "deny": []}}}
+    assert (shown, back["rollout"]) == (["desk.pid"], begun["rollout"])
+    assert "8 (100 % of tasks)" in listed
+    assert [ran.code for ran in nothing] == [2, 2]
+    assert all("profile `filed` has no rollout" in ran.err for ran in nothing)
