@@ -23,6 +23,7 @@ const theme = createTheme({
   respectReducedMotion: true,
   components: {
     Modal: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
+    Notification: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
     Drawer: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
   },
 });
@@ -56,6 +57,7 @@ const router = createBrowserRouter(
         page("profiles/*", () => import("./pages/profiles")),
         page("scope", () => import("./pages/scope")),
         page("catalog/*", () => import("./pages/catalog")),
+        page("integrations", () => import("./pages/integrations")),
         page("approvals/*", () => import("./pages/approvals")),
         page("pins/*", () => import("./pages/pins")),
         page("activity/*", () => import("./pages/activity")),

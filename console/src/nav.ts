@@ -12,6 +12,7 @@ import {
   IconPlayerPlay,
   IconServer,
   IconStack2,
+  IconToggleRight,
   IconTopologyStar3,
 } from "@tabler/icons-react";
 import type { ComponentType } from "react";
@@ -31,6 +32,7 @@ export const PLACES: readonly Place[] = [
   { path: "/profiles", title: "Profiles", icon: IconTopologyStar3, role: "viewer" },
   { path: "/scope", title: "Scope lens", icon: IconFocus2, role: "agent" },
   { path: "/catalog", title: "Catalog", icon: IconBook2, role: "agent" },
+  { path: "/integrations", title: "Integrations", icon: IconToggleRight, role: "agent" },
   { path: "/approvals", title: "Approvals", icon: IconChecklist, role: "viewer" },
   { path: "/pins", title: "Pins", icon: IconPinned, role: "viewer" },
   { path: "/activity", title: "Activity", icon: IconActivity, role: "viewer" },

@@ -158,7 +158,7 @@ def test_an_agent_sees_only_the_pages_that_are_for_agents_and_begins_on_one(
     tab.goto("/console/")
     log_in(tab, make_key(gateway, key_id="bot", role="agent"))
     pages = tab.get_by_role("navigation", name="Pages").get_by_role("link")
-    expect(pages).to_have_text(["Scope lens", "Catalog", "WASM tasks"])
+    expect(pages).to_have_text(["Scope lens", "Catalog", "Integrations", "WASM tasks"])
     expect(tab.get_by_role("heading", name="Scope lens")).to_be_visible()
 
 

@@ -29,6 +29,7 @@ BESIDE: Final = {
     "catalog-bundle": ("catalog/picked?servers=git,notes&tab=connect", "Frozen list"),
     "catalog-quality": ("catalog/quality?all=true", "billing"),
     "catalog-category": ("catalog/in/files", "Shared files"),
+    "integrations": ("integrations", "For you"),
     "approvals-all": ("approvals?state=all", "shop.refund_order"),
     "unused-keys": ("unused?of=key", "assistant"),
     "unused-servers": ("unused?of=server", "billing"),

@@ -21,6 +21,7 @@ test("a list that is left out is not an empty one, which lets nothing pass", () 
     default_task: "review",
     expires_at_s: new Date(2030, 0, 31, 23, 59, 59).getTime() / 1000,
     budgets: { calls_per_day: 100 },
+    integrations: "on",
   });
 });
 

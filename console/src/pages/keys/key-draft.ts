@@ -16,6 +16,7 @@ export interface KeyDraft {
   /** The last day it is good, as `YYYY-MM-DD`; empty: it does not expire. */
   lastDay: string;
   budgets: TimeBudgets;
+  integrations: Shapes["KeySent"]["integrations"];
 }
 
 export const NEW_KEY: KeyDraft = {
@@ -28,6 +29,7 @@ export const NEW_KEY: KeyDraft = {
   defaultTask: "",
   lastDay: "",
   budgets: {},
+  integrations: "on",
 };
 
 export const ROLES: readonly { value: KeyRole; label: string }[] = [
@@ -36,6 +38,12 @@ export const ROLES: readonly { value: KeyRole; label: string }[] = [
   { value: "publisher", label: "publisher: also writes tasks and profiles" },
   { value: "admin", label: "admin: governs" },
   { value: "node", label: "node: for a node of this gateway" },
+];
+
+export const INTEGRATIONS: readonly { value: "on" | "read_only" | "off"; label: string }[] = [
+  { value: "on", label: "on: all tools of every server it reaches" },
+  { value: "read_only", label: "read-only: the read-only tools of every server it reaches" },
+  { value: "off", label: "off: nothing, until the caller switches servers on" },
 ];
 
 /** The end of a day, where the browser is, in seconds. */
@@ -52,6 +60,7 @@ export function keyBody(draft: KeyDraft): Shapes["KeySent"] {
     default_task: draft.defaultTask.trim() || null,
     expires_at_s: draft.lastDay === "" ? null : endOfDay(draft.lastDay),
     budgets: { ...draft.budgets },
+    integrations: draft.integrations,
   };
 }
 

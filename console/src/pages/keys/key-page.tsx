@@ -85,6 +85,7 @@ function Facts({ found }: { readonly found: Shapes["KeyShown"] }) {
       <FactRow name="Default task">
         {found.default_task == null ? "–" : <Untrusted text={found.default_task} mono />}
       </FactRow>
+      <FactRow name="Integrations at first">{found.integrations.replace("_", "-")}</FactRow>
       <FactRow name="Expires">
         <Expiry at={found.expires_at_s} />
         {found.expires_at_s == null ? null : ` (${moment(found.expires_at_s * 1000)})`}

@@ -13,7 +13,7 @@ import { PageHead } from "@/parts/page-head";
 import { Empty, Failure } from "@/parts/states";
 import { TimeBudgetFields } from "@/parts/time-budgets";
 import { visibleText } from "@/parts/visible";
-import { type KeyDraft, type KeyRole, keyBody, keyProblems, NEW_KEY, ROLES } from "./key-draft";
+import { INTEGRATIONS, type KeyDraft, type KeyRole, keyBody, keyProblems, NEW_KEY, ROLES } from "./key-draft";
 import { SecretShown } from "./secret-shown";
 
 /** So many are suggested at once; typing finds the others. */
@@ -90,6 +90,15 @@ function KeyForm({ onMade }: { readonly onMade: (made: Shapes["KeyMade"]) => voi
           limit={MOST}
           renderOption={({ option }) => visibleText(option.value)}
           {...form.getInputProps("defaultTask")}
+        />
+        <NativeSelect
+          label="Integrations at first"
+          description="What callers have before they switch servers on and off for themselves."
+          data={[...INTEGRATIONS]}
+          value={form.values.integrations}
+          onChange={(event) =>
+            form.setFieldValue("integrations", event.currentTarget.value as KeyDraft["integrations"])
+          }
         />
         <TextInput
           type="date"
