@@ -56,7 +56,7 @@ def test_a_grant_is_weighed_by_the_tools_that_are_not_used() -> None:
 
 
 def test_a_caller_reaches_what_its_own_versions_of_profiles_have() -> None:
-    """While a profile is rolled out, a key reaches either version at most, and each caller has one of them."""
+    """While a profile is rolled out, a key reaches both versions at most, and each caller has one."""
     rollout = Rollout(version=2, share=100, selection=Selection(servers=("time",)))
     profile = Profile(profile_id="p", selection=Selection(servers=("mail",)), rollout=rollout)
     desk = Task(task_id="desk", config={"mcp.enabled": "true", "mcp.profile": '"p"'})

@@ -153,6 +153,7 @@ def test_patterns_are_matched_in_these_places_and_effects_decided_in_one() -> No
         "policy/reach.py first_match",
         "policy/rules.py first_match",
         "surfaces/rest/matches.py matching",
+        "surfaces/wasm/fd_policy.py first_match",  # of a name alone, against the list before it
     }
     assert calls_of(("counts_as",)) == {
         "catalog/rows.py counts_as",

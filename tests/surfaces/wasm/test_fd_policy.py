@@ -9,7 +9,10 @@ import pytest
 from tests.surfaces.wasm.task_house import PlayedGuest, open_task_house
 from tests.surfaces.wasm.test_mcp_calls import FUNCTIONS, net, one, status
 from tests.upstream.memory_link import Json, text_result
+from toolgate.errors import InvalidParams, PolicyDenied
+from toolgate.policy.layers import MAX_WILDCARDS
 from toolgate.surfaces.wasm.descriptors import NARROW
+from toolgate.surfaces.wasm.fd_policy import ALL
 from toolgate.upstream.link import Reply
 
 pytestmark = pytest.mark.anyio
@@ -128,3 +131,39 @@ async def test_what_is_no_policy_or_of_another_kind_of_descriptor_is_invalid() -
 
     async with open_task_house(net(), one()) as house:
         await house.play(FUNCTIONS, story)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("*only", "fs/@read_only", id="an effect that is spelled like a name"),
+        pytest.param("?read_*", "fs/@read_only", id="the same, by another pattern"),
+        pytest.param("prompt:f*", "prompt:fs/secret", id="a prompt of the server"),
+        pytest.param("read*", "r*", id="a wider pattern"),
+        pytest.param("read", "@read_only", id="an effect for a name"),
+    ],
+)
+def test_a_list_that_would_let_more_through_is_refused(before: str, after: str) -> None:
+    policy = ALL.narrow(json.dumps({"allow": [before]}).encode(), server_id="fs")
+
+    with pytest.raises(PolicyDenied):
+        policy.narrow(json.dumps({"allow": [after]}).encode(), server_id="fs")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("*", "read"), ("read*", "fs/read_all"), ("fs/@read_only", "fs/@read_only")]
+)
+def test_a_list_within_the_one_before_it_takes_its_place(before: str, after: str) -> None:
+    policy = ALL.narrow(json.dumps({"allow": [before]}).encode(), server_id="fs")
+
+    assert policy.narrow(json.dumps({"allow": [after]}).encode(), server_id="fs").allow == (after,)
+
+
+def test_denials_add_up_to_no_more_than_one_list_may_hold() -> None:
+    policy = ALL
+    for number in range(MAX_WILDCARDS):
+        policy = policy.narrow(json.dumps({"deny": [f"a{number}*"]}).encode(), server_id="fs")
+
+    assert len(policy.deny) == MAX_WILDCARDS
+    with pytest.raises(InvalidParams, match="entries with wildcards"):
+        policy.narrow(b'{"deny":["b*"]}', server_id="fs")

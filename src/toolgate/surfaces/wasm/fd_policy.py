@@ -12,10 +12,10 @@ import msgspec
 
 from toolgate.errors import InvalidParams, PolicyDenied
 from toolgate.model.effects import UNSTATED
-from toolgate.model.names import ToolRef
+from toolgate.model.names import ToolRef, kind_of
 from toolgate.model.raw import UNREADABLE
 from toolgate.policy.layers import SessionRequest, parse_session_params
-from toolgate.policy.patterns import Patterns, has_wildcard
+from toolgate.policy.patterns import Patterns, effect_of, has_wildcard
 
 MAX_POLICY_BYTES: Final = 65_536
 """Of one change: a thousand patterns of the usual length."""
@@ -60,12 +60,15 @@ class FdPolicy:
             for name, value in (("allow", change.allow), ("deny", change.deny))
             if value is not msgspec.UNSET
         }
+        if self.deny and "mcp.tool_denylist" in lists:
+            # The limits of one list hold for all denials together: each is held against each tool.
+            lists["mcp.tool_denylist"] = [*self.deny, *lists["mcp.tool_denylist"]]
         asked = parse_session_params(lists)
         if asked.allow is not None:
             self._check_within(asked.allow, server_id)
         return FdPolicy(
             allow=self.allow if asked.allow is None else asked.allow,
-            deny=tuple(sorted({*self.deny, *asked.deny})),
+            deny=asked.deny or self.deny,
             max_calls=_least(self.max_calls, change.max_calls),
             timeout_ms=_least(self.timeout_ms, change.timeout_ms, at_least=_MIN_TIMEOUT_MS),
             max_output_bytes=_least(self.max_output_bytes, change.max_output_bytes),
@@ -83,14 +86,15 @@ class FdPolicy:
     def _check_within(self, allow: tuple[str, ...], server_id: str) -> None:
         """PolicyDenied for an entry that the list so far does not hold.
 
-        A pattern is within it only as the same text: whether one pattern covers another is not computed.
+        A pattern, an effect, a prompt or a resource is within it only as the same text: whether one pattern
+        covers another is not computed.
         """
         if self.allow is None:
             return
         before = Patterns.of(self.allow)
         for entry in allow:
             ref = ToolRef(server_id, entry.removeprefix(f"{server_id}/"))
-            is_name = not has_wildcard(entry) and not entry.startswith("@")
+            is_name = not has_wildcard(entry) and effect_of(entry) is None and not kind_of(entry)
             matches = is_name and before.first_match(ref, effects=UNSTATED, is_deny=False) is not None
             if entry not in self.allow and not matches:
                 raise PolicyDenied(
