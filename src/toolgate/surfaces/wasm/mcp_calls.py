@@ -260,18 +260,22 @@ async def _call(context: TaskContext, session: McpSession, tool: str, arguments:
 async def _send(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> Answer:
     """Within the time of the descriptor, if it has one; that of the server holds as well."""
     timeout_ms = session.policy.timeout_ms
+    if timeout_ms is None:
+        return await _send_untimed(context, session, tool, arguments)
     try:
-        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1e3):
-            view = await _view(context, session.server_id, session.policy, for_call=True)
-            params = {"arguments": msgspec.Raw(arguments)}
-            return await context.gateway.call(view, tool, params, trace=context.trace)
+        async with asyncio.timeout(timeout_ms / 1e3):
+            return await _send_untimed(context, session, tool, arguments)
     except TimeoutError as exc:
-        if timeout_ms is None:
-            raise
         raise CallTimedOut(
             f"the tool gave no result within {timeout_ms} ms",
             hint="narrow the descriptor's `timeout_ms` less",
         ) from exc
+
+
+async def _send_untimed(context: TaskContext, session: McpSession, tool: str, arguments: bytes) -> Answer:
+    view = await _view(context, session.server_id, session.policy, for_call=True)
+    params = {"arguments": msgspec.Raw(arguments)}
+    return await context.gateway.call(view, tool, params, trace=context.trace)
 
 
 def _check_size(result: bytes, most: int | None) -> None:
