@@ -81,16 +81,8 @@ async def connect(address: str) -> Connection:
 
 def post(address: str, path: str, body: dict, *more: str) -> bytes:
     data = json.dumps(body).encode()
-    lines = [
-        f"POST {path} HTTP/1.1",
-        f"host: {address}",
-        "content-type: application/json",
-        "accept: application/json, text/event-stream",
-        f"content-length: {len(data)}",
-        *more,
-        "",
-        "",
-    ]
+    lines = [f"POST {path} HTTP/1.1", f"host: {address}", "content-type: application/json",
+             "accept: application/json, text/event-stream", f"content-length: {len(data)}", *more, "", ""]
     return "\r\n".join(lines).encode() + data
 
 
@@ -102,37 +94,16 @@ class Direct:
         self.asks, self.calls = [], []
         messages: list[dict] = list(QUESTION)
         for number in range(rounds + 1):
-            self.asks.append(
-                post(
-                    UPSTREAM,
-                    "/v1/chat/completions",
-                    {"model": f"rounds-{rounds}", "messages": messages, "tools": TOOLS},
-                )
-            )
-            call = {
-                "id": f"call_{number}",
-                "type": "function",
-                "function": {
-                    "name": "mcp__bench__echo",
-                    "arguments": json.dumps({"text": f"round {number}"}),
-                },
-            }
-            messages = [
-                *messages,
-                {"role": "assistant", "content": None, "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": call["id"], "content": "said"},
-            ]
+            self.asks.append(post(UPSTREAM, "/v1/chat/completions",
+                                  {"model": f"rounds-{rounds}", "messages": messages, "tools": TOOLS}))
+            call = {"id": f"call_{number}", "type": "function",
+                    "function": {"name": "mcp__bench__echo", "arguments": json.dumps({"text": f"round {number}"})}}
+            messages = [*messages, {"role": "assistant", "content": None, "tool_calls": [call]},
+                        {"role": "tool", "tool_call_id": call["id"], "content": "said"}]
             params = {"name": "echo", "arguments": {"text": f"round {number}"}, "_meta": META}
-            self.calls.append(
-                post(
-                    UPSTREAM,
-                    "/mcp",
-                    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
-                    "mcp-protocol-version: 2026-07-28",
-                    "mcp-method: tools/call",
-                    "mcp-name: echo",
-                )
-            )
+            self.calls.append(post(UPSTREAM, "/mcp",
+                                   {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
+                                   "mcp-protocol-version: 2026-07-28", "mcp-method: tools/call", "mcp-name: echo"))
 
     async def open(self) -> "Direct":
         self.model, self.server = await connect(UPSTREAM), await connect(UPSTREAM)
@@ -149,9 +120,8 @@ class Through:
     """A client that knows nothing but the chat door."""
 
     def __init__(self, rounds: int) -> None:
-        self.request = post(
-            GATEWAY, "/t/bench/v1/chat/completions", {"model": f"rounds-{rounds}", "messages": QUESTION}
-        )
+        self.request = post(GATEWAY, "/t/bench/v1/chat/completions",
+                            {"model": f"rounds-{rounds}", "messages": QUESTION})
 
     async def open(self) -> "Through":
         self.door = await connect(GATEWAY)
@@ -183,24 +153,11 @@ async def overhead(pids: list[int], *, tool_rounds: int, clients: int, seconds: 
         begun = procs.cpu(pids)
         through = await closed_loop([await Through(tool_rounds).open() for _ in range(clients)], seconds)
         used = procs.cpu(pids) - begun
-        rows.append(
-            (
-                statistics.median(direct),
-                statistics.median(through),
-                used / len(through) / max(tool_rounds, 1) * 1000,
-                len(through) / seconds,
-            )
-        )
+        rows.append((statistics.median(direct), statistics.median(through),
+                     used / len(through) / max(tool_rounds, 1) * 1000, len(through) / seconds))
     direct_ms, through_ms, cpu_ms, rate = (statistics.median(column) for column in zip(*rows, strict=True))
-    return {
-        "rounds": tool_rounds,
-        "clients": clients,
-        "direct_ms": direct_ms,
-        "through_ms": through_ms,
-        "added_ms": (through_ms - direct_ms) / max(tool_rounds, 1),
-        "cpu_ms": cpu_ms,
-        "rate": rate,
-    }
+    return {"rounds": tool_rounds, "clients": clients, "direct_ms": direct_ms, "through_ms": through_ms,
+            "added_ms": (through_ms - direct_ms) / max(tool_rounds, 1), "cpu_ms": cpu_ms, "rate": rate}
 
 
 async def one_stream(address: str, path: str, model: str, gate: asyncio.Event) -> tuple[float, float, bytes]:
@@ -242,28 +199,14 @@ async def streams(pids: list[int], *, number: int, address: str, path: str, mode
     if watching is not None:
         watching.cancel()
     pieces = int(model.rsplit("-", 1)[1])
-    whole = [
-        one
-        for one in done
-        if not isinstance(one, BaseException)
-        and b"data: [DONE]" in one[2]
-        and all(b"word%d " % at in one[2] for at in range(pieces))
-    ]
+    whole = [one for one in done if not isinstance(one, BaseException)
+             and b"data: [DONE]" in one[2] and all(b"word%d " % at in one[2] for at in range(pieces))]
     firsts = sorted(one[0] for one in whole)
     ends = sorted(one[1] for one in whole)
-    return {
-        "complete": len(whole),
-        "of": number,
-        "first_p50_ms": quantile(firsts, 0.5),
-        "first_p99_ms": quantile(firsts, 0.99),
-        "end_p50_ms": quantile(ends, 0.5),
-        "end_p99_ms": quantile(ends, 0.99),
-        "chunks_per_s": number * pieces / took,
-        "cpu_s": used,
-        "took_s": took,
-        "pss_mb": procs.memory(pids),
-        "lag_ms": max(lags, default=0.0),
-    }
+    return {"complete": len(whole), "of": number, "first_p50_ms": quantile(firsts, 0.5),
+            "first_p99_ms": quantile(firsts, 0.99), "end_p50_ms": quantile(ends, 0.5),
+            "end_p99_ms": quantile(ends, 0.99), "chunks_per_s": number * pieces / took,
+            "cpu_s": used, "took_s": took, "pss_mb": procs.memory(pids), "lag_ms": max(lags, default=0.0)}
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -273,9 +216,7 @@ def quantile(values: list[float], share: float) -> float:
 async def watch_lag(lags: list[float]) -> None:
     while True:
         text = await asyncio.to_thread(fetch, "/metrics")
-        lags += [
-            float(line.split()[1]) for line in text.splitlines() if line.startswith("toolgate_loop_lag_ms ")
-        ]
+        lags += [float(line.split()[1]) for line in text.splitlines() if line.startswith("toolgate_loop_lag_ms ")]
         await asyncio.sleep(0.5)
 
 
@@ -285,12 +226,8 @@ def fetch(path: str) -> str:
 
 
 def put(path: str, body: dict) -> None:
-    request = urllib.request.Request(
-        f"http://{GATEWAY}{path}",
-        json.dumps(body).encode(),
-        method="PUT",
-        headers={"content-type": "application/json"},
-    )
+    request = urllib.request.Request(f"http://{GATEWAY}{path}", json.dumps(body).encode(), method="PUT",
+                                     headers={"content-type": "application/json"})
     urllib.request.urlopen(request, timeout=10).close()
 
 
@@ -308,68 +245,40 @@ def until(look: Callable[[], bool], within_s: float = 20.0) -> None:
 
 
 def register() -> None:
-    server = {
-        "server_id": "bench",
-        "transport": "streamable_http",
-        "allowed_tools": ["*"],
-        "prewarm": True,
-        "http": {"url": f"http://{UPSTREAM}/mcp"},
-        "budgets": {"max_concurrency": 256},
-    }
+    server = {"server_id": "bench", "transport": "streamable_http", "allowed_tools": ["*"], "prewarm": True,
+              "http": {"url": f"http://{UPSTREAM}/mcp"}, "budgets": {"max_concurrency": 256}}
     put("/admin/api/mcp/servers/bench", server)
     config = {"mcp.enabled": "true", "mcp.default_server_ids": '["bench"]'}
     put("/admin/api/tasks/bench", {"task_id": "bench", "config": config})
-    upstream = {
-        "upstream_id": "bench",
-        "base_url": f"http://{UPSTREAM}/v1",
-        "models": ["*"],
-        "max_concurrency": 1024,
-        "budgets": {"max_iterations": 32},
-    }
+    upstream = {"upstream_id": "bench", "base_url": f"http://{UPSTREAM}/v1", "models": ["*"], "max_concurrency": 1024,
+                "budgets": {"max_iterations": 32}}
     put("/admin/api/chat-upstreams/bench", upstream)
     until(lambda: "bench.echo" in fetch("/api/v1/mcp/tools?task=bench"))
 
 
 async def measure(pids: list[int], options: argparse.Namespace) -> None:
-    print(
-        "| rounds | clients | by oneself, ms | through Toolgate, ms | added a round, ms | processor a round, ms | chats/s |"
-    )
+    print("| rounds | clients | by oneself, ms | through Toolgate, ms | added a round, ms | processor a round, ms | chats/s |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     rows = []
     for tool_rounds, clients in ((0, 1), (1, 1), (3, 1), (8, 1), (3, 16)):
-        row = await overhead(
-            pids, tool_rounds=tool_rounds, clients=clients, seconds=options.seconds, turns=options.rounds
-        )
-        print(
-            "| {rounds} | {clients} | {direct_ms:.2f} | {through_ms:.2f} | {added_ms:.2f} | {cpu_ms:.2f} | {rate:.0f} |".format(
-                **row
-            ),
-            flush=True,
-        )
+        row = await overhead(pids, tool_rounds=tool_rounds, clients=clients, seconds=options.seconds,
+                             turns=options.rounds)
+        print("| {rounds} | {clients} | {direct_ms:.2f} | {through_ms:.2f} | {added_ms:.2f} | {cpu_ms:.2f} | {rate:.0f} |"
+              .format(**row), flush=True)
         rows.append(row)
     none, many = rows[0], rows[3]
     further = (many["through_ms"] - many["direct_ms"] - none["added_ms"]) / many["rounds"]
-    print(
-        f"\nA chat without tools costs {none['added_ms']:.2f} ms more, each round of tools another {further:.2f} ms. "
-        "With 16 clients the gateway's processor is full: look at its time, not at the clock."
-    )
+    print(f"\nA chat without tools costs {none['added_ms']:.2f} ms more, each round of tools another {further:.2f} ms. "
+          "With 16 clients the gateway's processor is full: look at its time, not at the clock.")
     model = "paced-1-20-100"
     print(f"\n{options.streams} streams at once, `{model}`:\n")
-    for name, address, path in (
-        ("by oneself", UPSTREAM, "/v1/chat/completions"),
-        ("through Toolgate", GATEWAY, "/t/bench/v1/chat/completions"),
-    ):
+    for name, address, path in (("by oneself", UPSTREAM, "/v1/chat/completions"),
+                                ("through Toolgate", GATEWAY, "/t/bench/v1/chat/completions")):
         # The model by itself begins with the words: it is not the client's to run the tool in between.
         asked = model if address == GATEWAY else model.replace("-1-", "-0-", 1)
         row = await streams(pids, number=options.streams, address=address, path=path, model=asked)
-        print(
-            f"- {name}: "
-            + ", ".join(
-                f"{key} {value:.1f}" if isinstance(value, float) else f"{key} {value}"
-                for key, value in row.items()
-            ),
-            flush=True,
-        )
+        print(f"- {name}: " + ", ".join(f"{key} {value:.1f}" if isinstance(value, float) else f"{key} {value}"
+                                         for key, value in row.items()), flush=True)
 
 
 def main() -> None:
@@ -380,14 +289,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         log = Path(work) / "log"
-        upstream = procs.start(
-            [sys.executable, str(HERE / "upstreams.py"), str(UPSTREAM_PORT)], log=log, cpus={1}
-        )
-        gateway = procs.start(
-            [TOOLGATE, "up", "--listen", GATEWAY, "--data", f"{work}/data", "--log-level", "warning"],
-            log=log,
-            cpus={0},
-        )
+        upstream = procs.start([sys.executable, str(HERE / "upstreams.py"), str(UPSTREAM_PORT)], log=log, cpus={1})
+        gateway = procs.start([TOOLGATE, "up", "--listen", GATEWAY, "--data", f"{work}/data", "--log-level", "warning"],
+                              log=log, cpus={0})
         try:
             until(lambda: bool(fetch("/healthz")))
             register()

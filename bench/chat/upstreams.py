@@ -68,11 +68,7 @@ def call(number: int) -> dict[str, object]:
 
 
 def completion(message: dict[str, object], reason: str) -> bytes:
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", "content": None, **message},
-        "finish_reason": reason,
-    }
+    choice = {"index": 0, "message": {"role": "assistant", "content": None, **message}, "finish_reason": reason}
     return encode({**HEAD, "object": "chat.completion", "choices": [choice], "usage": USAGE})
 
 

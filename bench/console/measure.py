@@ -38,11 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=3)
     turns = parser.parse_args().turns
-    with (
-        tempfile.TemporaryDirectory() as root,
-        large_house(Path(root) / "house") as gateway,
-        chromium_running() as browser,
-    ):
+    with tempfile.TemporaryDirectory() as root, large_house(Path(root) / "house") as gateway, chromium_running() as browser:
         print("| page | usable, ms | typing, ms |\n| --- | --- | --- |")
         for name, place in PLACES.items():
             taken = [measure(browser, gateway, place) for _ in range(turns)]

@@ -7,7 +7,6 @@ is how the gateway shares itself, not how the system shares its processors.
 
     venvs/harness/bin/python harness/abuse.py [--rounds 3] [--seconds 5] [--manners hangs,floods,drones,crashes]
 """
-
 from __future__ import annotations
 
 import argparse
@@ -65,13 +64,8 @@ class Rude:
     def __enter__(self):
         command = [*LOW, sys.executable, "-I", "-S", str(RUDE), self.manner]
         if self.transport == "stdio":
-            write(
-                self.servers,
-                "rude",
-                transport="stdio",
-                prewarm=True,
-                stdio={"command": command[0], "args": command[1:]},
-            )
+            write(self.servers, "rude", transport="stdio", prewarm=True,
+                  stdio={"command": command[0], "args": command[1:]})
         else:
             self.process = subprocess.Popen([*command, "http"], stdout=subprocess.PIPE, text=True)
             url = f"http://127.0.0.1:{int(self.process.stdout.readline())}/mcp"
@@ -150,27 +144,10 @@ async def beside_rude(seconds: float) -> dict:
 def measure(work: Path, options: argparse.Namespace) -> None:
     servers = work / "servers"
     servers.mkdir(parents=True)
-    write(
-        servers,
-        "small",
-        transport="streamable_http",
-        http={"url": f"http://127.0.0.1:{UPSTREAM_PORT}/small/mcp"},
-    )
-    upstream = procs.start(
-        [sys.executable, str(HERE / "upstream_http.py"), str(UPSTREAM_PORT)], log=work / "log"
-    )
-    command = [
-        str(PROJECT / ".venv" / "bin" / "toolgate"),
-        "up",
-        "--listen",
-        f"127.0.0.1:{PORT}",
-        "--data",
-        str(work / "data"),
-        "--mcp-registry-dir",
-        str(servers),
-        "--log-level",
-        "error",
-    ]
+    write(servers, "small", transport="streamable_http", http={"url": f"http://127.0.0.1:{UPSTREAM_PORT}/small/mcp"})
+    upstream = procs.start([sys.executable, str(HERE / "upstream_http.py"), str(UPSTREAM_PORT)], log=work / "log")
+    command = [str(PROJECT / ".venv" / "bin" / "toolgate"), "up", "--listen", f"127.0.0.1:{PORT}",
+               "--data", str(work / "data"), "--mcp-registry-dir", str(servers), "--log-level", "error"]
     environ = {"PYTHONPATH": options.source} if options.source else {}
     gateway = procs.start(command, log=work / "log", env=environ)
     try:
@@ -184,9 +161,7 @@ def measure(work: Path, options: argparse.Namespace) -> None:
                     raise SystemExit("the gateway does not answer") from None
                 time.sleep(0.05)
         uvloop.run(healthy(2))
-        print(
-            "| another server | p99 alone, ms | p99 beside it, ms | ratio | p50 ratio | errors | loop lag, ms |"
-        )
+        print("| another server | p99 alone, ms | p99 beside it, ms | ratio | p50 ratio | errors | loop lag, ms |")
         print("|---|---|---|---|---|---|---|")
         for manner in options.manners.split(","):
             for transport in ("http", "stdio"):
@@ -196,9 +171,7 @@ def measure(work: Path, options: argparse.Namespace) -> None:
         procs.stop(upstream)
 
 
-def row(
-    servers: Path, gateway: subprocess.Popen, manner: str, transport: str, options: argparse.Namespace
-) -> None:
+def row(servers: Path, gateway: subprocess.Popen, manner: str, transport: str, options: argparse.Namespace) -> None:
     alone, beside = [], []
     for _ in range(options.rounds):
         alone.append(uvloop.run(healthy(options.seconds)))
@@ -206,15 +179,10 @@ def row(
             beside.append(uvloop.run(beside_rude(options.seconds)))
     lag = loop_lag_ms()
     middle = lambda figures, key: statistics.median(one[key] for one in figures)  # noqa: E731
-    ratios = {
-        key: statistics.median(b[key] / a[key] for a, b in zip(alone, beside)) for key in ("p50_ms", "p99_ms")
-    }
+    ratios = {key: statistics.median(b[key] / a[key] for a, b in zip(alone, beside)) for key in ("p50_ms", "p99_ms")}
     errors = sum(one["errors"] for one in alone + beside)
-    print(
-        f"| {manner} ({transport}) | {middle(alone, 'p99_ms'):.2f} | {middle(beside, 'p99_ms'):.2f} "
-        f"| {ratios['p99_ms']:.2f} | {ratios['p50_ms']:.2f} | {errors} | {lag:.0f} |",
-        flush=True,
-    )
+    print(f"| {manner} ({transport}) | {middle(alone, 'p99_ms'):.2f} | {middle(beside, 'p99_ms'):.2f} "
+          f"| {ratios['p99_ms']:.2f} | {ratios['p50_ms']:.2f} | {errors} | {lag:.0f} |", flush=True)
 
 
 def main() -> None:

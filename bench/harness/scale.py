@@ -7,7 +7,6 @@ list and a call cost from then on.
 
     ../.venv/bin/python harness/scale.py [--sizes 10,100,1000,10000]
 """
-
 from __future__ import annotations
 
 import argparse
@@ -38,10 +37,7 @@ from toolgate.upstream.pool import Answer
 
 TOOLS = 10
 SEEN = 5
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 RESULT = msgspec.json.decode(b'{"content":[{"type":"text","text":"hello"}]}', type=dict[str, msgspec.Raw])
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}, "limit": {"type": "integer"}}}
 
@@ -50,20 +46,11 @@ def offer(number: int) -> ServerTools:
     """A server that has been listed."""
     server_id = f"s{number}"
     tags = ("five",) if number < SEEN else ("other",)
-    record = ServerRecord(
-        server_id=server_id,
-        transport="streamable_http",
-        allowed_tools=("*",),
-        tags=tags,
-        http=HttpEndpoint(url=f"http://127.0.0.1:9/{number}"),
-    )
+    record = ServerRecord(server_id=server_id, transport="streamable_http", allowed_tools=("*",), tags=tags,
+                          http=HttpEndpoint(url=f"http://127.0.0.1:9/{number}"))
     tools = {}
     for name in (f"tool_{one}" for one in range(TOOLS)):
-        raw = {
-            "name": name,
-            "description": f"{name} of {server_id}: looks something up.",
-            "inputSchema": SCHEMA,
-        }
+        raw = {"name": name, "description": f"{name} of {server_id}: looks something up.", "inputSchema": SCHEMA}
         tools[name] = check_definition(server_id, json.dumps(raw).encode())
     return ServerTools(record=record, state="ready", tools=MappingProxyType(tools), era="modern")
 
@@ -111,14 +98,8 @@ def request(method: str, url: str, **params) -> Request:
     path, _, query = url.partition("?")
     name = {b"mcp-name": params["name"].encode()} if "name" in params else {}
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
-    headers = {
-        b"host": b"x",
-        b"content-type": b"application/json",
-        b"accept": b"application/json",
-        b"mcp-protocol-version": b"2026-07-28",
-        b"mcp-method": method.encode(),
-        **name,
-    }
+    headers = {b"host": b"x", b"content-type": b"application/json", b"accept": b"application/json",
+               b"mcp-protocol-version": b"2026-07-28", b"mcp-method": method.encode(), **name}
     return Request("POST", path, query.encode(), headers, json.dumps(message).encode())
 
 
@@ -142,13 +123,8 @@ async def timed(door, asked: Request, times: int = 1) -> float:
 async def row(count: int) -> str:
     offers = [offer(number) for number in range(count)]
     five = tuple(f"s{number * (count // SEEN)}" for number in range(SEEN))
-    gateway = Gateway(
-        Servers(offers),
-        AuditLog(MemorySink()),
-        metrics=Metrics(),
-        limits=Limits(max_tools=100_000),
-        snapshot=Snapshot(),
-    )
+    gateway = Gateway(Servers(offers), AuditLog(MemorySink()), metrics=Metrics(), limits=Limits(max_tools=100_000),
+                      snapshot=Snapshot())
     identities = Identities(admin_key=None, trusts_local=True, clock_s=time.time)
     sessions = Sessions(b"k" * 32, clock_s=time.monotonic, wall_s=time.time)
     door = McpDoor(gateway, identities, sessions=sessions)
@@ -156,19 +132,14 @@ async def row(count: int) -> str:
         "named": task("named", **{"mcp.default_server_ids": list(five)}),
         "tagged": task("tagged", **{"mcp.tags": ["five"]}),
     }
-    state = RegistryState(
-        revision=1, epoch="e", servers={one.record.server_id: one.record for one in offers}, tasks=tasks
-    )
+    state = RegistryState(revision=1, epoch="e", servers={one.record.server_id: one.record for one in offers},
+                          tasks=tasks)
     gateway.apply(state)
     begun = time.perf_counter()
     gateway.apply(state)
     cells = [in_ms(time.perf_counter() - begun)]
-    urls = [
-        f"/api/mcp?servers={','.join(five)}",
-        "/api/mcp/t/named",
-        "/api/mcp/t/tagged",
-        f"/api/mcp?tools={','.join(f'{one}.tool_1' for one in five)}",
-    ]
+    urls = [f"/api/mcp?servers={','.join(five)}", "/api/mcp/t/named", "/api/mcp/t/tagged",
+            f"/api/mcp?tools={','.join(f'{one}.tool_1' for one in five)}"]
     for url in urls:
         cells.append(in_ms(await timed(door, request("tools/list", url))))
     cells.append(f"{await timed(door, request('tools/list', urls[0]), 2_000) * 1e6:.1f}")
@@ -180,10 +151,8 @@ async def row(count: int) -> str:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="10,100,1000,10000")
-    print(
-        "| servers | tools | change, ms | first list by `?servers=`, ms | by task, ms | by task with tags, ms "
-        "| by `?tools=`, ms | list, µs | call, µs |"
-    )
+    print("| servers | tools | change, ms | first list by `?servers=`, ms | by task, ms | by task with tags, ms "
+          "| by `?tools=`, ms | list, µs | call, µs |")
     print("|---|---|---|---|---|---|---|---|---|")
     for size in map(int, parser.parse_args().sizes.split(",")):
         print(await row(size), flush=True)

@@ -1,5 +1,4 @@
 """What a run of the load generator counted: every answer checked, its time kept."""
-
 from __future__ import annotations
 
 import statistics
@@ -33,14 +32,6 @@ class Tally:
         ordered = sorted(self.latencies)
         n = len(ordered)
         pick = lambda q: round(ordered[min(n - 1, int(n * q))] * 1e3, 4) if n else None  # noqa: E731
-        return {
-            "done": n,
-            "errors": self.errors,
-            "error_sample": self.sample,
-            "per_s": round(n / wall, 2),
-            "p50_ms": pick(0.50),
-            "p90_ms": pick(0.90),
-            "p99_ms": pick(0.99),
-            "max_ms": pick(1.0),
-            "mean_ms": round(statistics.fmean(ordered) * 1e3, 4) if n else None,
-        }
+        return {"done": n, "errors": self.errors, "error_sample": self.sample, "per_s": round(n / wall, 2),
+                "p50_ms": pick(0.50), "p90_ms": pick(0.90), "p99_ms": pick(0.99), "max_ms": pick(1.0),
+                "mean_ms": round(statistics.fmean(ordered) * 1e3, 4) if n else None}

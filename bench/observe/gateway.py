@@ -27,16 +27,9 @@ from toolgate.gateway.sending import Sending
 TURN_S = 0.02
 WRITE_S = 1.0
 REAL: dict[Any, tuple[str, ...]] = {
-    Recording: ("began", "came_back"),
-    Redaction: ("shown",),
-    sending: ("estimate_result",),
-}
-NOTHING: dict[str, Any] = {
-    "began": lambda *_: 0,
-    "came_back": lambda *_: None,
-    "shown": lambda *_: UNSEEN,
-    "estimate_result": lambda *_: 0,
-}
+    Recording: ("began", "came_back"), Redaction: ("shown",), sending: ("estimate_result",)}
+NOTHING: dict[str, Any] = {"began": lambda *_: 0, "came_back": lambda *_: None, "shown": lambda *_: UNSEEN,
+                           "estimate_result": lambda *_: 0}
 
 
 class Turns:
@@ -48,9 +41,7 @@ class Turns:
         self.real = {name: getattr(owner, name) for owner, names in REAL.items() for name in names}
         came_back = self.real["came_back"]
         # One that began in a turn without a record has nothing to end in the next.
-        self.real["came_back"] = lambda recording, view, route, end: (
-            end.start and came_back(recording, view, route, end)
-        )
+        self.real["came_back"] = lambda recording, view, route, end: end.start and came_back(recording, view, route, end)
         self.running: asyncio.Task[None] | None = None
 
     def begin(self, *, is_alternating: bool) -> None:

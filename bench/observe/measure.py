@@ -44,33 +44,14 @@ FEWEST_CALLS = 5
 def start_gateway(kind: str, port: int, work: Path) -> subprocess.Popen:
     servers = work / kind / "servers"
     servers.mkdir(parents=True)
-    record = {
-        "server_id": "small",
-        "transport": "streamable_http",
-        "allowed_tools": ["*"],
-        "http": {"url": f"http://127.0.0.1:{UPSTREAM_PORT}/small/mcp"},
-        "budgets": {"max_concurrency": 256},
-    }
+    record = {"server_id": "small", "transport": "streamable_http", "allowed_tools": ["*"],
+              "http": {"url": f"http://127.0.0.1:{UPSTREAM_PORT}/small/mcp"}, "budgets": {"max_concurrency": 256}}
     (servers / "small.json").write_text(json.dumps(record))
     return procs.start(
-        [
-            str(PYTHON),
-            str(BENCH / "observe/gateway.py"),
-            kind,
-            str(work / f"{kind}.json"),
-            "up",
-            "--listen",
-            f"127.0.0.1:{port}",
-            "--data",
-            str(work / kind / "data"),
-            "--mcp-registry-dir",
-            str(servers),
-            "--log-level",
-            "warning",
-        ],
-        log=work / f"{kind}.log",
-        cpus={0},
-    )
+        [str(PYTHON), str(BENCH / "observe/gateway.py"), kind, str(work / f"{kind}.json"),
+         "up", "--listen", f"127.0.0.1:{port}",
+         "--data", str(work / kind / "data"), "--mcp-registry-dir", str(servers), "--log-level", "warning"],
+        log=work / f"{kind}.log", cpus={0})
 
 
 def wait(port: int, path: str) -> None:
@@ -89,28 +70,13 @@ def wait(port: int, path: str) -> None:
 
 def load(port: int, pid: int, *, clients: int, seconds: float) -> dict:
     job = {
-        "endpoint": {
-            "url": f"http://127.0.0.1:{port}/api/mcp?servers=small",
-            "era": "handshake",
-            "transport": "http",
-        },
-        "op": "call",
-        "concurrency": clients,
-        "warmup": 0.5,
-        "duration": seconds,
-        "tool": "small.echo",
-        "arguments": {"text": "hello"},
-        "expect": "hello",
-        "watch": [pid],
+        "endpoint": {"url": f"http://127.0.0.1:{port}/api/mcp?servers=small", "era": "handshake", "transport": "http"},
+        "op": "call", "concurrency": clients, "warmup": 0.5, "duration": seconds,
+        "tool": "small.echo", "arguments": {"text": "hello"}, "expect": "hello", "watch": [pid],
     }
-    ran = subprocess.run(
-        [sys.executable, str(HARNESS / "loadgen.py")],
-        input=json.dumps(job),
-        text=True,
-        capture_output=True,
-        check=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}),
-    )
+    ran = subprocess.run([sys.executable, str(HARNESS / "loadgen.py")], input=json.dumps(job), text=True,
+                         capture_output=True, check=True,
+                         preexec_fn=lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}))
     figures = json.loads(ran.stdout)
     assert not figures.get("errors"), figures
     return figures
@@ -146,9 +112,8 @@ def mean(figures: list[float]) -> float:
 
 def compare(on: list[float], off: list[float]) -> tuple[float, float, float]:
     """What `on` is more than `off`: the figure, and the range of it."""
-    draws = sorted(
-        mean(random.choices(on, k=len(on))) / mean(random.choices(off, k=len(off))) - 1 for _ in range(DRAWS)
-    )
+    draws = sorted(mean(random.choices(on, k=len(on))) / mean(random.choices(off, k=len(off))) - 1
+                   for _ in range(DRAWS))
     return mean(on) / mean(off) - 1, draws[DRAWS // 40], draws[-DRAWS // 40]
 
 
@@ -158,11 +123,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[16, 1])
     options = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="toolgate-observe-"))
-    upstream = procs.start(
-        [sys.executable, str(HARNESS / "upstream_http.py"), str(UPSTREAM_PORT)],
-        log=work / "upstream.log",
-        cpus={max(os.sched_getaffinity(0))},
-    )
+    upstream = procs.start([sys.executable, str(HARNESS / "upstream_http.py"), str(UPSTREAM_PORT)],
+                           log=work / "upstream.log", cpus={max(os.sched_getaffinity(0))})
     try:
         wait(UPSTREAM_PORT, "/small/mcp")
         print("| clients | gateway | CPU µs per call | more |\n| --- | --- | --- | --- |")
@@ -181,14 +143,10 @@ def report(work: Path, *, clients: int, seconds: float) -> None:
     first = next(at for at, (_, calls, _) in enumerate(whole) if calls)
     spent = sum(turn[2] for turn in whole[first:]) / sum(turn[1] for turn in whole) * 1e6
     print(f"| {clients} | observes nothing | {mean(off):.1f} | |")
-    print(
-        f"| {clients} | `log`: audit log, metrics, tokens | {mean(on):.1f} |"
-        f" {more:+.1%} ({low:+.1%} to {high:+.1%}; goal: {GOAL:.0%}) |"
-    )
-    print(
-        f"| {clients} | `whole`: with the index, until it has all | {spent:.1f} | {spent / mean(off) - 1:+.1%} |",
-        flush=True,
-    )
+    print(f"| {clients} | `log`: audit log, metrics, tokens | {mean(on):.1f} |"
+          f" {more:+.1%} ({low:+.1%} to {high:+.1%}; goal: {GOAL:.0%}) |")
+    print(f"| {clients} | `whole`: with the index, until it has all | {spent:.1f} | {spent / mean(off) - 1:+.1%} |",
+          flush=True)
 
 
 if __name__ == "__main__":

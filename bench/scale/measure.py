@@ -123,9 +123,7 @@ async def measure_plan(snapshot: Snapshot) -> None:
             found = await asyncio.to_thread(plan, snapshot, after, limits=LIMITS)
         assert found.changes[0].reach_removed
         async with measuring("warnings of that change"):
-            await asyncio.to_thread(
-                lambda after=after: (list(lifted_guards(snapshot, after)), warn_of(after, []))
-            )
+            await asyncio.to_thread(lambda after=after: (list(lifted_guards(snapshot, after)), warn_of(after, [])))
 
 
 async def measure_find(gateway: Gateway) -> None:
@@ -161,20 +159,13 @@ async def _report(reports: Any, snapshot: Snapshot) -> None:
     now_ms = int(time.time() * 1e3)
     found = []
     for count, (server_id, offer) in enumerate(snapshot.servers.items(), start=1):
-        lists = check_lists(
-            server_id, tools=[t.raw for t in offer.tools.values()], prompts=(), resources=(), templates=()
-        )
+        lists = check_lists(server_id, tools=[t.raw for t in offer.tools.values()], prompts=(), resources=(), templates=())
         digest = digest_lists(lists)
         definitions = Definitions(
-            server_id=server_id,
-            digest=digest,
-            tools=tuple(tool.raw for tool in offer.tools.values()),
-            at_ms=now_ms,
+            server_id=server_id, digest=digest, tools=tuple(tool.raw for tool in offer.tools.values()), at_ms=now_ms
         )
         await reports.save_definitions(definitions)
-        found.append(
-            ServerReport(server_id=server_id, state="connected", list_state="ready", definitions=digest)
-        )
+        found.append(ServerReport(server_id=server_id, state="connected", list_state="ready", definitions=digest))
         if count % 60 == 0 or count == len(snapshot.servers):
             await reports.save_report(
                 NodeReport(node_id="n", at_ms=int(time.time() * 1e3), servers=tuple(found))
@@ -189,12 +180,8 @@ async def main(servers: int, tools: int, only: str) -> None:
     if "plan" in chosen:
         await measure_plan(snapshot)
     if "find" in chosen:
-        nodes = ReportedServers(
-            MemoryStore(lambda: 0).reports, {}, on_change=lambda _: None, clock_ms=lambda: 0
-        )
-        await measure_find(
-            Gateway(nodes, AuditLog(MemorySink()), metrics=Metrics(), limits=LIMITS, snapshot=snapshot)
-        )
+        nodes = ReportedServers(MemoryStore(lambda: 0).reports, {}, on_change=lambda _: None, clock_ms=lambda: 0)
+        await measure_find(Gateway(nodes, AuditLog(MemorySink()), metrics=Metrics(), limits=LIMITS, snapshot=snapshot))
     if "reports" in chosen:
         await measure_reports(snapshot)
 

@@ -43,10 +43,8 @@ CALLS, TOOL_CALLS, GUESTS, HOSTCALLS, SPIN_S = 20_000, 2_000, 200, 28, 3.0
 
 IDLE = '(module (memory (export "memory") 1) (func (export "_start")))'
 SPIN = '(module (memory (export "memory") 1) (func (export "_start") (loop $again (br $again))))'
-SLEEP = (
-    '(module (import "spear" "rest" (func $rest)) (memory (export "memory") 4)'
-    ' (func (export "_start") (call $rest)))'
-)
+SLEEP = ('(module (import "spear" "rest" (func $rest)) (memory (export "memory") 4)'
+         ' (func (export "_start") (call $rest)))')
 
 
 def loop_wat(imports: str, before: str, body: str, rounds: int) -> str:
@@ -67,8 +65,7 @@ def import_of(name: str, params: str, result: str) -> str:
 def tool_wat(rounds: int) -> str:
     """Each call is checked: below 0 the guest traps."""
     return loop_wat(
-        import_of("mcp_open", "i32 i32", "i32")
-        + import_of("mcp_call_tool", "i32 i32 i32 i32 i32 i32 i32", "i32"),
+        import_of("mcp_open", "i32 i32", "i32") + import_of("mcp_call_tool", "i32 i32 i32 i32 i32 i32 i32", "i32"),
         "(local.set $fd (call $mcp_open (i32.const 0) (i32.const 3)))",
         """(i32.store (i32.const 1020) (i32.const 4096))
            (if (i32.lt_s (call $mcp_call_tool (local.get $fd) (i32.const 16) (i32.const 4) (i32.const 32) (i32.const 15)
@@ -198,19 +195,13 @@ def stdio_us(directory: Path, turns: int) -> float:
     (directory / "loop.wasm").write_bytes(wat2wasm(tool_wat(TOOL_CALLS)))
     (directory / "bench.toml").write_text(
         'task_id = "bench"\n[config]\nmcp.enabled = true\nmcp.default_server_ids = ["one"]\n'
-        f'[workload]\nmodule = "loop.wasm"\nlimits = {{ max_calls = {TOOL_CALLS} }}\n',
-        "utf-8",
-    )
+        f'[workload]\nmodule = "loop.wasm"\nlimits = {{ max_calls = {TOOL_CALLS} }}\n', "utf-8")
     with running(site) as gateway:
         applied = gateway.cli("apply", "-f", str(directory / "bench.toml"))
         assert applied.code == 0, applied.err
         took = []
         for _ in range(turns + 1):
-            shown = (
-                gateway.http.post("/api/v1/tasks/bench/invocations", json={}, timeout=120)
-                .raise_for_status()
-                .json()
-            )
+            shown = gateway.http.post("/api/v1/tasks/bench/invocations", json={}, timeout=120).raise_for_status().json()
             assert shown["state"] == "succeeded", shown
             took.append(shown["ending"]["usage"]["wall_ms"] * 1e3 / TOOL_CALLS)
     return statistics.median(took[1:])
@@ -235,16 +226,12 @@ async def measure(directory: Path, turns: int) -> None:
             show(name, f"{took_ms:.3g} ms")
         show(f"memory of an idle guest, of {GUESTS}, with its thread", f"{await idle_kib(bench):.0f} KiB")
         took_s = await crowd_s(bench)
-        show(
-            f"{GUESTS} guests at once, {HOSTCALLS} calls of tools each",
-            f"{took_s:.2f} s, {GUESTS * HOSTCALLS / took_s:,.0f} calls/s",
-        )
+        show(f"{GUESTS} guests at once, {HOSTCALLS} calls of tools each",
+             f"{took_s:.2f} s, {GUESTS * HOSTCALLS / took_s:,.0f} calls/s")
         for spinning in (0, 2, 50):
             median, p99, worst = await lag_ms(bench, spinning)
-            show(
-                f"event loop late, {spinning} guests spinning",
-                f"median {median:.2f} ms, p99 {p99:.1f} ms, worst {worst:.1f} ms",
-            )
+            show(f"event loop late, {spinning} guests spinning",
+                 f"median {median:.2f} ms, p99 {p99:.1f} ms, worst {worst:.1f} ms")
 
 
 def show(name: str, value: str) -> None:

@@ -1,5 +1,4 @@
 """References: the upstream called directly, an upstream made with the official SDK, and the floors."""
-
 from __future__ import annotations
 
 import sys
@@ -61,9 +60,7 @@ class Floor(Contender):
         self.launch(cpus)
         for _ in range(200):
             try:
-                urllib.request.urlopen(
-                    urllib.request.Request(self.base + "/", b"{}", method="POST"), timeout=5
-                ).read()
+                urllib.request.urlopen(urllib.request.Request(self.base + "/", b"{}", method="POST"), timeout=5).read()
                 return 0.0
             except OSError:
                 time.sleep(0.05)
@@ -84,23 +81,8 @@ class AsgiFloor(Floor):
     name = "floor-asgi"
 
     def launch(self, cpus):
-        command = [
-            sys.executable,
-            "-m",
-            "uvicorn",
-            "floors:asgi",
-            "--app-dir",
-            str(HARNESS),
-            "--port",
-            str(self.port),
-            "--loop",
-            "uvloop",
-            "--http",
-            "httptools",
-            "--no-access-log",
-            "--log-level",
-            "warning",
-        ]
+        command = [sys.executable, "-m", "uvicorn", "floors:asgi", "--app-dir", str(HARNESS), "--port", str(self.port),
+                   "--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
         self.run(command, cpus=cpus)
 
 
@@ -122,23 +104,9 @@ class EchoUvicorn(Floor):
     workers = 1
 
     def launch(self, cpus):
-        command = [
-            self.lab.bin("harness", "uvicorn"),
-            "floors:echo",
-            "--app-dir",
-            str(HARNESS),
-            "--port",
-            str(self.port),
-            "--loop",
-            self.loop,
-            "--http",
-            self.http,
-            "--no-access-log",
-            "--log-level",
-            "warning",
-            "--workers",
-            str(self.workers),
-        ]
+        command = [self.lab.bin("harness", "uvicorn"), "floors:echo", "--app-dir", str(HARNESS), "--port", str(self.port),
+                   "--loop", self.loop, "--http", self.http, "--no-access-log", "--log-level", "warning",
+                   "--workers", str(self.workers)]
         self.run(command, cpus=cpus)
 
 
@@ -160,28 +128,9 @@ class EchoGranian(Floor):
     extra = ()
 
     def launch(self, cpus):
-        command = [
-            self.lab.bin("harness", "granian"),
-            "--interface",
-            "asgi",
-            "floors:echo",
-            "--working-dir",
-            str(HARNESS),
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-            "--workers",
-            "1",
-            "--loop",
-            self.loop,
-            "--http",
-            "1",
-            "--log-level",
-            "error",
-            "--no-access-log",
-            *self.extra,
-        ]
+        command = [self.lab.bin("harness", "granian"), "--interface", "asgi", "floors:echo", "--working-dir", str(HARNESS),
+                   "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1", "--loop", self.loop, "--http", "1",
+                   "--log-level", "error", "--no-access-log", *self.extra]
         self.run(command, cpus=cpus)
 
 
@@ -201,15 +150,7 @@ class EchoHypercorn(Floor):
     name = "echo-hypercorn"
 
     def launch(self, cpus):
-        command = [
-            self.lab.bin("harness", "hypercorn"),
-            "floors:echo",
-            "--bind",
-            f"127.0.0.1:{self.port}",
-            "-k",
-            "uvloop",
-            "--log-level",
-            "warning",
-        ]
+        command = [self.lab.bin("harness", "hypercorn"), "floors:echo", "--bind", f"127.0.0.1:{self.port}", "-k", "uvloop",
+                   "--log-level", "warning"]
         log = self.work / "log.txt"
         self.processes.append(procs.start(command, log=log, cwd=HARNESS, cpus=cpus))

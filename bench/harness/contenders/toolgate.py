@@ -1,5 +1,4 @@
 """Toolgate as it is installed: `toolgate up` with a directory of server files; audit and metrics are always on."""
-
 from __future__ import annotations
 
 import json
@@ -24,34 +23,13 @@ class Toolgate(Contender):
         shutil.rmtree(data, ignore_errors=True)
         servers.mkdir(exist_ok=True)
         for view in ("small", "big", "hang"):
-            self.write(
-                servers,
-                {
-                    "server_id": view,
-                    "transport": "streamable_http",
-                    "http": {"url": self.lab.upstream_url(view)},
-                },
-            )
+            self.write(servers, {"server_id": view, "transport": "streamable_http",
+                                 "http": {"url": self.lab.upstream_url(view)}})
         command, *args = self.lab.stdio_command
-        self.write(
-            servers, {"server_id": "stdio", "transport": "stdio", "stdio": {"command": command, "args": args}}
-        )
-        self.run(
-            [
-                str(COMMAND),
-                "up",
-                "--listen",
-                f"127.0.0.1:{self.port}",
-                "--data",
-                str(data),
-                "--mcp-registry-dir",
-                str(servers),
-                "--log-level",
-                "warning",
-            ],
-            {"TOOLGATE_MAX_TOOLS": "1000"},
-            cpus,
-        )
+        self.write(servers, {"server_id": "stdio", "transport": "stdio", "stdio": {"command": command, "args": args}})
+        self.run([str(COMMAND), "up", "--listen", f"127.0.0.1:{self.port}", "--data", str(data),
+                  "--mcp-registry-dir", str(servers), "--log-level", "warning"],
+                 {"TOOLGATE_MAX_TOOLS": "1000"}, cpus)
 
     def write(self, directory: Path, record: dict) -> None:
         record |= {"allowed_tools": ["*"], "budgets": {"max_concurrency": 256}}
