@@ -146,12 +146,12 @@ def test_the_line_to_control_is_encrypted_where_it_has_a_certificate(site: Site,
 
 
 @pytest.mark.requirement("002-004")
-def test_a_node_keeps_nothing_on_disk_but_its_audit_log(fleet: Fleet) -> None:
+def test_a_node_keeps_nothing_on_disk_but_its_audit_log_and_what_servers_listed(fleet: Fleet) -> None:
     [node] = fleet.nodes
     node.serves()
     node.stop()
 
-    kept = {"audit.jsonl", "audit.jsonl.id", "audit.jsonl.lock"}
+    kept = {"audit.jsonl", "audit.jsonl.id", "audit.jsonl.lock", "definitions"}
     assert {file.name for file in node.site.data.iterdir()} == kept
     assert '"tool":"echo"' in (node.site.data / "audit.jsonl").read_text("utf-8")
 

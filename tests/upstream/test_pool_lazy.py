@@ -65,6 +65,7 @@ async def call(pool: Pool, server_id: str, recheck: Callable[[], None] | None = 
     await pool.call(server_id, CALL, params("echo"), tool=tool, origin=CallOrigin(recheck=recheck))
 
 
+@pytest.mark.requirement("002-015")
 async def test_known_servers_are_listed_at_once_and_started_by_their_first_call(tmp_path: Path) -> None:
     net = MemoryNet(two=MemoryServer(instructions="Be brief.", prompts=[b'{"name":"ask"}']))
     net["two"].capabilities = {"tools": {}, "prompts": {}}
@@ -91,6 +92,7 @@ async def test_known_servers_are_listed_at_once_and_started_by_their_first_call(
     assert after["two"].verified_ms > THEN_MS
 
 
+@pytest.mark.requirement("002-016")
 async def test_a_prewarmed_server_is_listed_at_once_and_connected_at_start(tmp_path: Path) -> None:
     net = MemoryNet()
     await learn(tmp_path, net, records("one"))
@@ -270,11 +272,13 @@ async def test_a_server_in_use_is_never_evicted_and_a_call_waits_for_its_child(t
             await pool.call("two", CALL, params("echo"))
         waiting = asyncio.create_task(pool.call("two", CALL, params("echo")))
         await pass_time(1)
+        health = pool.health()["two"]
         done.set()
         await busy
         await waiting
 
     assert (len(net["one"].starts_s), len(net["two"].starts_s), len(net["two"].calls)) == (1, 1, 1)
+    assert (health.state, health.hint) == ("idle", "all 1 child processes are in use (`max_children`)")
 
 
 @pytest.mark.parametrize("kept_by", ["prewarm", "subscription", "session"])

@@ -3795,6 +3795,11 @@ export interface components {
             servers: components["schemas"]["DecisionShown"][];
             /** @description Servers in the scope whose tools are not known yet: more may come. */
             pending: string[];
+            /**
+             * @description Servers in the scope that are listed as an earlier run knew them: they list their tools when they are
+             *     first called.
+             */
+            unverified: string[];
             /** @description What every call has to have room in. */
             budgets: components["schemas"]["BudgetShown"][];
             warnings: string[];

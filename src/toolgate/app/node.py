@@ -1,7 +1,7 @@
 """`toolgate node`: the doors and the servers behind them, governed by a control elsewhere.
 
 It keeps nothing on disk but its audit log, the files of packages while servers run from them, and what it
-need not compute again (vectors, where search goes by meaning).
+need not learn or compute again (vectors, where search goes by meaning).
 """
 
 import asyncio

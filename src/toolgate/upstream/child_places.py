@@ -111,7 +111,8 @@ class ChildPlaces:
 
     def evict(self) -> None:
         """Free as many places as starts wait for, as far as connections are idle."""
-        # Every call ends here: what follows is rare.
+        if not (self._urgent or self._patient):
+            return  # nearly always: every call ends here
         wanted = len(self._urgent) + len(self._patient) - self._closing
         while wanted > 0:
             idle = [holder for holder in self._holders if holder.is_evictable]
@@ -141,7 +142,13 @@ class ChildPlace:
         """How many there are."""
         return 0 if self._places is None else self._places.capacity
 
+    @property
+    def hint(self) -> str:
+        """What a start waits for, if it waits for a place."""
+        return f"all {self.capacity} child processes are in use (`max_children`)" if self.is_awaited else ""
+
     async def take(self, *, is_urgent: bool) -> None:
+        """Wait for a place. Every return needs `hold` and `on_closed`, or `on_unused`."""
         if self._places is None:
             return
         self.is_awaited = True

@@ -338,7 +338,8 @@ class Connection(ABC):
     async def _start(self) -> None:
         await self._place.take(is_urgent=self._is_demanded)
         try:
-            if self._next()[0] <= self._clock():  # still
+            due_s, act = self._next()
+            if act == self._start and due_s <= self._clock():  # still
                 await self._open()
         finally:
             if self.link is None:

@@ -250,7 +250,7 @@ class Supervisor(Connection):
         return ServerHealth(
             state=self._condition.state,
             last_error=self._condition.last_error,
-            hint=self._condition.hint,
+            hint=self._condition.hint or self._place.hint,
             since_ms=self._condition.since_ms,
             restarts=self._restarts.count,
             pid=link.pid if link else None,

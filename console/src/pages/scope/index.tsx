@@ -117,7 +117,7 @@ function Explained({ lens, explained, items }: ExplainedProps) {
 
 /** What is to be said of the scope as a whole. */
 function Said({ explained }: { readonly explained: Shapes["ExplainAnswer"] }) {
-  const { refusal, warnings, pending, mode } = explained;
+  const { refusal, warnings, pending, unverified, mode } = explained;
   return (
     <>
       {refusal ? (
@@ -129,6 +129,12 @@ function Said({ explained }: { readonly explained: Shapes["ExplainAnswer"] }) {
       {pending.length > 0 ? (
         <Alert color="yellow">
           Not listed yet, so more may come: <Untrusted text={pending.join(", ")} mono />
+        </Alert>
+      ) : null}
+      {unverified.length > 0 ? (
+        <Alert color="gray">
+          Listed as an earlier run knew them, and not verified since:{" "}
+          <Untrusted text={unverified.join(", ")} mono />
         </Alert>
       ) : null}
       {mode === "find" ? (

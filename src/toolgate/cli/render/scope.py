@@ -56,8 +56,15 @@ def render_explanation(answer: Answer) -> RenderableType:
         _asking(tools),
         _shadowed(tools),
         _budgets(answer.get("budgets") or ()),
+        _unverified(answer.get("unverified") or ()),
         warnings(answer["warnings"]),
     )
+
+
+def _unverified(servers: Sequence[str]) -> RenderableType | None:
+    if not servers:
+        return None
+    return sentence("as an earlier run knew them, and not verified since: ", names(servers))
 
 
 def _profiles(profiles: Sequence[Answer]) -> RenderableType | None:

@@ -279,6 +279,9 @@ class ExplainAnswer(Shown, frozen=True, kw_only=True):
     """Servers left out whole."""
     pending: list[str]
     """Servers in the scope whose tools are not known yet: more may come."""
+    unverified: list[str]
+    """Servers in the scope that are listed as an earlier run knew them: they list their tools when they are
+    first called."""
     budgets: list[BudgetShown]
     """What every call has to have room in."""
     warnings: list[str]

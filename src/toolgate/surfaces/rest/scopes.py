@@ -7,6 +7,7 @@ does not exist. The other roles read the whole registry anyway.
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, get_args
@@ -210,7 +211,8 @@ async def explain_scope(serving: Serving, call: Call[None]) -> Answer:
         parse_server_id(query["server"])
     caller = parse_caller(_subject(gateway, call.caller, query.get("key")), query)
     # Of ten thousand tools it takes a tenth of a second, in which others want to be served.
-    explained = partial(_explain, gateway, caller, asker=call.caller)
+    unverified = frozenset(gateway.servers.unverified)
+    explained = partial(_explain, gateway, caller, asker=call.caller, unverified=unverified)
     split = _split_tool(gateway, query)
     answer = await asyncio.to_thread(explained, split)
     if split is not query and not answer.tools:
@@ -231,9 +233,15 @@ def _split_tool(gateway: Gateway, query: Mapping[str, str]) -> Mapping[str, str]
 
 
 def _explain(
-    gateway: Gateway, caller: Caller, query: Mapping[str, str], *, asker: Principal
+    gateway: Gateway,
+    caller: Caller,
+    query: Mapping[str, str],
+    *,
+    asker: Principal,
+    unverified: AbstractSet[str],
 ) -> ExplainAnswer:
-    revision = gateway.snapshot.revision
+    snapshot = gateway.snapshot
+    revision = snapshot.revision
     found = explain_to(gateway, asker, caller, side=parse_choice(query, "side", get_args(Side)))
     return ExplainAnswer(
         revision=revision,
@@ -242,6 +250,9 @@ def _explain(
         or list(_show_unlisted(gateway, caller, query, asker=asker)),
         servers=list(_show_decisions(gateway, found.servers, query, {})),
         pending=list(found.pending),
+        unverified=[
+            one for one in found.scope.servers if one in unverified and may_show(snapshot, asker, one)
+        ],
         budgets=[
             BudgetShown(layer=one.holder.kind, holder_id=one.holder.id, budget=budget, limit=limit)
             for one in gateway.allowances(caller)
