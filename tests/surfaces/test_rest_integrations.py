@@ -8,7 +8,8 @@ from tests.surfaces.rest_house import KEYS, NOW_MS, RestHouse, error_of, open_re
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AdminRecorded
 from toolgate.errors import TooManyAttempts
-from toolgate.gateway.identity import hash_key
+from toolgate.gateway.caller import Caller
+from toolgate.gateway.identity import hash_key, principal_of
 from toolgate.govern.change_rate import MAX_CHANGES, WINDOW_S, ChangeRate
 from toolgate.model.principals import choice_id_of
 from toolgate.registry.key_bodies import MAX_CHOICES
@@ -142,6 +143,22 @@ async def test_a_key_may_begin_with_nothing_and_its_caller_switches_on_read_only
         assert before == ([], {"files": "off", "git": "off"})
         assert reading == (["git.log"], ["git.log"])
         assert await tools(house) == ["git.commit", "git.log"]
+
+
+async def test_what_one_caller_switches_leaves_the_compiled_views_of_others_as_they_are() -> None:
+    async with open_rest(net()) as house:
+        await furnish(house)
+        gateway = house.control.gateway
+        ada, other = (Caller(principal_of(gateway.snapshot.keys[one])) for one in ("ada", "agent"))
+        before = gateway.view(ada), gateway.view(other)
+        await house.put(f"{MINE}/files", {"state": "off"}, key=SECRET)
+        await house.served()
+        after = gateway.view(ada), gateway.view(other)
+        await house.seed(server=[stdio("mail", enabled=False)])
+
+        assert (after[0] is before[0], after[1] is before[1]) == (False, True)
+        assert sorted(after[0].tools) == ["git.commit", "git.log"]
+        assert gateway.view(other) is not after[1]
 
 
 async def test_a_server_beyond_the_key_answers_like_one_that_does_not_exist() -> None:

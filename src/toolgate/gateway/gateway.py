@@ -21,7 +21,6 @@ from toolgate.catalog.find_tools import DESCRIBE_TOOL, SEARCH_TOOLS, parse_meant
 from toolgate.errors import (
     InvalidArguments,
     NotFound,
-    PolicyDenied,
     ToolgateError,
     TooManyTools,
     UnknownTool,
@@ -32,7 +31,7 @@ from toolgate.gateway.drift import Drift, Drifted
 from toolgate.gateway.fetches import check_arguments, find_argument_fault, find_wanted
 from toolgate.gateway.finding import SEARCH_HINT, Finding, describe_tool, refuse_use
 from toolgate.gateway.identity import principal_of
-from toolgate.gateway.rechecking import check_again, check_key, find_again
+from toolgate.gateway.rechecking import check_again, check_key, find_again, refusal_error
 from toolgate.gateway.recording import Ending, Recording
 from toolgate.gateway.redacting import Redaction, redaction_of
 from toolgate.gateway.roles import reaches
@@ -59,8 +58,8 @@ from toolgate.policy.integrations import integrations_of
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
 from toolgate.policy.limits import NO_LIMITS, Limits
 from toolgate.policy.offers import Registered, registered
-from toolgate.policy.scope import Decision, Refusal, Scope
-from toolgate.registry.source import RegistryState
+from toolgate.policy.scope import Decision, Scope
+from toolgate.registry.source import RegistryState, changed_choosers
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.spans import Tracing
 from toolgate.upstream.link import ClientSide, Params, Reply
@@ -73,7 +72,6 @@ Telling = Callable[[], Coroutine[Any, Any, Members]]
 """Makes what a find tool says."""
 
 _log = logging.getLogger(__name__)
-_REFUSALS: Final = {"mcp_policy_denied": PolicyDenied, "too_many_tools": TooManyTools, "not_found": NotFound}
 
 
 class Gateway:
@@ -120,6 +118,7 @@ class Gateway:
         """What makes spans of requests, at every door. None: nothing is traced."""
         self._counted = (-1, Registered(0, 0))
         """What all servers have together, and the serial of the snapshot in which they have it."""
+        self._state: RegistryState | None = None
         self._is_swap_due = False
         self._applied = asyncio.Event()
         self._swapped = asyncio.Event()
@@ -134,6 +133,7 @@ class Gateway:
 
     def apply(self, state: RegistryState) -> None:
         """Take over a new registry state: servers reconcile, scopes rebuild."""
+        choosers, self._state = changed_choosers(self._state, state), state
         for key_id in self.snapshot.keys.keys() - state.keys.keys():
             self.servers.end_principal(principal_of(self.snapshot.keys[key_id]).id)
         self.snapshot = replace(
@@ -145,13 +145,20 @@ class Gateway:
             chat_upstreams=state.chat_upstreams,
             choices=state.choices,
         )
+        if choosers is None:
+            self._reconcile(state)
+        else:  # agents make such changes: what others see is not compiled again for them
+            self._views.drop(choosers)
+            self._announce()
+        applied, self._applied = self._applied, asyncio.Event()
+        applied.set()
+
+    def _reconcile(self, state: RegistryState) -> None:
         self.drift.follow(state.pins)
         self.metrics.keep(state.servers, state.tasks, state.chat_upstreams)
         self.metrics.keep_arms(one.profile_id for one in state.profiles.values() if one.rollout is not None)
         self.servers.apply(state.servers)
         self._swap()
-        applied, self._applied = self._applied, asyncio.Event()
-        applied.set()
 
     async def reached(self, revision: int) -> None:
         """Returns once this revision of the registry, or a later one, is served."""
@@ -208,10 +215,12 @@ class Gateway:
             self._note(self.drift.look(servers, self.servers.unverified))
         if self.drift.pins is not self.snapshot.pins:
             self.servers.hold_back(self.drift.pins)
-        self.snapshot = replace(
-            self.snapshot, serial=self.snapshot.serial + 1, servers=servers, pins=self.drift.pins
-        )
         self._views.clear()
+        self._announce(servers=servers, pins=self.drift.pins)
+
+    def _announce(self, **served: Any) -> None:
+        """Serve another snapshot: views that are at hand elsewhere are asked for again."""
+        self.snapshot = replace(self.snapshot, serial=self.snapshot.serial + 1, **served)
         self.subscriptions.announce()
         swapped, self._swapped = self._swapped, asyncio.Event()
         swapped.set()
@@ -272,7 +281,7 @@ class Gateway:
         if self._views.get(caller) is None:
             refusal = self._compose(caller).refusal
             if refusal is not None:
-                raise _refused(refusal)
+                raise refusal_error(refusal)
 
     def task_policy(self, caller: Caller) -> TaskPolicy | None:
         """The policy of the caller's task. A task it may not use answers like one that does not exist."""
@@ -297,7 +306,7 @@ class Gateway:
     def _compile(self, caller: Caller) -> View:
         scope = self._compose(caller)
         if scope.refusal is not None:
-            raise _refused(scope.refusal)
+            raise refusal_error(scope.refusal)
         self._count(caller, scope)
         view = View(
             caller,
@@ -483,10 +492,3 @@ class Gateway:
 
 async def _answer(telling: Telling) -> Answer:
     return Answer(Reply(members=await telling()), "legacy")
-
-
-def _refused(refusal: Refusal) -> ToolgateError:
-    exc = _REFUSALS[refusal.code](refusal.message, hint=refusal.hint)
-    if isinstance(exc, PolicyDenied):
-        exc.servers = refusal.servers
-    return exc

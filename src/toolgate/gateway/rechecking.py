@@ -4,14 +4,27 @@ Policy, keys and definitions may change meanwhile. What would not be let through
 """
 
 from collections.abc import Mapping
+from typing import Final
 
-from toolgate.errors import ServerUnavailable, ToolgateError, UnknownPrompt, UnknownResource, UnknownTool
+from toolgate.errors import (
+    NotFound,
+    PolicyDenied,
+    ServerUnavailable,
+    ToolgateError,
+    TooManyTools,
+    UnknownPrompt,
+    UnknownResource,
+    UnknownTool,
+)
 from toolgate.gateway.identity import has_lapsed, principal_of
 from toolgate.gateway.resources import alias_of
 from toolgate.gateway.routes import Route, name_on_door
 from toolgate.gateway.view import View
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.model.principals import Key, Principal
+from toolgate.policy.scope import Refusal
+
+_REFUSALS: Final = {"mcp_policy_denied": PolicyDenied, "too_many_tools": TooManyTools, "not_found": NotFound}
 
 
 def check_key(keys: Mapping[str, Key], principal: Principal) -> None:
@@ -55,3 +68,11 @@ def _unknown(view: View, route: Route) -> ToolgateError:
     if kind == PROMPT:
         return UnknownPrompt(f"Unknown prompt: {route.name[len(kind) :]}")
     return UnknownTool(f"Unknown tool: {name_on_door(view.caller, ToolRef(route.server_id, route.name))}")
+
+
+def refusal_error(refusal: Refusal) -> ToolgateError:
+    """What a scope that is refused as a whole is refused with."""
+    exc = _REFUSALS[refusal.code](refusal.message, hint=refusal.hint)
+    if isinstance(exc, PolicyDenied):
+        exc.servers = refusal.servers
+    return exc

@@ -1,5 +1,6 @@
 """The compiled views of a node. Callers make up what they ask for, so what is kept for them is bounded."""
 
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from toolgate.gateway.caller import Caller
@@ -32,6 +33,11 @@ class Views:
         """A view holds more than when it was added. One that was dropped meanwhile is nobody's concern."""
         if self._views.get(view.caller) is view:
             self._grow(grown)
+
+    def drop(self, principal_ids: AbstractSet[str]) -> None:
+        """Forget the views of these callers."""
+        for caller in [one for one in self._views if one.principal.id in principal_ids]:
+            self.size -= self._views.pop(caller).size
 
     def clear(self) -> None:
         self._views.clear()

@@ -1,7 +1,7 @@
 """How often callers change what they have chosen for themselves.
 
-Each change is a transaction of the registry, and drops what every node has compiled. Registry writes are else
-for people who govern; here each agent makes them, so each has a limit. Held by `Control`.
+Each change is a transaction of the registry. Those are else made by people who govern; here each agent makes
+them, so each has a limit. Held by `Control`.
 """
 
 import time

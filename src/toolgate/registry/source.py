@@ -111,6 +111,23 @@ def _advance(state: RegistryState, batch: Batch) -> RegistryState:
     return _with(moved, ((change.kind, change.id, change.after) for change in batch.changes))
 
 
+def changed_choosers(before: RegistryState | None, after: RegistryState) -> frozenset[str] | None:
+    """The callers whose integrations changed, if nothing else did. None: something else did, or may have.
+
+    By identity: `advance` leaves the maps of the kinds that a transaction does not touch.
+    """
+    if before is None or before.epoch != after.epoch:
+        return None
+    if any(getattr(before, f"{kind}s") is not getattr(after, f"{kind}s") for kind in _KINDS - {"choice"}):
+        return None
+    ids = before.choices.keys() | after.choices.keys()
+    pairs = [(before.choices.get(one), after.choices.get(one)) for one in ids]
+    changed = [one for pair in pairs if pair[0] is not pair[1] for one in pair if one is not None]
+    if not changed or not all(one.is_readable for one in changed):
+        return None
+    return frozenset(one.principal for one in changed)
+
+
 def _with(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body | None]]) -> RegistryState:
     maps: dict[str, dict[str, Any]] = {}
     for kind, record_id, body in bodies:
