@@ -160,6 +160,9 @@ def test_a_profile_is_made_with_a_selection_for_one_environment(tab: Page, gatew
     tab.get_by_role("switch", name="Another selection in dev").check()
     tab.get_by_role("combobox", name="None of these tools").fill("git_reset")
     tab.get_by_role("combobox", name="None of these tools").press("Enter")
+    tab.get_by_role("combobox", name="None of these tools").fill("@des")
+    tab.get_by_role("option", name="@destructive").click()
+    expect(tab.get_by_text("@destructive matches")).to_contain_text("git.git_reset")
     plan = tab.get_by_role("region", name="Plan")
     expect(plan).to_contain_text("would newly see 1: +git/git_log")
     plan.get_by_role("button", name="Create profile").click()
@@ -168,7 +171,7 @@ def test_a_profile_is_made_with_a_selection_for_one_environment(tab: Page, gatew
     expect(tab.get_by_role("region", name="In dev")).to_contain_text("git_reset matches 1")
     stored = gateway.get("/admin/api/profiles/harmless")
     assert stored["allow"] == ["git/git_log"]
-    assert stored["environments"] == {"dev": {"deny": ["git_reset"]}}
+    assert stored["environments"] == {"dev": {"deny": ["git_reset", "@destructive"]}}
     assert gateway.modern("/api/mcp/t/bounded").tools() == ["git.git_log"]
 
 

@@ -389,7 +389,8 @@ def forget_one(maker: Maker, world: World) -> World:
             return offer
         name, hint = maker.pick(tuple(sorted(tools))), maker.pick(tuple(HINTS.values()))
         hints = dict(tools[name].effects.hints)
-        if not (hints.get("readOnlyHint") and hints.get("destructiveHint") and hint == "destructiveHint"):
+        is_contradiction = hints.get("readOnlyHint") and hints.get("destructiveHint")
+        if not (is_contradiction and hint in {"readOnlyHint", "destructiveHint"}):
             hints.pop(hint, None)
         tools[name] = replace(tools[name], effects=read_effects(hints))
         return replace(offer, tools=MappingProxyType(tools))
