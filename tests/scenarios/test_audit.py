@@ -57,10 +57,13 @@ def test_calls_on_a_node_are_found_at_control_once_each_through_crashes_of_both(
     control.start()
     node.start()
     settle_on(told, calls(), WITHIN_S)
+    call(node, ["seven"])  # starts its server again
+    settle_on(lambda: len(calls()), 8, WITHIN_S)
+    settle_on(told, calls(), WITHIN_S)
     spawns = "type=spawn&server=local"
     settle_on(lambda: [one["node"] for one in events(fleet, spawns)], ["node-1", "node-1"], WITHIN_S)
 
-    assert len(told()) == 7
+    assert len(told()) == 8
     assert len({one["event_id"].partition("-")[0] for one in events(fleet, "node=node-1")}) == 1
 
 

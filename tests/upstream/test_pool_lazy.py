@@ -22,7 +22,7 @@ from toolgate.catalog.definitions import check_list
 from toolgate.errors import ServerBusy, ServerUnavailable
 from toolgate.model.packages import PackageRef
 from toolgate.model.pins import Pin
-from toolgate.model.servers import ServerRecord, StdioLaunch
+from toolgate.model.servers import HttpEndpoint, ServerRecord, StdioLaunch
 from toolgate.upstream.known import KnownDefinitions
 from toolgate.upstream.link import Reply, StartFailed
 from toolgate.upstream.pool import CallOrigin, Lazy, Pool
@@ -169,6 +169,21 @@ async def test_a_record_that_runs_something_else_is_connected_and_one_with_other
         await pass_time(1)
 
     assert (lazy, len(net["two"].starts_s), len(net["one"].starts_s)) == (1, 2, 2)
+
+
+async def test_a_known_server_behind_a_url_is_not_connected_until_it_is_called(tmp_path: Path) -> None:
+    net = MemoryNet()
+    endpoint = HttpEndpoint(url="https://mcp.example/mcp")
+    web = {"web": ServerRecord(server_id="web", transport="streamable_http", http=endpoint)}
+    await learn(tmp_path, net, web)
+
+    async with KnownDefinitions(tmp_path) as kept, pool_of(net, lazy=Lazy(known=kept)) as pool:
+        pool.apply(web)
+        await pass_time(1_000)
+        before = starts(net)
+        await call(pool, "web")
+
+    assert (before, starts(net)) == (1, 2)
 
 
 async def test_a_server_that_cannot_be_started_stays_listed(tmp_path: Path) -> None:
