@@ -286,6 +286,13 @@ async def test_claims_become_a_ceiling_and_a_task(issuer: Issuer) -> None:
     assert proof.principal == Principal(id="oidc:ada", role="agent", ceiling=ceiling, default_task="review")
 
 
+async def test_a_setting_says_what_callers_with_a_token_have_before_they_choose(issuer: Issuer) -> None:
+    verifiers = verifier(issuer), verifier(issuer, integrations="off")
+    proofs = [await one.verify(token(issuer)) for one in verifiers]
+
+    assert [proof.principal.integrations for proof in proofs] == ["on", "off"]
+
+
 async def test_claims_left_out_do_not_restrict(issuer: Issuer) -> None:
     assert (await verifier(issuer, **CEILING).verify(token(issuer))).principal.ceiling == Ceiling()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.canaries import leaks, lines_of_key, written_by
-from tests.scenarios.fleet import Fleet, open_fleet
+from tests.scenarios.fleet import WITHIN_S, Fleet, open_fleet
 from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Site, started
 from tests.scenarios.in_process import run_here
 from tests.scenarios.waiting import eventually, settle_on
@@ -143,6 +143,27 @@ def test_the_line_to_control_is_encrypted_where_it_has_a_certificate(site: Site,
     written = [path for outputs in site.root.glob("out-*") for path in written_by(site.data, outputs)]
     assert len(secrets) > 2
     assert leaks({*written, *(site.root / "node").iterdir()}, secrets) == []  # SEC-1
+
+
+@pytest.mark.requirement("002-020")
+def test_what_a_caller_switches_at_control_holds_at_the_node(fleet: Fleet) -> None:
+    [control], [node] = fleet.controls, fleet.nodes
+    secret = fleet.make_key("chooser", role="agent")
+    at_node = fleet.caller(node, secret)
+
+    def tools() -> list[str]:
+        listed = at_node.get("/api/v1/mcp/tools").json().get("tools", ())
+        return [one["server_id"] for one in listed]
+
+    server_id = eventually(tools)[0]
+    at_control = fleet.caller(control, secret)
+    path = f"/api/v1/me/integrations/{server_id}"
+    at_control.put(path, json={"state": "off"}).raise_for_status()
+
+    settle_on(lambda: server_id in tools(), expected=False, within_s=WITHIN_S)
+    at_control.delete(path).raise_for_status()
+    settle_on(lambda: server_id in tools(), expected=True, within_s=WITHIN_S)
+    fleet.revoke("chooser")
 
 
 @pytest.mark.requirement("002-004")
