@@ -65,7 +65,7 @@ from toolgate.surfaces.rest import catalog as rest_catalog
 from toolgate.surfaces.rest import change_shapes, freshness, learning_shapes, paging
 from toolgate.surfaces.wasm import chat_session, context, guest_tools, mcp_calls, session_params
 from toolgate.telemetry import tracing
-from toolgate.upstream import child, health, http_connection, limits, link, lists, relay, restarts
+from toolgate.upstream import child, health, http_connection, known, limits, link, lists, relay, restarts
 from toolgate.upstream.models import client as models
 from toolgate.upstream.models import lists as model_lists
 from toolgate.upstream.streamable import messages
@@ -186,6 +186,11 @@ def _servers() -> Rows:
             "child processes (setting)",
             f"{most_children}",
             "an idle server gives way; else the call waits, `mcp_busy`",
+        ),
+        (
+            "servers whose lists are kept for the next start",
+            f"{known.MAX_SERVERS:,}, {_size(known.MAX_BYTES)}",
+            "the oldest are forgotten",
         ),
     )
 
