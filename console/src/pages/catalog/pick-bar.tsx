@@ -8,10 +8,13 @@ import { type Picks, partsOf, savedOf, tokensOf, toolsOf } from "./picks";
 import { scopeQuery } from "./queries";
 import { usePicks } from "./use-picks";
 
+/** Pages that show the picks themselves, or have nothing to pick. */
+const WITHOUT = new Set(["/catalog/picked", "/catalog/quality"]);
+
 export function PickBar() {
   const { picks, keep } = usePicks();
   const { pathname } = useLocation();
-  if (picks.size === 0 || pathname.endsWith("/picked")) return null;
+  if (picks.size === 0 || WITHOUT.has(pathname)) return null;
   return (
     <Paper withBorder shadow="md" p="sm" className={styles.bar} component="section" aria-label="Picked tools">
       <Group justify="space-between">

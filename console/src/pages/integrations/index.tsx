@@ -139,7 +139,7 @@ function Switches({ row }: { readonly row: Integration }) {
   const error = change.error ?? reset.error;
   return (
     <Stack gap={4} align="flex-start">
-      <Group gap="xs" wrap="nowrap">
+      <Group gap="xs">
         <SegmentedControl
           size="xs"
           aria-label={`${name} for you`}

@@ -8,7 +8,7 @@ import { byState } from "./numbers";
 
 export function ServerStates({ servers }: { readonly servers: readonly Shapes["ServerShown"][] }) {
   return (
-    <SimpleGrid cols={{ base: 2, sm: 3, lg: 5 }} component="section" aria-label="Servers by state">
+    <SimpleGrid cols={{ base: 2, sm: 3, lg: 6 }} component="section" aria-label="Servers by state">
       {byState(servers).map(([state, many]) => (
         <Paper
           key={state ?? NOT_KNOWN}
