@@ -239,6 +239,30 @@ async def test_an_installed_package_that_never_ran_is_listed_as_its_manifest_say
     assert (health["one"].verified_ms, len(net["one"].calls)) == (0, 1)
 
 
+async def test_a_refresh_lists_a_package_even_while_its_manifest_is_read(tmp_path: Path) -> None:
+    net, is_read = MemoryNet(), asyncio.Event()
+    packages = records("one", package=PackageRef(version="1.0.0", sha256="0" * 64))
+    echo = check_list("one", [definition("echo")])[0]["echo"].digest
+
+    async def declared(one: ServerRecord) -> Sequence[bytes]:
+        await is_read.wait()
+        return [*net[one.server_id].tools]
+
+    async with (
+        KnownDefinitions(tmp_path) as kept,
+        pool_of(net, lazy=Lazy(known=kept, declared=declared)) as pool,
+    ):
+        pool.hold_back({"one": Pin(server_id="one", tools={"echo": echo})})
+        pool.apply(packages)
+        refresh = asyncio.create_task(pool.refresh("one"))
+        await pass_time(1)
+        is_read.set()
+        await asyncio.wait_for(refresh, 60)
+        state = pool.health()["one"].state
+
+    assert state == "connected"
+
+
 # The child cap
 
 

@@ -318,7 +318,7 @@ class Supervisor(Connection):
         self._may_be_declared, pin = False, self._around.pins().get(self.record.server_id)
         raws = () if pin is None else await self._around.declared(self.record)
         offer = await asyncio.to_thread(offer_of, self.record, raws)
-        if pin is None or not offer.tools:
+        if pin is None or not offer.tools or self._refreshes:  # a refresh lists the server itself
             return
         self.is_unverified = True
         self._discovery.recall(offer)
