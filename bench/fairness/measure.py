@@ -150,7 +150,7 @@ def p99(took: list[float]) -> float:
 async def flood(address: str, key: str, ended: Counter[str]) -> None:
     """Hold as many slow calls as there are slots for, and have the queue full, until cancelled.
 
-    Its calls are spread over time: in bursts they would cost the others processor time, whoever has slots.
+    Its calls are spread over time: in bursts they would cost the others processor time, with or without a cap.
     """
 
     async def work() -> None:

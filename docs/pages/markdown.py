@@ -2,12 +2,15 @@
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import Final
 
 MARK: Final = "<!-- Written by docs/generate.py. Change the code it describes, then run it again. -->"
 WIDTH: Final = 120
+
+Rows = Sequence[tuple[str, str, str]]
+"""What is limited, its limit, and what happens past it."""
 
 _CODE = re.compile(r"`[^`]*`")
 
@@ -42,3 +45,15 @@ def code(text: object) -> str:
 def sentence(docstring: str | None) -> str:
     """A docstring as running text."""
     return " ".join(inspect.cleandoc(docstring or "").split())
+
+
+def size(count: int) -> str:
+    """Bytes as people write them."""
+    return f"{count // 2**20} MiB" if count % 2**20 == 0 else f"{count // 2**10} KiB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people write them."""
+    if seconds >= 3600 and seconds % 3600 == 0:
+        return f"{seconds / 3600:g} h"
+    return f"{seconds / 60:g} min" if seconds > 300 and seconds % 60 == 0 else f"{seconds:g} s"

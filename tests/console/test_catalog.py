@@ -26,7 +26,7 @@ PICKED = ["git.git_log", "memory.read_graph"]
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Five servers in as many categories. Whoever writes a file is asked about it."""
+    """Five servers in as many categories. Writing a file needs an approval."""
     site = Site(tmp_path_factory.mktemp("house"))
     asked = {"per_tool": {"write_file": "always"}}
     site.place(

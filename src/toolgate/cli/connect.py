@@ -31,7 +31,7 @@ class EntryOptions:
         str | None, Option("--name", help="What the client calls it. Default: the task, or `toolgate`.")
     ] = None
     write: Annotated[
-        bool, Option("--write", help="Put it into the client's own settings; a backup stays beside them.")
+        bool, Option("--write", help="Put it into the client's own settings; a backup is kept next to them.")
     ] = False
     project: Annotated[
         bool, Option("--project", help="With --write: the settings of the project in this directory.")

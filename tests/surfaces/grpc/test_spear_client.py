@@ -17,8 +17,8 @@ pytestmark = pytest.mark.anyio
 HERE = Path(__file__).parent
 
 
-async def run_client(address: str, generated: Path, *, program: str = "spear_client.py") -> Any:
-    command = [str(HERE / program), address, secret_of("admin"), str(generated)]
+async def run_client(address: str, generated: Path, module: str, service: str) -> Any:
+    command = [str(HERE / "spear_client.py"), address, secret_of("admin"), str(generated), module, service]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
     try:
         output, _ = await asyncio.wait_for(process.communicate(), 60)
@@ -42,7 +42,7 @@ async def test_rep_6_a_client_of_spears_lists_watches_upserts_and_deletes(tmp_pa
     )
     async with open_house(trusts_local=False) as house:
         await house.rest.seed(server=[git, stdio("old", enabled=False)])
-        saw = await run_client(house.address, tmp_path)
+        saw = await run_client(house.address, tmp_path, "spear", "McpRegistryService")
         stored = {one.id: one.body for one in (await house.store.list("server")).records}
 
     assert saw == {
@@ -62,7 +62,7 @@ async def test_a_control_tool_of_spears_sets_the_mcp_policy_of_a_task(tmp_path: 
     assert protoc.main(["protoc", *arguments]) == 0
     async with open_house(trusts_local=False) as house:
         await house.rest.seed(server=[stdio("fs", enabled=False)], task=[task("old"), task("other")])
-        saw = await run_client(house.address, tmp_path, program="spear_task_client.py")
+        saw = await run_client(house.address, tmp_path, "task", "TaskService")
         stored = {one.id: one.body for one in (await house.store.list("task")).records}
 
     config = {
